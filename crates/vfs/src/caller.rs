@@ -1,0 +1,46 @@
+//! On whose behalf an operation runs.
+
+use std::sync::Arc;
+
+/// The credentials of whoever asks for an operation.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// File-system user ID.
+    pub uid: u32,
+    /// File-system group ID.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
+    /// File mode creation mask (`& 0777`); applied unless a default ACL takes its place.
+    pub umask: u32,
+    /// The front end has checked permissions already (a FUSE mount with `default_permissions`): the volume
+    /// uses the identity for ownership only.
+    pub trusted: bool,
+}
+
+impl Caller {
+    /// The superuser, umask 0: no permission is denied.
+    pub fn root() -> Caller {
+        Caller { uid: 0, gid: 0, groups: Arc::from([]), umask: 0, trusted: false }
+    }
+
+    /// An ordinary user without supplementary groups, umask 022.
+    pub fn user(uid: u32, gid: u32) -> Caller {
+        Caller { uid, gid, groups: Arc::from([]), umask: 0o022, trusted: false }
+    }
+
+    /// A user whose permissions the kernel has checked before the request came.
+    pub fn checked_by_kernel(uid: u32, gid: u32, umask: u32) -> Caller {
+        Caller { uid, gid, groups: Arc::from([]), umask, trusted: true }
+    }
+
+    /// Whether no permission check applies to this caller.
+    pub fn is_privileged(&self) -> bool {
+        self.trusted || self.uid == 0
+    }
+
+    /// Whether the caller belongs to `gid`.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
