@@ -215,7 +215,14 @@ pub trait FileSystem: Send + Sync {
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
 
     /// Allocates, punches or zeroes a range.
-    fn fallocate(&self, caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()>;
 
     /// Finds data or a hole; `ENXIO` at or beyond the end.
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64>;

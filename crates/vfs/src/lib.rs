@@ -14,8 +14,8 @@ pub use attr::{Attr, FileKind, SetAttr, SetTime, Statfs, Time};
 pub use caller::Caller;
 pub use error::{Error, Result};
 pub use file_system::{
-    Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, SeekFrom, XattrMode,
-    ROOT_INO,
+    Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, SeekFrom,
+    XattrMode,
 };
 
 /// Longest name of a directory entry, bytes (Linux `NAME_MAX`).
