@@ -5,10 +5,12 @@
 //! implementation is thread-safe and has no global lock on its data path.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod attr;
 mod caller;
 mod error;
 mod file_system;
+pub mod rules;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Statfs, Time};
 pub use caller::Caller;
