@@ -1,1 +1,3 @@
+//! The command `amberfs`.
+
 fn main() {}

@@ -1,0 +1,75 @@
+#!/bin/bash
+# Installs what is missing of what the targets need: install-deps.sh GROUP...
+#
+#   build   to compile Amberfs           run    for `make run`
+#   test    for `make test`              vm     for `make test-vm`
+#
+# Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.
+set -euo pipefail
+
+packages=()
+need() { # need PROGRAM-OR-FILE PACKAGE
+    if [[ $1 == /* ]]; then [ -e "$1" ] && return; else PATH=$PATH:/usr/sbin:/sbin command -v "$1" > /dev/null && return; fi
+    packages+=("$2")
+}
+
+for group in "$@"; do
+    case $group in
+        build)
+            need cc build-essential
+            need pkg-config pkg-config
+            need git git
+            need curl curl
+            need /etc/ssl/certs/ca-certificates.crt ca-certificates
+            ;;
+        run)
+            need fusermount3 fuse3
+            need git git
+            need sqlite3 sqlite3
+            need make build-essential
+            ;;
+        test)
+            need fusermount3 fuse3
+            need git git
+            need sqlite3 sqlite3
+            need fio fio
+            need stress-ng stress-ng
+            need /usr/include/sys/acl.h libacl1-dev
+            need setfattr attr
+            need setfacl acl
+            need mkfs.ext4 e2fsprogs
+            need bc bc
+            need rsync rsync
+            need runuser util-linux
+            ;;
+        vm)
+            need qemu-system-x86_64 qemu-system-x86
+            need busybox busybox-static
+            need cpio cpio
+            need depmod kmod
+            need ndctl ndctl
+            need daxctl daxctl
+            need mkfs.ext4 e2fsprogs
+            need xz xz-utils
+            ;;
+        *) echo "install-deps: no group '$group' (build, run, test, vm)" >&2; exit 2 ;;
+    esac
+done
+
+if [ ${#packages[@]} -gt 0 ]; then
+    mapfile -t packages < <(printf '%s\n' "${packages[@]}" | sort -u)
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; then
+        echo "install-deps: missing: ${packages[*]}" >&2
+        echo "install-deps: install them (on Debian: sudo apt-get install ${packages[*]}) and run this again" >&2
+        exit 1
+    fi
+    echo "install-deps: installing ${packages[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
+fi
+
+if ! command -v cargo > /dev/null && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
+    echo "install-deps: installing rustup, which fetches the toolchain that rust-toolchain.toml names"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y -q --default-toolchain none --profile minimal
+fi
