@@ -104,34 +104,51 @@ pub struct DirEntry<'a> {
 ///
 /// Offsets and lengths are bytes. Ranges are half-open. Errors are those Linux gives for the same system call.
 /// An inode number stays valid while the file has a name or an open handle; a call on one that is gone
-/// gives [`crate::Error::Stale`].
+/// gives [`crate::Error::Stale`]. A handle that is not open, or not for what is asked, gives
+/// [`crate::Error::BadHandle`]. In a removed directory that is still open nothing is found or made
+/// ([`crate::Error::NotFound`]).
+///
+/// Permissions are those of [`crate::rules`], and so is the order in which faults are found. An operation that
+/// fails changes nothing.
+///
+/// Times: a change of a file's bytes (also of none by `fallocate`, but not a write of zero bytes) sets its mtime and
+/// ctime, a change of a directory's entries the directory's; a change of attributes, links, names or extended
+/// attributes sets ctime. **Reads, also of directories and links, leave atime alone**: on NVM a read that writes
+/// would cost more than the read. A front end that wants another atime sets it. Clocks tick in nanoseconds if the
+/// medium can hold them.
+///
+/// A callback that a method takes must not call the file system: locks may be held.
 pub trait FileSystem: Send + Sync {
-    /// The attributes of the entry `name` of directory `dir`. `.` and `..` are entries, too.
+    /// The attributes of the entry `name` of directory `dir`. `.` and `..` are entries, too; the root is its own
+    /// parent.
     fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr>;
 
     /// An inode's attributes.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
     /// Changes attributes, all or none; returns the new ones. `handle`, if the caller has one open for
-    /// writing, allows a change of size without write permission (`ftruncate(2)`).
+    /// writing, allows a change of size without write permission (`ftruncate(2)`; a handle not for writing is
+    /// `EINVAL`). The rules are those of [`crate::rules::plan_setattr`].
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
 
-    /// A symbolic link's target.
+    /// A symbolic link's target; `EINVAL` for other kinds.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
 
     /// `ENOENT`-free permission check, as `access(2)`: `mask` has bits 4 (read), 2 (write), 1 (execute).
     fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
 
-    /// Makes a regular file, device node, fifo or socket; `mode` has the kind and permissions, before the umask.
+    /// Makes a regular file, device node, fifo or socket; `mode` has the kind and permissions, before the umask
+    /// ([`crate::rules::may_mknod`]).
     fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
 
     /// Makes a directory; `mode` before the umask.
     fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr>;
 
-    /// Makes a symbolic link to `target`.
+    /// Makes a symbolic link to `target`: 1 to [`crate::SYMLINK_MAX`] bytes (`ENOENT`, `ENAMETOOLONG`).
     fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
 
-    /// Gives inode `ino` another name. An `O_TMPFILE` inode gets its first one.
+    /// Gives inode `ino` another name. An `O_TMPFILE` inode gets its first one; any other inode without a name
+    /// gets none (`ENOENT`).
     fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr>;
 
     /// Removes a name that is not a directory's. The inode goes with its last name and last handle.
@@ -140,7 +157,9 @@ pub trait FileSystem: Send + Sync {
     /// Removes an empty directory.
     fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()>;
 
-    /// Renames, atomically replacing the target if it exists (and flags allow).
+    /// Renames, atomically replacing the target if it exists (and flags allow). `EXCHANGE` takes any two kinds.
+    /// Two names of one inode stay as they are. A directory does not move into itself (`EINVAL`). What moved
+    /// has its ctime set.
     fn rename(
         &self,
         caller: &Caller,
@@ -151,13 +170,16 @@ pub trait FileSystem: Send + Sync {
         flags: RenameFlags,
     ) -> Result<()>;
 
-    /// Opens a file (or, with `READ` alone, a directory).
+    /// Opens a file (or, with `READ` alone, a directory); [`crate::rules::may_open`] says who may. `TRUNCATE` sets
+    /// mtime and ctime also of an empty file.
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle>;
 
-    /// Opens the regular file `name`, creating it if it does not exist; `mode` before the umask.
+    /// Opens the regular file `name`, creating it if it does not exist; `mode` before the umask. What is created is
+    /// opened whatever its mode. A symbolic link is not followed (`ELOOP`).
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created>;
 
-    /// Makes a regular file without a name (`O_TMPFILE`) in the volume of `dir`.
+    /// Makes a regular file without a name (`O_TMPFILE`) in the volume of `dir`, from which it inherits and which
+    /// must be writable; `flags` must have `WRITE` (`EINVAL`). With `UNLINKABLE` or `EXCLUSIVE` it never gets a name.
     fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created>;
 
     /// Closes a handle.
@@ -181,8 +203,8 @@ pub trait FileSystem: Send + Sync {
         Ok(n)
     }
 
-    /// Writes all of `data` at `offset` (at the end, if opened with `APPEND`), or fails. Clears set-user-ID
-    /// and set-group-ID as `write(2)` does for `caller`.
+    /// Writes all of `data` at `offset` (at the end, if opened with `APPEND`), or fails: with `EFBIG` if the volume
+    /// has no files so long. Clears set-user-ID and set-group-ID as `write(2)` does for `caller`.
     fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Makes the file's data, and unless `data_only` all its metadata, durable.
@@ -205,16 +227,17 @@ pub trait FileSystem: Send + Sync {
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
     /// Sets an extended attribute. `system.posix_acl_access` and `system.posix_acl_default` are POSIX ACLs in
-    /// Linux's binary form and change the mode as Linux has it.
+    /// Linux's binary form and change the mode as Linux has it ([`crate::rules::plan_acl`]).
     fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
 
-    /// The names of all extended attributes the caller may see, each followed by a NUL.
+    /// The names of all extended attributes the caller may see, each followed by a NUL, in any order.
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
 
     /// Removes an extended attribute.
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
 
-    /// Allocates, punches or zeroes a range.
+    /// Allocates, punches or zeroes a range of at least one byte (`EINVAL`). `PUNCH_HOLE` without `KEEP_SIZE` or
+    /// with `ZERO_RANGE` is `EOPNOTSUPP`. What reads as zeros because of it is data or a hole as the volume likes.
     fn fallocate(
         &self,
         caller: &Caller,
@@ -224,11 +247,13 @@ pub trait FileSystem: Send + Sync {
         len: u64,
     ) -> Result<()>;
 
-    /// Finds data or a hole; `ENXIO` at or beyond the end.
+    /// Finds data or a hole; `ENXIO` at or beyond the end, and for data where only a hole follows. Every byte that
+    /// is not in data is zero; a volume that knows no holes calls everything data.
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64>;
 
     /// Copies a range of one file to another (or the same, ranges not overlapping), sharing blocks where the
-    /// volume can. Returns the bytes copied: fewer than `len` only at the source's end.
+    /// volume can. Returns the bytes copied: fewer than `len` only at the source's end. Overlapping ranges of one file
+    /// are `EINVAL`; a sink opened with `APPEND` is `EBADF`.
     fn copy_file_range(
         &self,
         caller: &Caller,

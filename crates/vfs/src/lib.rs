@@ -10,6 +10,7 @@ mod attr;
 mod caller;
 mod error;
 mod file_system;
+pub mod model;
 pub mod rules;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Statfs, Time};

@@ -21,7 +21,7 @@ mod rename;
 mod xattrs;
 
 pub use attributes::{Changes, mode_after_write, plan_setattr};
-pub use creation::new_inode;
+pub use creation::{may_mknod, new_inode};
 pub use names::{check_name, check_new_name, check_rename_names, check_rmdir_name, check_unlink_name};
 pub use permission::{
     EXECUTE, READ, WRITE, is_owner, may_access, may_create, may_delete, may_link, may_open, may_search,

@@ -1,7 +1,7 @@
 //! What a new inode gets from its directory.
 
 use super::{S_ISGID, S_ISUID, S_IXGRP};
-use crate::{Attr, Caller, FileKind};
+use crate::{Attr, Caller, Error, FileKind, Result};
 
 /// The mode and the group of an inode that `caller` makes in `dir`. `mode` has the kind and the permissions asked
 /// for; what returns has them before the umask or the default ACL, which [`crate::acl::inherit`] applies.
@@ -23,10 +23,42 @@ pub fn new_inode(caller: &Caller, dir: &Attr, mode: u32) -> (u32, u32) {
     (mode, gid)
 }
 
+/// The mode, with its kind, and the device number that `mknod` makes: no kind means a regular file, and only
+/// devices have a number. A directory is [`Error::NotPermitted`], a symbolic link [`Error::Invalid`]; a device
+/// other than the character device 0 (a whiteout) is the superuser's to make ([`Error::NotPermitted`]).
+pub fn may_mknod(caller: &Caller, mode: u32, rdev: u32) -> Result<(u32, u32)> {
+    let kind = match mode & 0o170_000 {
+        0 => FileKind::Regular,
+        _ => FileKind::from_mode(mode).ok_or(Error::Invalid)?,
+    };
+    let mode = kind.mode_bits() | (mode & 0o7777);
+    match kind {
+        FileKind::Regular | FileKind::Fifo | FileKind::Socket => Ok((mode, 0)),
+        FileKind::CharDevice if rdev == 0 => Ok((mode, 0)),
+        FileKind::CharDevice | FileKind::BlockDevice if caller.is_privileged() => Ok((mode, rdev)),
+        FileKind::CharDevice | FileKind::BlockDevice | FileKind::Directory => Err(Error::NotPermitted),
+        FileKind::Symlink => Err(Error::Invalid),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample::dir;
     use super::*;
+
+    #[test]
+    fn devices_are_the_superusers_to_make() {
+        let (root, user) = (Caller::root(), Caller::user(5, 5));
+        assert_eq!(may_mknod(&user, 0o644, 7), Ok((0o100_644, 0)));
+        assert_eq!(may_mknod(&user, 0o010_644, 7), Ok((0o010_644, 0)));
+        assert_eq!(may_mknod(&root, 0o020_644, 7), Ok((0o020_644, 7)));
+        assert_eq!(may_mknod(&user, 0o020_644, 7), Err(Error::NotPermitted));
+        assert_eq!(may_mknod(&user, 0o060_644, 0), Err(Error::NotPermitted));
+        assert_eq!(may_mknod(&user, 0o020_000, 0), Ok((0o020_000, 0)), "a whiteout");
+        assert_eq!(may_mknod(&root, 0o040_755, 0), Err(Error::NotPermitted));
+        assert_eq!(may_mknod(&root, 0o120_777, 0), Err(Error::Invalid));
+        assert_eq!(may_mknod(&root, 0o170_000, 0), Err(Error::Invalid));
+    }
 
     #[test]
     fn the_group_is_the_callers() {

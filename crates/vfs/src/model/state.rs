@@ -1,0 +1,193 @@
+//! All that a model holds: inodes and open handles.
+
+use std::collections::BTreeMap;
+
+use super::BLOCK_BYTES;
+use super::contents::Contents;
+use super::inode::{Body, Directory, Inode};
+use crate::{
+    Attr, Caller, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, Statfs, Time, acl, rules,
+};
+
+/// Where the time comes from.
+type Clock = Box<dyn Fn() -> Time + Send>;
+
+/// The state behind a model's lock.
+pub(super) struct State {
+    inodes: BTreeMap<Ino, Inode>,
+    next_ino: Ino,
+    handles: BTreeMap<u64, Opened>,
+    next_handle: u64,
+    clock: Clock,
+    pub(super) capacity_blocks: u64,
+    pub(super) max_links: u32,
+}
+
+/// An open handle.
+#[derive(Clone, Copy)]
+pub(super) struct Opened {
+    pub(super) ino: Ino,
+    pub(super) flags: OpenFlags,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        let mut state = State {
+            inodes: BTreeMap::new(),
+            next_ino: ROOT_INO,
+            handles: BTreeMap::new(),
+            next_handle: 1,
+            clock: Box::new(Time::now),
+            capacity_blocks: 1 << 32,
+            max_links: 4_000_000_000,
+        };
+        let (now, mode) = (state.now(), FileKind::Directory.mode_bits() | 0o755);
+        let root = state.insert(mode, (0, 0), 0, Body::Directory(Directory::new(ROOT_INO)), now);
+        state.at(root).attr.nlink = 2;
+        state
+    }
+
+    /// Sets the clock, and the root's times with it.
+    pub(super) fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+        let now = self.now();
+        let root = &mut self.at(ROOT_INO).attr;
+        (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);
+    }
+
+    pub(super) fn now(&self) -> Time {
+        (self.clock)()
+    }
+
+    pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
+        self.inodes.get(&ino).ok_or(Error::Stale)
+    }
+
+    pub(super) fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
+        self.inodes.get_mut(&ino).ok_or(Error::Stale)
+    }
+
+    /// An inode known to be there.
+    pub(super) fn at(&mut self, ino: Ino) -> &mut Inode {
+        self.inodes.get_mut(&ino).expect("an entry or a handle keeps its inode")
+    }
+
+    pub(super) fn opened(&self, handle: Handle) -> Result<Opened> {
+        self.handles.get(&handle.0).copied().ok_or(Error::BadHandle)
+    }
+
+    /// The inode of a handle that was opened with `needed`.
+    pub(super) fn opened_for(&self, handle: Handle, needed: OpenFlags) -> Result<Opened> {
+        self.opened(handle)
+            .and_then(|opened| if opened.flags.contains(needed) { Ok(opened) } else { Err(Error::BadHandle) })
+    }
+
+    /// Blocks in use: one for each inode and those of files.
+    fn used_blocks(&self) -> u64 {
+        let of_files = |inode: &Inode| inode.contents().map_or(0, Contents::block_count);
+        self.inodes.values().map(|inode| 1 + of_files(inode)).sum()
+    }
+
+    /// Fails unless `blocks` more fit.
+    pub(super) fn check_space(&self, blocks: u64) -> Result<()> {
+        // Counting is slow, and without a limit to speak of it is pointless.
+        if blocks == 0 || (self.capacity_blocks >= 1 << 32 && blocks < 1 << 31) {
+            return Ok(());
+        }
+        if self.used_blocks().saturating_add(blocks) > self.capacity_blocks {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    pub(super) fn statfs(&self) -> Statfs {
+        let free = self.capacity_blocks.saturating_sub(self.used_blocks());
+        Statfs {
+            block_size: BLOCK_BYTES as u32,
+            blocks: self.capacity_blocks,
+            blocks_free: free,
+            blocks_available: free,
+            files: self.inodes.len() as u64 + free,
+            files_free: free,
+        }
+    }
+
+    /// Puts an inode without name into the table.
+    fn insert(&mut self, mode: u32, owner: (u32, u32), rdev: u32, body: Body, now: Time) -> Ino {
+        let ino = self.next_ino;
+        self.next_ino += 1;
+        let size = match &body {
+            Body::Directory(_) => BLOCK_BYTES,
+            Body::Symlink(target) => target.len() as u64,
+            Body::File(_) | Body::Special => 0,
+        };
+        let attr = Attr {
+            ino,
+            generation: 1,
+            mode,
+            nlink: 0,
+            uid: owner.0,
+            gid: owner.1,
+            rdev,
+            size,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+        };
+        let inode = Inode { attr, body, xattrs: BTreeMap::new(), handles: 0, linkable: false };
+        self.inodes.insert(ino, inode);
+        ino
+    }
+
+    /// Makes an inode without name in the manner of directory `dir`: its group, its default ACL, the umask.
+    pub(super) fn make(
+        &mut self,
+        caller: &Caller,
+        dir: Ino,
+        mode: u32,
+        rdev: u32,
+        body: Body,
+        now: Time,
+    ) -> Result<Ino> {
+        self.check_space(1)?;
+        let directory = self.inode(dir)?;
+        let (mode, gid) = rules::new_inode(caller, &directory.attr, mode);
+        let inherited = if matches!(body, Body::Symlink(_)) {
+            acl::Inherited { mode, access: None, default: None }
+        } else {
+            let is_dir = matches!(body, Body::Directory(_));
+            acl::inherit(directory.default_acl(), mode, caller.umask, is_dir)?
+        };
+        let ino = self.insert(inherited.mode, (caller.uid, gid), rdev, body, now);
+        let xattrs = &mut self.at(ino).xattrs;
+        xattrs.extend(inherited.access.map(|raw| (acl::ACCESS.to_vec(), raw)));
+        xattrs.extend(inherited.default.map(|raw| (acl::DEFAULT.to_vec(), raw)));
+        Ok(ino)
+    }
+
+    /// Opens an inode whose permissions were checked.
+    pub(super) fn attach(&mut self, ino: Ino, flags: OpenFlags) -> Handle {
+        self.at(ino).handles += 1;
+        let handle = Handle(self.next_handle);
+        self.next_handle += 1;
+        self.handles.insert(handle.0, Opened { ino, flags });
+        handle
+    }
+
+    pub(super) fn release(&mut self, handle: Handle) -> Result<()> {
+        let opened = self.handles.remove(&handle.0).ok_or(Error::BadHandle)?;
+        self.at(opened.ino).handles -= 1;
+        self.reap(opened.ino);
+        Ok(())
+    }
+
+    /// Forgets an inode whose last name and last handle are gone.
+    pub(super) fn reap(&mut self, ino: Ino) {
+        let inode = self.at(ino);
+        if inode.attr.nlink == 0 && inode.handles == 0 {
+            self.inodes.remove(&ino);
+        }
+    }
+}
