@@ -1,1 +1,45 @@
-//! placeholder
+//! Serves a volume as a mounted file system, through the kernel's FUSE.
+//!
+//! ```text
+//! a program → kernel (VFS, FUSE, page cache) → /dev/fuse → Server → vfs::FileSystem
+//! ```
+//!
+//! The server is the only one who changes the volume while it is mounted, so the kernel may keep everything it
+//! has learned: attributes, names, the absence of names, pages, symbolic links and directory listings. What
+//! costs time on a FUSE mount is the round trip to the server, and most of this crate is about not needing one:
+//!
+//! - files and directories are opened and closed without a message (see `inodes.rs`);
+//! - closing sends no flush, `access` is checked by the kernel (`default_permissions`), POSIX ACLs included;
+//! - with [`MountOptions::writeback_cache`], writes and `mtime` stay in the page cache until `fsync`, `close` or
+//!   memory pressure sends them;
+//! - with [`MountOptions::durable_operations`], `fsync` sends what is dirty and nothing else.
+//!
+//! # What a mount does not have
+//!
+//! - `O_TMPFILE` fails with `EOPNOTSUPP` and `statx` gives no creation time: the FUSE library in use knows neither
+//!   message.
+//! - `sync` and `syncfs` reach the volume only through the pages they write: the kernel has no such message for
+//!   a FUSE server. `fsync` and unmounting are the points of durability.
+//! - With a writeback cache, `SEEK_DATA` and `SEEK_HOLE` see every file as data without holes, because the
+//!   kernel asks the server without sending the pages it still holds.
+//! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.
+//!
+//! Locks (`flock`, `fcntl`) are kept by the kernel and hold between all processes of the machine.
+#![forbid(unsafe_code)]
+
+mod attach;
+mod convert;
+mod directory;
+mod dispatch;
+mod error;
+mod inodes;
+mod mount;
+mod options;
+mod requests;
+mod server;
+
+pub use attach::unmount;
+pub use error::Error;
+pub use mount::{Mount, Unmounter, mount};
+pub use options::MountOptions;
+pub use requests::{Request, RequestCounts};

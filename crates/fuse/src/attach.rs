@@ -1,0 +1,244 @@
+//! Attaching a FUSE connection to a directory, and detaching it.
+//!
+//! Root mounts with `mount(2)`; anyone else through the set-user-ID helper `fusermount3`, which hands back the
+//! connection over a socket.
+
+use std::ffi::{CString, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::options::is_root;
+use crate::{Error, MountOptions};
+
+/// The file-system type shown in `/proc/mounts` is `fuse.amberfs`.
+const SUBTYPE: &str = "amberfs";
+
+/// Mounts on `dir`; the kernel's first message waits to be read from the descriptor.
+pub(crate) fn attach(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Error> {
+    let root = fs::metadata(dir).map_err(|source| Error::mount_point(dir, source))?;
+    if !root.is_dir() {
+        return Err(Error::mount_point(dir, Errno::NOTDIR));
+    }
+    if is_root() { attach_as_root(dir, root.mode(), options) } else { attach_as_user(dir, options) }
+}
+
+fn attach_as_root(dir: &Path, root_mode: u32, options: &MountOptions) -> Result<OwnedFd, Error> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(Error::Device)?;
+    let mut data = format!(
+        "fd={},rootmode={root_mode:o},user_id={},group_id={},default_permissions",
+        device.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    let mut flags = MountFlags::empty();
+    for (wanted, flag) in [
+        (options.read_only, MountFlags::RDONLY),
+        (options.nosuid, MountFlags::NOSUID),
+        (options.nodev, MountFlags::NODEV),
+        (options.noexec, MountFlags::NOEXEC),
+        (options.noatime, MountFlags::NOATIME),
+    ] {
+        flags.set(flag, wanted);
+    }
+    let data = CString::new(data).map_err(|nul| Error::mount_point(dir, io::Error::other(nul)))?;
+    rustix::mount::mount(options.fs_name.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
+        .map_err(|errno| Error::mount_point(dir, errno))?;
+    Ok(device.into())
+}
+
+fn attach_as_user(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Error> {
+    let (ours, theirs) = UnixStream::pair().map_err(Error::Device)?;
+    let mut list = format!("subtype={SUBTYPE},fsname={},default_permissions", escape(&options.fs_name));
+    for (wanted, word) in [
+        (options.allow_other, "allow_other"),
+        (options.read_only, "ro"),
+        (options.noexec, "noexec"),
+        (options.noatime, "noatime"),
+        (true, "nosuid"),
+        (true, "nodev"),
+    ] {
+        if wanted {
+            list.push(',');
+            list.push_str(word);
+        }
+    }
+    // The helper finds the socket by number: as its standard input, it is 0.
+    let helper = Command::new("fusermount3")
+        .arg("-o")
+        .arg(list)
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Error::NoFusermount)?;
+    let device = receive_descriptor(&ours);
+    let output = helper.wait_with_output().map_err(Error::NoFusermount)?;
+    match device {
+        Ok(Some(device)) if output.status.success() => Ok(device),
+        Err(error) if output.status.success() => Err(Error::Fusermount(error.to_string())),
+        _ => Err(Error::Fusermount(helper_message(&output.stderr))),
+    }
+}
+
+/// The descriptor that `fusermount3` sends, if it sends one.
+fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    rustix::io::retry_on_intr(|| {
+        rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let received = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(received)
+}
+
+/// `,` and `\` separate and quote in `fusermount3`'s option list.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+fn helper_message(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let text = text.trim();
+    text.strip_prefix("fusermount3: ").unwrap_or(if text.is_empty() { "failed" } else { text }).to_owned()
+}
+
+/// Unmounts `dir`; `lazy` detaches it at once and lets it end when nobody uses it any more. Works on a mount
+/// whose server is gone, too ("Transport endpoint is not connected").
+pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Error> {
+    let dir = resolve(dir)?;
+    let mut flags = UnmountFlags::NOFOLLOW;
+    flags.set(UnmountFlags::DETACH, lazy);
+    let failed = match rustix::mount::unmount(&dir, flags) {
+        Ok(()) => return Ok(()),
+        Err(errno) => errno,
+    };
+    match failed {
+        Errno::PERM => unmount_as_user(&dir, lazy),
+        Errno::BUSY => Err(Error::Busy(dir)),
+        Errno::INVAL => Err(Error::NotMounted(dir)),
+        errno => Err(Error::Unmount { dir, source: errno.into() }),
+    }
+}
+
+fn unmount_as_user(dir: &Path, lazy: bool) -> Result<(), Error> {
+    let mut helper = Command::new("fusermount3");
+    helper.arg("-u");
+    if lazy {
+        helper.arg("-z");
+    }
+    let output = helper.arg("--").arg(dir).stdin(Stdio::null()).output().map_err(Error::NoFusermount)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = helper_message(&output.stderr);
+    if message.contains("Device or resource busy") {
+        Err(Error::Busy(dir.to_owned()))
+    } else if message.contains("not found in") {
+        Err(Error::NotMounted(dir.to_owned()))
+    } else {
+        Err(Error::Fusermount(message))
+    }
+}
+
+/// `dir` as an absolute path without symbolic links, without touching what is mounted there if that is dead.
+fn resolve(dir: &Path) -> Result<PathBuf, Error> {
+    if let Ok(path) = fs::canonicalize(dir) {
+        return Ok(path);
+    }
+    let failed = |source| Error::Unmount { dir: dir.to_owned(), source };
+    let path = std::path::absolute(dir).map_err(failed)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
+        _ => Ok(path),
+    }
+}
+
+/// A device number as `/proc/self/mountinfo` writes it.
+pub(crate) fn device_number(dir: &Path) -> io::Result<String> {
+    let device = File::open(dir)?.metadata()?.dev();
+    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// Where the mount with this device number is mounted now; `None` if nowhere.
+pub(crate) fn mounted_at(device: &str) -> io::Result<Option<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    for line in table.split(|&byte| byte == b'\n') {
+        let mut fields = line.split(|&byte| byte == b' ').skip(2);
+        if fields.next() == Some(device.as_bytes())
+            && let Some(path) = fields.nth(1)
+        {
+            return Ok(Some(unescape(path)));
+        }
+    }
+    Ok(None)
+}
+
+/// `/proc/self/mountinfo` writes blanks, tabs, newlines and backslashes as `\ooo`.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal =
+            after.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        if let Some(digits) = octal {
+            path.push(
+                digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+            );
+            rest = &after[3..];
+        } else {
+            path.push(byte);
+            rest = after;
+        }
+    }
+    OsString::from_vec(path).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn mountinfo_fields_are_unescaped() {
+        assert_eq!(unescape(br"/mnt/a\040b\134c"), PathBuf::from(r"/mnt/a b\c"));
+        assert_eq!(unescape(br"/mnt/\04"), PathBuf::from(r"/mnt/\04"));
+        assert_eq!(unescape(b"/plain").as_os_str().as_bytes(), b"/plain");
+    }
+
+    #[test]
+    fn option_values_are_quoted() {
+        assert_eq!(escape(r"/z,one:a\b"), r"/z\,one:a\\b");
+    }
+
+    #[test]
+    fn unmounting_what_is_not_mounted_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        match unmount(dir.path(), false) {
+            Err(Error::NotMounted(path)) => assert_eq!(path, dir.path().canonicalize().unwrap()),
+            other => panic!("{other:?}"),
+        }
+    }
+}

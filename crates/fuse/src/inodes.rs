@@ -1,0 +1,235 @@
+//! The inodes that the kernel holds, and the volume's handles on them.
+//!
+//! The mount answers the kernel's first `open` with "never ask again" (`FUSE_NO_OPEN_SUPPORT`), so opening and
+//! closing a file costs no message. In exchange nobody tells the server which files are open. What it is told
+//! is which *inodes* the kernel holds: each answer that names an inode adds one to a count, and a `forget`
+//! takes the count back when the kernel drops the inode, which it never does while the file is open, mapped or
+//! someone's working directory. So:
+//!
+//! - the first read or write of an inode opens it in the volume, for all who will ever ask, and a bounded number
+//!   of those handles is kept;
+//! - before an inode may lose its last name, the server opens it; if the name was the last one, that handle
+//!   stays until the kernel forgets the inode. Open-but-unlinked files live as long as POSIX says, and so do
+//!   removed directories that someone works in.
+//! - what cannot be opened (a symbolic link, fifo, socket or device node) leaves its last attributes instead.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vfs::{Attr, Caller, Error, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, Result};
+
+/// Independent parts of the table, so that threads seldom meet.
+const SHARDS: usize = 32;
+/// Handles kept open in one shard for inodes that have a name: 2,048 in all.
+const OPEN_MAX: usize = 64;
+
+/// A handle that closes itself.
+pub(crate) struct OpenFile {
+    volume: Arc<dyn FileSystem>,
+    handle: Handle,
+}
+
+impl OpenFile {
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let Err(error) = self.volume.release(self.handle) {
+            tracing::error!("closing a file failed: {error}");
+        }
+    }
+}
+
+#[derive(Default)]
+struct Node {
+    /// How often the kernel was told of this inode, less what it has forgotten.
+    lookups: u64,
+    file: Option<Arc<OpenFile>>,
+    /// Used since the last look at it by `Shard::trim`.
+    recent: bool,
+    /// The inode has no name left: its handle, or these attributes, are all there is of it.
+    last: Option<Box<Attr>>,
+}
+
+/// Inode numbers are dense and nobody's attack: one multiplication spreads them.
+#[derive(Default)]
+struct InoHasher(u64);
+
+impl Hasher for InoHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<Ino, Node, BuildHasherDefault<InoHasher>>,
+    /// Inodes in the order they were opened, for `trim`; may name some that are closed or forgotten.
+    opened: VecDeque<Ino>,
+}
+
+impl Shard {
+    /// Takes handles out until few enough are open, longest unused first (second chance).
+    fn trim(&mut self, closing: &mut Vec<Arc<OpenFile>>) {
+        let mut patience = 2 * self.opened.len();
+        while self.opened.len() > OPEN_MAX && patience > 0 {
+            patience -= 1;
+            let Some(ino) = self.opened.pop_front() else { return };
+            let Some(node) = self.nodes.get_mut(&ino) else { continue };
+            if node.last.is_some() || node.file.is_none() {
+                continue; // An orphan's handle goes with the inode; it does not count here.
+            }
+            if std::mem::take(&mut node.recent) {
+                self.opened.push_back(ino);
+            } else {
+                closing.extend(node.file.take());
+            }
+        }
+    }
+
+    /// Keeps `file` as the handle of `ino`.
+    fn keep(&mut self, ino: Ino, file: Arc<OpenFile>, closing: &mut Vec<Arc<OpenFile>>) {
+        let node = self.nodes.entry(ino).or_default();
+        node.recent = true;
+        closing.extend(node.file.replace(file));
+        self.opened.push_back(ino);
+        self.trim(closing);
+    }
+}
+
+/// The table of inodes that the kernel holds.
+pub(crate) struct Inodes {
+    volume: Arc<dyn FileSystem>,
+    read_only: bool,
+    shards: Box<[Mutex<Shard>]>,
+}
+
+impl Inodes {
+    pub(crate) fn new(volume: Arc<dyn FileSystem>, read_only: bool) -> Inodes {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Inodes { volume, read_only, shards }
+    }
+
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
+        // A thread that panicked in here left the shard whole: it changes one field at a time.
+        self.shards[ino as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel is about to be told of `ino`.
+    pub(crate) fn remember(&self, ino: Ino) {
+        if ino != ROOT_INO {
+            self.shard(ino).nodes.entry(ino).or_default().lookups += 1;
+        }
+    }
+
+    /// As `remember`, for an inode that the volume has just created and opened.
+    pub(crate) fn remember_open(&self, ino: Ino, handle: Handle) {
+        let file = Arc::new(OpenFile { volume: self.volume.clone(), handle });
+        let mut closing = Vec::new();
+        let mut shard = self.shard(ino);
+        shard.nodes.entry(ino).or_default().lookups += 1;
+        shard.keep(ino, file, &mut closing);
+        drop(shard); // The volume closes handles after the lock is free.
+    }
+
+    /// The kernel gives back `count` of the times it was told of `ino`.
+    pub(crate) fn forget(&self, ino: Ino, count: u64) {
+        let mut shard = self.shard(ino);
+        let Some(node) = shard.nodes.get_mut(&ino) else { return };
+        node.lookups = node.lookups.saturating_sub(count);
+        if node.lookups == 0 {
+            let node = shard.nodes.remove(&ino);
+            drop(shard);
+            drop(node); // Frees an orphan in the volume.
+        }
+    }
+
+    /// The handle on `ino`, opened now if it was not.
+    pub(crate) fn file(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+        let mut closing = Vec::new();
+        let mut shard = self.shard(ino);
+        if let Some(node) = shard.nodes.get_mut(&ino)
+            && let Some(file) = &node.file
+        {
+            node.recent = true;
+            return Ok(file.clone());
+        }
+        let wanted = if self.read_only { OpenFlags::READ } else { OpenFlags::READ | OpenFlags::WRITE };
+        let file = Arc::new(self.open(ino, wanted)?);
+        if shard.nodes.contains_key(&ino) {
+            shard.keep(ino, file.clone(), &mut closing);
+        }
+        drop(shard);
+        Ok(file)
+    }
+
+    fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {
+        let server = Caller::checked_by_kernel(0, 0, 0);
+        let handle = match self.volume.open(&server, ino, flags) {
+            // Of a volume that has turned read-only, files can still be read.
+            Err(Error::ReadOnly) => self.volume.open(&server, ino, OpenFlags::READ)?,
+            opened => opened?,
+        };
+        Ok(OpenFile { volume: self.volume.clone(), handle })
+    }
+
+    /// The inode that `attr` describes is about to lose a name: returns a handle, to be held until
+    /// `after_unlink`, that keeps it alive for the kernel, which may go on using it.
+    pub(crate) fn before_unlink(&self, attr: &Attr) -> Option<Arc<OpenFile>> {
+        let shard = self.shard(attr.ino);
+        let node = shard.nodes.get(&attr.ino)?; // Not there: the kernel does not hold it.
+        if let Some(file) = &node.file {
+            return Some(file.clone());
+        }
+        drop(shard);
+        let flags = match attr.kind() {
+            vfs::FileKind::Regular => OpenFlags::READ | OpenFlags::WRITE,
+            vfs::FileKind::Directory => OpenFlags::READ,
+            _ => return None,
+        };
+        self.open(attr.ino, flags).ok().map(Arc::new)
+    }
+
+    /// The inode that `before` described has lost a name. If it was the last one, keeps `pin` until the
+    /// kernel forgets the inode.
+    pub(crate) fn after_unlink(&self, before: &Attr, pin: Option<Arc<OpenFile>>) {
+        let mut last = match self.volume.getattr(before.ino) {
+            Ok(attr) if attr.nlink > 0 && !attr.is_dir() => return,
+            Ok(attr) => attr,
+            Err(_) => *before,
+        };
+        last.nlink = 0;
+        if let Some(node) = self.shard(before.ino).nodes.get_mut(&before.ino) {
+            node.last = Some(Box::new(last));
+            if node.file.is_none() {
+                node.file = pin;
+            }
+        }
+    }
+
+    /// The attributes that `ino` had when it lost its last name, if it has.
+    pub(crate) fn last_attr(&self, ino: Ino) -> Option<Attr> {
+        self.shard(ino).nodes.get(&ino).and_then(|node| node.last.as_deref().copied())
+    }
+
+    /// Closes everything; the session is over.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(shard);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A running mount: starting, serving, ending.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fuser::{BackgroundSession, Config, Session, SessionACL};
+use vfs::FileSystem;
+
+use crate::attach::{attach, device_number, mounted_at, unmount};
+use crate::requests::Counters;
+use crate::server::Server;
+use crate::{Error, MountOptions, RequestCounts};
+
+/// A mounted volume with its server threads. Dropping it leaves both running; see [`Mount::wait`] and
+/// [`Mount::unmounter`].
+pub struct Mount {
+    session: BackgroundSession,
+    unmounter: Unmounter,
+    counters: Arc<Counters>,
+}
+
+/// Unmounts a [`Mount`], from any thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    dir: PathBuf,
+    /// The mount's device number, by which it is told from others at the same place.
+    device: String,
+    /// One attempt at a time.
+    turn: Arc<Mutex<()>>,
+}
+
+/// Mounts `volume` on `dir` and starts its server threads; returns once the mount answers.
+pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) -> Result<Mount, Error> {
+    let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
+    let server = Server::new(volume, options);
+    let counters = server.counters.clone();
+    let connection = attach(&dir, options)?;
+    let not_answering = |source| {
+        // Whatever failed, leave no dead mount behind.
+        let _ = unmount(&dir, true);
+        Error::NotAnswering { dir: dir.clone(), source }
+    };
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    // The kernel itself refuses other users where `allow_other` is not set. The library must not: a write-back
+    // comes from a kernel thread, which is root, on an ordinary user's mount, too.
+    let session = Session::from_fd(server, connection, SessionACL::All, config)
+        .and_then(Session::spawn)
+        .map_err(not_answering)?;
+    // Asking for the root directory proves that the threads serve.
+    let device = rustix::fs::statvfs(&dir)
+        .map_err(Into::into)
+        .and_then(|_| device_number(&dir))
+        .map_err(not_answering)?;
+    let unmounter = Unmounter { dir, device, turn: Arc::default() };
+    Ok(Mount { session, unmounter, counters })
+}
+
+impl Mount {
+    /// Serves until someone unmounts. When this returns, all server threads have ended and every handle on the
+    /// volume is closed; the volume itself is the caller's to close.
+    pub fn wait(self) -> Result<(), Error> {
+        self.session.join().map_err(Error::Serving)
+    }
+
+    /// A handle by which any thread can end the mount.
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
+    }
+
+    /// How often the kernel has asked for what.
+    pub fn requests(&self) -> RequestCounts {
+        self.counters.read()
+    }
+
+    /// The mount point, without symbolic links.
+    pub fn dir(&self) -> &Path {
+        &self.unmounter.dir
+    }
+}
+
+impl Unmounter {
+    /// Unmounts, wherever the mount has been moved to; nothing if that has happened already. Fails with
+    /// [`Error::Busy`] if files are open, unless `lazy`: then it ends when the last of them is closed.
+    pub fn unmount(&self, lazy: bool) -> Result<(), Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |source| Error::Unmount { dir: self.dir.clone(), source };
+        match mounted_at(&self.device).map_err(failed)? {
+            Some(dir) => unmount(&dir, lazy),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! How a volume is mounted.
+
+use std::fs;
+
+/// Options of one mount. `MountOptions::default()` is right for most; set [`MountOptions::fs_name`].
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What `/proc/mounts` shows as the source, for instance `/dev/pmem0:home`.
+    pub fs_name: String,
+    /// No changes: every modifying call fails with `EROFS`.
+    pub read_only: bool,
+    /// Others than the user who mounts may use it. By default true for root; for an ordinary user true if
+    /// `/etc/fuse.conf` has `user_allow_other`.
+    pub allow_other: bool,
+    /// Server threads, at least 1. One is best unless several programs use the mount at the same time: a
+    /// thread that is woken on another CPU than its caller's costs more than it gains.
+    pub threads: usize,
+    /// The kernel keeps written pages until `fsync`, `close` or memory pressure. Only for a volume of which
+    /// nobody expects a `write` to be durable when it returns.
+    pub writeback_cache: bool,
+    /// Whatever the volume has been asked is durable when it answers, so `fsync` need not be sent to it.
+    pub durable_operations: bool,
+    /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
+    pub nosuid: bool,
+    /// Device nodes cannot be opened. Always so for an ordinary user.
+    pub nodev: bool,
+    /// Programs cannot be run.
+    pub noexec: bool,
+    /// Show `noatime` in `/proc/mounts`. (The kernel never keeps access times on a FUSE mount itself.)
+    pub noatime: bool,
+}
+
+/// Threads unless asked otherwise. One: measured with `examples/latency.rs`.
+pub(crate) const DEFAULT_THREADS: usize = 1;
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        let root = is_root();
+        MountOptions {
+            fs_name: "amberfs".to_owned(),
+            read_only: false,
+            allow_other: root || users_may_allow_other(),
+            threads: DEFAULT_THREADS,
+            writeback_cache: false,
+            durable_operations: false,
+            nosuid: !root,
+            nodev: !root,
+            noexec: false,
+            noatime: false,
+        }
+    }
+}
+
+/// Whether this process acts as the superuser.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether `/etc/fuse.conf` lets ordinary users mount with `allow_other`.
+fn users_may_allow_other() -> bool {
+    fs::read_to_string("/etc/fuse.conf")
+        .is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"))
+}

@@ -1,0 +1,182 @@
+//! What every request passes through: counting, the caller's identity, errors, panics.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fuser::{InitFlags, KernelConfig, ReplyData};
+use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
+
+use crate::MountOptions;
+use crate::convert::{errno, in_directory};
+use crate::inodes::Inodes;
+use crate::requests::{Counters, Request};
+
+/// Largest write request, bytes; the kernel's limit on pages a request (256) is the same.
+const WRITE_MAX: u32 = 1 << 20;
+/// Requests that the kernel may have under way on its own account: readahead, writeback, forgets.
+const BACKGROUND_MAX: u16 = 64;
+
+/// One mount's server, shared by its threads.
+pub(crate) struct Server {
+    pub(crate) volume: Arc<dyn FileSystem>,
+    pub(crate) inodes: Inodes,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) writeback_cache: bool,
+    pub(crate) durable_operations: bool,
+    panicked: AtomicBool,
+}
+
+impl Server {
+    pub(crate) fn new(volume: Arc<dyn FileSystem>, options: &MountOptions) -> Server {
+        Server {
+            inodes: Inodes::new(volume.clone(), options.read_only),
+            volume,
+            counters: Arc::new(Counters::new()),
+            writeback_cache: options.writeback_cache && !options.read_only,
+            durable_operations: options.durable_operations,
+            panicked: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a request and runs its handler; a panic in there becomes an I/O error.
+    pub(crate) fn handle<T>(
+        &self,
+        request: Request,
+        handler: impl FnOnce() -> Result<T>,
+    ) -> std::result::Result<T, fuser::Errno> {
+        self.counters.count(request);
+        match catch_unwind(AssertUnwindSafe(handler)) {
+            Ok(result) => result.map_err(|error| {
+                if matches!(error, Error::Io(_) | Error::Corrupt(_)) {
+                    tracing::error!("{}: {error}", request.name());
+                }
+                errno(&error)
+            }),
+            Err(_) => {
+                if !self.panicked.swap(true, Ordering::Relaxed) {
+                    tracing::error!(
+                        "{}: a request made the volume panic and failed with EIO; the mount goes on, but save \
+                         your data and report this. Further panics are not logged",
+                        request.name()
+                    );
+                }
+                Err(fuser::Errno::EIO)
+            }
+        }
+    }
+
+    /// Asks for what this server wants of what the kernel offers.
+    pub(crate) fn negotiate(&self, config: &mut KernelConfig) {
+        let mut wanted = InitFlags::FUSE_ASYNC_READ
+            | InitFlags::FUSE_BIG_WRITES
+            | InitFlags::FUSE_MAX_PAGES
+            // The umask arrives with the request: a default ACL takes its place.
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_POSIX_ACL
+            // `.` and `..` can be looked up by inode number: NFS export, open_by_handle_at(2).
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            // Nobody else changes files: cached pages stay until the server says otherwise, which it never
+            // has to, and so FUSE_AUTO_INVAL_DATA is not among these.
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            // The volume takes set-user-ID, set-group-ID and file capabilities away on write, truncate and
+            // chown. Without this flag, the kernel asks for `security.capability` before every single write.
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        // Not FUSE_ATOMIC_O_TRUNC: without open requests, truncation comes as a setattr, and with this flag it
+        // would not come at all. Not FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS: the kernel keeps locks itself.
+        if self.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        let wanted = wanted & config.capabilities();
+        if let Err(refused) = config.add_capabilities(wanted) {
+            tracing::warn!("the kernel offers {refused:?} but refuses it");
+        }
+        // Each of these only fails for values out of range, and then the library's default stays.
+        let _ = config.set_max_write(WRITE_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+    }
+
+    pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        match self.volume.getattr(ino) {
+            // A symbolic link or fifo without a name that someone still holds open.
+            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
+            attr => attr,
+        }
+    }
+
+    pub(crate) fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        match self.volume.setattr(caller, ino, set, None) {
+            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
+            attr => attr,
+        }
+    }
+
+    /// Creates or finds an inode by name, of which the kernel is then told.
+    pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
+        let attr = make().map_err(in_directory)?;
+        self.inodes.remember(attr.ino);
+        Ok(attr)
+    }
+
+    /// Runs `remove`, by which `name` of `dir` may lose its inode, so that the kernel can go on using that.
+    pub(crate) fn removing(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let victim = self.volume.lookup(caller, dir, name).ok();
+        let pin = victim.as_ref().and_then(|attr| self.inodes.before_unlink(attr));
+        remove().map_err(in_directory)?;
+        if let Some(attr) = victim {
+            self.inodes.after_unlink(&attr, pin);
+        }
+        Ok(())
+    }
+
+    /// Answers a read straight from the medium if it gives one slice, else from a buffer. `reply` is left if
+    /// no answer was sent.
+    pub(crate) fn read(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: usize,
+        reply: &mut Option<ReplyData>,
+    ) -> Result<()> {
+        thread_local! {
+            static ASSEMBLED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let file = self.inodes.file(ino)?;
+        ASSEMBLED.with_borrow_mut(|assembled| {
+            assembled.clear();
+            self.volume.read_slices(file.handle(), offset, len, &mut |slice| {
+                if slice.len() == len
+                    && assembled.is_empty()
+                    && let Some(reply) = reply.take()
+                {
+                    reply.data(slice);
+                } else {
+                    assembled.extend_from_slice(slice);
+                }
+            })?;
+            if let Some(reply) = reply.take() {
+                reply.data(assembled);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The identity behind a request, whose permissions the kernel has checked.
+pub(crate) fn caller(request: &fuser::Request, umask: u32) -> Caller {
+    Caller::checked_by_kernel(request.uid(), request.gid(), umask & 0o777)
+}
