@@ -12,7 +12,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
-use vfs::{Attr, Caller, Error, SeekFrom, SetAttr, XattrMode};
+use vfs::{Attr, Error, SeekFrom, SetAttr, XattrMode};
 
 use crate::convert::{
     TTL, create_flags, fallocate_mode, file_attr, generation, in_directory, no_entry, rename_flags, set_time,
@@ -120,7 +120,7 @@ impl Filesystem for Server {
                 mtime: mtime.map(set_time),
                 ctime: ctime.map(time),
             };
-            Server::setattr(self, &caller(request, 0), ino.0, &set)
+            Server::setattr(self, &caller(request, 0), ino.0, set)
         });
         answer_attr(reply, result);
     }
@@ -258,7 +258,7 @@ impl Filesystem for Server {
 
     fn write(
         &self,
-        request: &fuser::Request,
+        _: &fuser::Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -268,15 +268,9 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let result = self.handle(Request::Write, || {
-            // The kernel says whether the writer's privileges let set-user-ID survive the write.
-            let caller = if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                caller(request, 0)
-            } else {
-                Caller::checked_by_kernel(0, 0, 0)
-            };
-            self.volume.write(&caller, self.inodes.file(ino.0)?.handle(), offset, data)
-        });
+        // The kernel says whether the writer's privileges let set-user-ID survive the write.
+        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let result = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, kills));
         match result {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(errno),

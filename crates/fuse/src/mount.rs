@@ -75,6 +75,12 @@ impl Mount {
         self.counters.read()
     }
 
+    /// A function that gives [`Mount::requests`] after [`Mount::wait`], too.
+    pub fn counts(&self) -> impl Fn() -> RequestCounts + Send + use<> {
+        let counters = self.counters.clone();
+        move || counters.read()
+    }
+
     /// The mount point, without symbolic links.
     pub fn dir(&self) -> &Path {
         &self.unmounter.dir

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fuser::{InitFlags, KernelConfig, ReplyData};
+use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
 
 use crate::MountOptions;
 use crate::convert::{errno, in_directory};
-use crate::inodes::Inodes;
+use crate::inodes::{Inodes, OpenFile};
 use crate::requests::{Counters, Request};
 
 /// Largest write request, bytes; the kernel's limit on pages a request (256) is the same.
@@ -112,11 +113,28 @@ impl Server {
         }
     }
 
-    pub(crate) fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        match self.volume.setattr(caller, ino, set, None) {
+    pub(crate) fn setattr(&self, caller: &Caller, ino: Ino, set: SetAttr) -> Result<Attr> {
+        let mut set = set;
+        let mut file = None;
+        if set.size.is_some() {
+            file = Some(self.inodes.file(ino)?);
+            if caller.uid != 0 && set.mode.is_none() {
+                // FUSE_HANDLE_KILLPRIV_V2: an unprivileged truncation takes set-user-ID away.
+                let mode = self.volume.getattr(ino)?.mode;
+                let after = mode_after_write(&unprivileged(), mode);
+                set.mode = (after != mode).then_some(after & 0o7777);
+            }
+        }
+        let handle = file.as_deref().map(OpenFile::handle);
+        match self.volume.setattr(caller, ino, &set, handle) {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
             attr => attr,
         }
+    }
+
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], kills_privileges: bool) -> Result<usize> {
+        let caller = if kills_privileges { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
+        self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)
     }
 
     /// Creates or finds an inode by name, of which the kernel is then told.
@@ -174,6 +192,11 @@ impl Server {
             Ok(())
         })
     }
+}
+
+/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
+fn unprivileged() -> Caller {
+    Caller::user(u32::MAX - 1, u32::MAX - 1)
 }
 
 /// The identity behind a request, whose permissions the kernel has checked.
