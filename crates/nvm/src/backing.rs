@@ -1,0 +1,296 @@
+//! What a zone is made of: finds out, sizes it, maps it.
+
+use std::fs::{File, OpenOptions as FileOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::SEGMENT;
+use crate::error::Error;
+use crate::mapping::{MapError, Mapping, Source};
+use crate::persist::PersistMethod;
+
+/// What a zone is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A DAX character device (`/dev/dax0.0`): the medium itself is mapped.
+    DaxDevice {
+        /// Bytes to which mappings must be aligned.
+        align: u64,
+    },
+    /// A file on a DAX file system, mapped with MAP_SYNC: the medium itself is mapped.
+    DaxFile,
+    /// A file on tmpfs or ramfs: memory, which survives the process but not the machine.
+    Tmpfs,
+    /// A file on hugetlbfs: memory in huge pages.
+    Hugetlbfs {
+        /// Bytes of a huge page.
+        page: u64,
+    },
+    /// A plain file: the kernel's page cache stands before the medium.
+    PlainFile {
+        /// The file system's name, or its magic in hexadecimal.
+        filesystem: String,
+    },
+    /// A block device: the kernel's page cache stands before the medium.
+    BlockDevice,
+    /// This process's memory.
+    Memory,
+}
+
+impl std::fmt::Display for Backing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Backing::DaxDevice { align } => write!(f, "DAX device, aligned to {align} bytes"),
+            Backing::DaxFile => f.write_str("file on a DAX file system (MAP_SYNC)"),
+            Backing::Tmpfs => f.write_str("file in memory (tmpfs)"),
+            Backing::Hugetlbfs { page } => write!(f, "file in memory (hugetlbfs, pages of {page} bytes)"),
+            Backing::PlainFile { filesystem } => write!(f, "plain file on {filesystem}"),
+            Backing::BlockDevice => f.write_str("block device"),
+            Backing::Memory => f.write_str("this process's memory"),
+        }
+    }
+}
+
+/// An open file or device.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    /// What it is as far as is known before mapping: a plain file may turn out to be on DAX.
+    pub(crate) backing: Backing,
+    /// Bytes that are there.
+    pub(crate) bytes: u64,
+}
+
+fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io { doing, path: path.to_path_buf(), source }
+}
+
+impl Place {
+    /// Opens a file or device; `create` makes an empty file where nothing is. Returns whether it did.
+    pub(crate) fn open(path: &Path, writable: bool, create: bool) -> Result<(Place, bool), Error> {
+        let mut made = false;
+        match std::fs::metadata(path) {
+            // Look before opening: opening a pipe would wait for its other end.
+            Ok(metadata) => {
+                let kind = metadata.file_type();
+                if kind.is_dir() {
+                    return Err(Error::IsDirectory { path: path.to_path_buf() });
+                }
+                let what = if kind.is_fifo() {
+                    Some("a pipe")
+                } else if kind.is_socket() {
+                    Some("a socket")
+                } else if kind.is_char_device() && dax_sysfs(&metadata, "size").is_none() {
+                    Some("a character device that is not a DAX device")
+                } else {
+                    None
+                };
+                if let Some(what) = what {
+                    return Err(Error::NotMappable { path: path.to_path_buf(), what });
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && create => made = true,
+            Err(error) => return Err(io("open it", path)(error)),
+        }
+        let mut how = FileOptions::new();
+        how.read(true).write(writable).create_new(made);
+        let file = how.open(path).map_err(io(if made { "create it" } else { "open it" }, path))?;
+        let mut place = Place { path: path.to_path_buf(), file, backing: Backing::BlockDevice, bytes: 0 };
+        place.look()?;
+        Ok((place, made))
+    }
+
+    /// Finds out kind and size.
+    pub(crate) fn look(&mut self) -> Result<(), Error> {
+        let metadata = self.file.metadata().map_err(io("look at it", &self.path))?;
+        let kind = metadata.file_type();
+        if kind.is_char_device() {
+            self.bytes = dax_sysfs(&metadata, "size").unwrap_or(0);
+            self.backing = Backing::DaxDevice { align: dax_sysfs(&metadata, "align").unwrap_or(SEGMENT) };
+        } else if kind.is_block_device() {
+            let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0));
+            self.bytes = end.map_err(|errno| io("size it", &self.path)(errno.into()))?;
+            self.backing = Backing::BlockDevice;
+        } else {
+            self.bytes = metadata.len();
+            let statfs = rustix::fs::fstatfs(&self.file);
+            let statfs = statfs.map_err(|errno| io("look at its file system", &self.path)(errno.into()))?;
+            self.backing = match statfs.f_type as u32 {
+                0x0102_1994 | 0x8584_58F6 => Backing::Tmpfs,
+                0x9584_58F6 => Backing::Hugetlbfs { page: statfs.f_bsize as u64 },
+                magic => Backing::PlainFile { filesystem: filesystem_name(magic) },
+            };
+        }
+        Ok(())
+    }
+
+    /// The unit in which a zone here is sized.
+    pub(crate) fn unit(&self) -> u64 {
+        match self.backing {
+            Backing::Hugetlbfs { page } => page.max(SEGMENT),
+            Backing::DaxDevice { align } => align.max(SEGMENT),
+            _ => SEGMENT,
+        }
+    }
+
+    /// Whether its size can be changed.
+    pub(crate) fn is_file(&self) -> bool {
+        !matches!(self.backing, Backing::DaxDevice { .. } | Backing::BlockDevice)
+    }
+
+    /// Makes a file at least `bytes` large, with all of it allocated: a full file system is an error here,
+    /// not a SIGBUS later. On error the file has the size that it had.
+    pub(crate) fn extend(&mut self, bytes: u64) -> Result<(), Error> {
+        let before = self.bytes;
+        let allocated = match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(before, bytes),
+            done => done.map_err(Into::into),
+        };
+        if let Err(error) = allocated {
+            let _ = self.file.set_len(before);
+            return Err(io("allocate its space", &self.path)(error));
+        }
+        self.bytes = before.max(bytes);
+        Ok(())
+    }
+
+    /// The way of file systems without fallocate.
+    fn write_zeros(&self, from: u64, to: u64) -> std::io::Result<()> {
+        let zeros = vec![0; 1 << 20];
+        let mut at = from;
+        while at < to {
+            let len = zeros.len().min((to - at) as usize);
+            self.file.write_all_at(&zeros[..len], at)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads from its start without mapping, as far as it goes. DAX devices cannot.
+    pub(crate) fn peek(&self, len: usize) -> Option<Vec<u8>> {
+        let mut start = vec![0; len.min(usize::try_from(self.bytes).unwrap_or(usize::MAX))];
+        self.file.read_exact_at(&mut start, 0).ok()?;
+        Some(start)
+    }
+
+    /// Maps the first `bytes`, with MAP_SYNC where that is granted: then a plain file is a DAX file.
+    pub(crate) fn map(
+        &mut self,
+        bytes: u64,
+        writable: bool,
+        earlier: Option<&Mapping>,
+    ) -> Result<Mapping, Error> {
+        let page = match self.backing {
+            Backing::Hugetlbfs { page } => page,
+            // Blanking a device's page takes unmapping what its page table maps as one.
+            Backing::DaxDevice { align } => align,
+            _ => 4096,
+        };
+        let map = |sync| {
+            let source = Source::File { file: self.file.as_fd(), sync };
+            Mapping::new(source, bytes, self.unit(), page, writable, earlier)
+        };
+        let may_sync = matches!(
+            self.backing,
+            Backing::PlainFile { .. } | Backing::DaxFile | Backing::DaxDevice { .. } | Backing::BlockDevice
+        );
+        let synced = if may_sync { map(true).ok() } else { None };
+        if let Some(mapping) = synced {
+            if !matches!(self.backing, Backing::DaxDevice { .. }) {
+                self.backing = Backing::DaxFile;
+            }
+            return Ok(mapping);
+        }
+        map(false).map_err(|error| match error {
+            MapError::System(errno) => io("map it", &self.path)(errno.into()),
+            MapError::Guard(error) => error,
+        })
+    }
+}
+
+impl Backing {
+    /// How lines persist here, and why.
+    pub(crate) fn persist(
+        &self,
+        forced: Option<PersistMethod>,
+    ) -> Result<(PersistMethod, &'static str), Error> {
+        let best = PersistMethod::best();
+        match (forced, self) {
+            (Some(method), _) if !method.supported() => Err(Error::PersistUnsupported { method, best }),
+            (Some(method), _) => Ok((method, "it was asked for")),
+            (None, Backing::PlainFile { .. } | Backing::BlockDevice) => {
+                Ok((PersistMethod::Msync, "the page cache stands before the medium: not on DAX"))
+            }
+            (None, _) => Ok((
+                best,
+                match best {
+                    PersistMethod::Clwb => "the medium is mapped, and the processor has CLWB",
+                    PersistMethod::Clflushopt => {
+                        "the medium is mapped; the processor has CLFLUSHOPT, no CLWB"
+                    }
+                    _ => "the medium is mapped; the processor has neither CLWB nor CLFLUSHOPT",
+                },
+            )),
+        }
+    }
+}
+
+/// A number from a DAX device's directory in sysfs; None for other devices.
+fn dax_sysfs(metadata: &std::fs::Metadata, attribute: &str) -> Option<u64> {
+    let device = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let directory = format!("/sys/dev/char/{major}:{minor}");
+    let subsystem = std::fs::read_link(format!("{directory}/subsystem")).ok()?;
+    if subsystem.file_name()? != "dax" {
+        return None;
+    }
+    let text = std::fs::read_to_string(format!("{directory}/{attribute}")).ok()?;
+    parse_number(text.trim())
+}
+
+fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn filesystem_name(magic: u32) -> String {
+    match magic {
+        0xEF53 => "ext2/ext3/ext4".to_string(),
+        0x5846_5342 => "xfs".to_string(),
+        0x9123_683E => "btrfs".to_string(),
+        0xF2F5_2010 => "f2fs".to_string(),
+        0x794C_7630 => "overlayfs".to_string(),
+        0x6969 => "nfs".to_string(),
+        0x6573_5546 => "fuse".to_string(),
+        0x2FC1_2FC1 => "zfs".to_string(),
+        0xCA45_1A4E => "bcachefs".to_string(),
+        other => format!("file system {other:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sysfs_numbers_are_decimal_or_hexadecimal() {
+        assert_eq!(parse_number("4096"), Some(4096));
+        assert_eq!(parse_number("0x200000"), Some(SEGMENT));
+        assert_eq!(parse_number("big"), None);
+    }
+
+    #[test]
+    fn only_what_is_mapped_directly_is_flushed_by_the_processor() {
+        let plain = Backing::PlainFile { filesystem: "xfs".into() };
+        assert_eq!(plain.persist(None).unwrap().0, PersistMethod::Msync);
+        assert_eq!(Backing::BlockDevice.persist(None).unwrap().0, PersistMethod::Msync);
+        assert_eq!(Backing::Tmpfs.persist(None).unwrap().0, PersistMethod::best());
+        assert_eq!(plain.persist(Some(PersistMethod::Clflush)).unwrap().0, PersistMethod::Clflush);
+    }
+}

@@ -1,0 +1,110 @@
+//! What watches a zone's stores: recording, wear, emulated latency, and the pages that `msync` owes.
+//!
+//! One word says which of them is on. A store tests it once; when all are off, that is all it costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::mapping::Mapping;
+use crate::recording::Recorder;
+use crate::technology::Spinner;
+use crate::wear::WearMap;
+
+/// Stores, flushes and fences are recorded.
+pub(crate) const RECORD: u32 = 1;
+/// Lines sent to the medium are counted per granule.
+pub(crate) const WEAR: u32 = 2;
+/// Reads and writes take longer.
+pub(crate) const SPIN: u32 = 4;
+/// Flushed pages are remembered, and written back by the next fence.
+pub(crate) const MSYNC: u32 = 8;
+
+pub(crate) struct Instruments {
+    attention: AtomicU32,
+    pub(crate) recorder: Mutex<Option<Recorder>>,
+    pub(crate) wear: Option<WearMap>,
+    pub(crate) spinner: Option<Spinner>,
+    owed: Mutex<Vec<Owed>>,
+}
+
+/// Pages that a fence has to write back.
+struct Owed {
+    mapping: Arc<Mapping>,
+    first_page: u64,
+    end_page: u64,
+}
+
+/// Bytes of the pages that `msync` works in.
+const PAGE: u64 = 4096;
+
+impl Instruments {
+    pub(crate) fn new(wear: Option<WearMap>, spinner: Option<Spinner>, msync: bool) -> Instruments {
+        let attention = if wear.is_some() { WEAR } else { 0 }
+            | if spinner.is_some() { SPIN } else { 0 }
+            | if msync { MSYNC } else { 0 };
+        Instruments {
+            attention: AtomicU32::new(attention),
+            recorder: Mutex::new(None),
+            wear,
+            spinner,
+            owed: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Whether any of `which` is on.
+    #[inline]
+    pub(crate) fn on(&self, which: u32) -> bool {
+        self.attention.load(Ordering::Relaxed) & which != 0
+    }
+
+    pub(crate) fn start(&self, recorder: Recorder) -> Option<Recorder> {
+        let before = self.recorder.lock().replace(recorder);
+        self.attention.fetch_or(RECORD, Ordering::SeqCst);
+        before
+    }
+
+    pub(crate) fn stop(&self) -> Option<Recorder> {
+        self.attention.fetch_and(!RECORD, Ordering::SeqCst);
+        self.recorder.lock().take()
+    }
+
+    /// Remembers the pages of `[at, at + len)` of the mapping for the next fence.
+    pub(crate) fn owe(&self, mapping: &Arc<Mapping>, at: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let (first_page, end_page) = (at / PAGE, (at + len).div_ceil(PAGE));
+        let mut owed = self.owed.lock();
+        if let Some(last) = owed.last_mut()
+            && Arc::ptr_eq(&last.mapping, mapping)
+            && first_page <= last.end_page
+            && last.first_page <= end_page
+        {
+            last.first_page = last.first_page.min(first_page);
+            last.end_page = last.end_page.max(end_page);
+            return;
+        }
+        owed.push(Owed { mapping: mapping.clone(), first_page, end_page });
+    }
+
+    /// Writes back what is owed. The lock is held meanwhile: a fence that finds nothing owed must not
+    /// overtake another thread's fence that is still writing this thread's pages.
+    pub(crate) fn settle(&self) {
+        let mut owed = self.owed.lock();
+        owed.sort_by_key(|run| (run.mapping.start(), run.first_page));
+        let mut runs = owed.drain(..).peekable();
+        while let Some(mut run) = runs.next() {
+            while let Some(next) = runs
+                .next_if(|next| next.first_page <= run.end_page && Arc::ptr_eq(&next.mapping, &run.mapping))
+            {
+                run.end_page = run.end_page.max(next.end_page);
+            }
+            let (at, end) = (run.first_page * PAGE, (run.end_page * PAGE).min(run.mapping.len()));
+            if run.mapping.msync(at, end - at).is_err() {
+                run.mapping.poison(at);
+            }
+        }
+    }
+}

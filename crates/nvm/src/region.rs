@@ -1,0 +1,396 @@
+//! A volume's piece of a zone: where every load, store, flush and fence of Amberfs goes through.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+use zerocopy::FromBytes;
+
+use crate::LINE;
+use crate::account::{Account, Purpose};
+use crate::durability::{Durable, Flushed};
+use crate::error::MediaError;
+use crate::instruments::{Instruments, MSYNC, RECORD, SPIN, WEAR};
+use crate::mapping::Window;
+use crate::persist::{self, PersistMethod};
+use crate::recording::EventKind;
+use crate::volume::{Volume, VolumeEntry, VolumeKind};
+use crate::zone::Zone;
+
+/// One volume's piece of a zone. Addresses are byte offsets within it, from 0 to [`Region::len`].
+///
+/// Stores are cached unless named `stream`; they survive a power cut for certain only after
+/// [`Region::flush`] and [`Region::fence`]. All methods take `&self` and may be called by any thread; the
+/// volume's own locks keep one range from being stored to by two threads at once, or while somebody reads
+/// it by [`Region::bytes`]. The 8-byte operations are atomic and need no lock.
+///
+/// # Panics
+/// An address outside the region, a misaligned 8-byte access, and a store to a zone that was opened
+/// read-only are bugs of the volume: every method panics on them. What comes from the medium must be
+/// range-checked before it is used as an address.
+#[derive(Clone)]
+pub struct Region {
+    window: Window,
+    instruments: Arc<Instruments>,
+    volume: Arc<Volume>,
+    zone: Zone,
+}
+
+/// Lines that `[at, at + len)` touches. Regions start on a line, so region addresses tell.
+#[inline]
+fn lines(at: u64, len: u64) -> u64 {
+    if len == 0 { 0 } else { (at + len - 1) / LINE - at / LINE + 1 }
+}
+
+impl Region {
+    pub(crate) fn new(
+        window: Window,
+        instruments: Arc<Instruments>,
+        volume: Arc<Volume>,
+        zone: Zone,
+    ) -> Region {
+        Region { window, instruments, volume, zone }
+    }
+
+    /// Bytes of the region.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> u64 {
+        self.window.len()
+    }
+
+    /// Bytes of the medium, without copying.
+    ///
+    /// The volume's locks must keep the range from being stored to while the slice lives. Where that
+    /// cannot be had, use [`Region::read`] and verify what was read.
+    #[inline]
+    pub fn bytes(&self, at: u64, len: usize) -> &[u8] {
+        if self.instruments.on(SPIN) {
+            self.read_slowly(at, len as u64);
+        }
+        self.window.bytes(at, len)
+    }
+
+    /// Copies bytes from the medium.
+    #[inline]
+    pub fn read(&self, at: u64, into: &mut [u8]) {
+        if self.instruments.on(SPIN) {
+            self.read_slowly(at, into.len() as u64);
+        }
+        self.window.read(at, into);
+    }
+
+    /// A structure from the medium, by copy.
+    #[inline]
+    pub fn load<T: FromBytes>(&self, at: u64) -> T {
+        let bytes = self.bytes(at, size_of::<T>());
+        match T::read_from_bytes(bytes) {
+            Ok(value) => value,
+            Err(_) => unreachable!("the slice has the structure's size"),
+        }
+    }
+
+    /// An aligned 8-byte little-endian word, atomically, with acquire ordering.
+    #[inline]
+    pub fn load_u64(&self, at: u64) -> u64 {
+        if self.instruments.on(SPIN) {
+            self.read_slowly(at, 8);
+        }
+        self.window.load_u64(at)
+    }
+
+    /// Stores bytes, cached.
+    #[inline]
+    pub fn store(&self, purpose: Purpose, at: u64, bytes: &[u8]) {
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Store, purpose, at, bytes.len() as u64, || self.window.store(at, bytes));
+        } else {
+            self.window.store(at, bytes);
+        }
+        self.volume.ledger.stored(purpose, bytes.len() as u64);
+    }
+
+    /// Stores an aligned 8-byte little-endian word atomically, with release ordering, cached.
+    #[inline]
+    pub fn store_u64(&self, purpose: Purpose, at: u64, value: u64) {
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Atomic, purpose, at, 8, || self.window.store_u64(at, value));
+        } else {
+            self.window.store_u64(at, value);
+        }
+        self.volume.ledger.stored(purpose, 8);
+    }
+
+    /// Stores zeros, cached.
+    #[inline]
+    pub fn fill_zero(&self, purpose: Purpose, at: u64, len: u64) {
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Zero, purpose, at, len, || self.window.fill_zero(at, len));
+        } else {
+            self.window.fill_zero(at, len);
+        }
+        self.volume.ledger.stored(purpose, len);
+    }
+
+    /// Copies bytes within the region, cached; the ranges may overlap.
+    #[inline]
+    pub fn copy_within(&self, purpose: Purpose, from: u64, to: u64, len: u64) {
+        if self.instruments.on(SPIN) {
+            self.read_slowly(from, len);
+        }
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Copy, purpose, to, len, || self.window.copy_within(from, to, len));
+        } else {
+            self.window.copy_within(from, to, len);
+        }
+        self.volume.ledger.stored(purpose, len);
+    }
+
+    /// Stores bytes by non-temporal stores, past the caches: the way for blocks. Whole lines are streamed;
+    /// an unaligned head and tail are stored cached and flushed. `bytes` must not be a part of the range
+    /// that is stored to.
+    #[inline]
+    pub fn stream(&self, purpose: Purpose, at: u64, bytes: &[u8]) -> Flushed {
+        let len = bytes.len() as u64;
+        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+            return self.stream_pieces(purpose, at, bytes);
+        }
+        self.window.stream_lines(at, bytes);
+        self.volume.ledger.stored(purpose, len);
+        self.volume.ledger.streamed(purpose, len / LINE);
+        Flushed::new()
+    }
+
+    /// Stores zeros by non-temporal stores; head and tail as in [`Region::stream`].
+    #[inline]
+    pub fn stream_zero(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
+        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+            return self.stream_zero_pieces(purpose, at, len);
+        }
+        self.window.stream_zero_lines(at, len);
+        self.volume.ledger.stored(purpose, len);
+        self.volume.ledger.streamed(purpose, len / LINE);
+        Flushed::new()
+    }
+
+    /// Sends every line of the range on its way to the medium. On a zone that persists by `msync`, the
+    /// pages are remembered for the fence.
+    #[inline]
+    pub fn flush(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
+        if self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+            return self.flush_watched(purpose, at, len);
+        }
+        self.window.flush(at, len);
+        self.volume.ledger.flushed(purpose, lines(at, len));
+        Flushed::new()
+    }
+
+    /// Waits until what this thread flushed and streamed is durable.
+    ///
+    /// On a zone that persists by `msync` this is when pages are written; if the system reports an error,
+    /// [`Region::check`] says so from then on.
+    #[inline]
+    pub fn fence(&self, flushed: Flushed) -> Durable {
+        let Flushed { .. } = flushed;
+        persist::fence();
+        self.volume.ledger.fenced();
+        if self.instruments.on(RECORD | MSYNC) {
+            self.fence_watched();
+        }
+        Durable::new()
+    }
+
+    /// Stores, flushes and fences 8 bytes: the shortest way to publish something by one word.
+    #[inline]
+    pub fn persist_u64(&self, purpose: Purpose, at: u64, value: u64) -> Durable {
+        self.store_u64(purpose, at, value);
+        let flushed = self.flush(purpose, at, 8);
+        self.fence(flushed)
+    }
+
+    /// Whether the zone's medium is sound: an error once a load, a store or a write-back of the zone hit
+    /// media that could not be accessed. What was read before a successful check was really there.
+    #[inline]
+    pub fn check(&self) -> Result<(), MediaError> {
+        match self.window.poisoned_at() {
+            None => Ok(()),
+            Some(address) => Err(MediaError { address }),
+        }
+    }
+
+    /// What was stored, flushed and fenced through this volume's regions since the zone was opened.
+    pub fn account(&self) -> Account {
+        self.volume.ledger.account()
+    }
+
+    /// The zone.
+    pub fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// The volume as the system index lists it.
+    pub fn entry(&self) -> &VolumeEntry {
+        &self.volume.entry
+    }
+
+    /// The volume's name.
+    pub fn name(&self) -> &str {
+        &self.volume.entry.name
+    }
+
+    /// The volume's kind.
+    pub fn kind(&self) -> VolumeKind {
+        self.volume.entry.kind
+    }
+
+    /// The volume's UUID, which a volume's superblock should carry: one with another UUID is left over from
+    /// a volume that was there before.
+    pub fn uuid(&self) -> Uuid {
+        self.volume.entry.uuid
+    }
+
+    /// Whether the zone was opened read-only: stores would panic.
+    pub fn is_read_only(&self) -> bool {
+        self.zone.is_read_only()
+    }
+
+    /// How lines leave the caches here.
+    pub fn persist_method(&self) -> PersistMethod {
+        self.window.method()
+    }
+
+    fn zone_address(&self, at: u64) -> u64 {
+        self.volume.entry.start + at
+    }
+
+    #[cold]
+    fn read_slowly(&self, at: u64, len: u64) {
+        if let Some(spinner) = &self.instruments.spinner {
+            spinner.read(lines(at, len));
+        }
+    }
+
+    /// Does `store` and records it, as one critical section, so that events are in the order of memory.
+    #[cold]
+    fn recorded(&self, kind: EventKind, purpose: Purpose, at: u64, len: u64, store: impl FnOnce()) {
+        let mut recorder = self.instruments.recorder.lock();
+        store();
+        if let Some(recorder) = recorder.as_mut() {
+            let bytes: &[u8] = if kind.has_bytes() { self.window.bytes(at, len as usize) } else { &[] };
+            recorder.push(&self.volume.entry, kind, purpose, self.zone_address(at), len, bytes);
+        }
+    }
+
+    #[cold]
+    fn flush_watched(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Flush, purpose, at, len, || self.window.flush(at, len));
+        } else {
+            self.window.flush(at, len);
+        }
+        self.volume.ledger.flushed(purpose, lines(at, len));
+        self.sent(at, len);
+        Flushed::new()
+    }
+
+    /// Lines of the range went to the medium: wear, latency, and what `msync` owes.
+    fn sent(&self, at: u64, len: u64) {
+        if let Some(wear) = &self.instruments.wear {
+            wear.written(self.zone_address(at), len);
+        }
+        if let Some(spinner) = &self.instruments.spinner {
+            spinner.write(lines(at, len));
+        }
+        if self.instruments.on(MSYNC) {
+            self.instruments.owe(self.window.mapping(), self.zone_address(at), len);
+        }
+    }
+
+    #[cold]
+    fn fence_watched(&self) {
+        if self.instruments.on(MSYNC) {
+            self.instruments.settle();
+        }
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Fence, Purpose::Metadata, 0, 0, || ());
+        }
+    }
+
+    /// The range's whole lines, as an offset range in it: what can be streamed.
+    fn whole_lines(at: u64, len: u64) -> (u64, u64) {
+        let head = (at.next_multiple_of(LINE) - at).min(len);
+        let body = (len - head) & !(LINE - 1);
+        (head, head + body)
+    }
+
+    fn stream_pieces(&self, purpose: Purpose, at: u64, bytes: &[u8]) -> Flushed {
+        let len = bytes.len() as u64;
+        // Refuse what is out of range before the address arithmetic below, and as a whole.
+        let _ = self.window.bytes(at, bytes.len());
+        let (body, tail) = Self::whole_lines(at, len);
+        let mut flushed = Flushed::new();
+        if body > 0 {
+            self.store(purpose, at, &bytes[..body as usize]);
+            flushed = flushed.and(self.flush(purpose, at, body));
+        }
+        if tail > body {
+            self.stream_body(purpose, at + body, tail - body, &bytes[body as usize..tail as usize]);
+        }
+        if len > tail {
+            self.store(purpose, at + tail, &bytes[tail as usize..]);
+            flushed = flushed.and(self.flush(purpose, at + tail, len - tail));
+        }
+        flushed
+    }
+
+    fn stream_body(&self, purpose: Purpose, at: u64, len: u64, bytes: &[u8]) {
+        let store = || match self.window.method() {
+            // Where the page cache stands before the medium, streaming past the CPU's caches gains nothing.
+            PersistMethod::Msync => self.window.store(at, bytes),
+            _ => self.window.stream_lines(at, bytes),
+        };
+        if self.instruments.on(RECORD) {
+            self.recorded(EventKind::Stream, purpose, at, len, store);
+        } else {
+            store();
+        }
+        self.volume.ledger.stored(purpose, len);
+        self.volume.ledger.streamed(purpose, len / LINE);
+        self.sent(at, len);
+    }
+
+    fn stream_zero_pieces(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
+        let _ = self.window.bytes(at, len as usize);
+        let (body, tail) = Self::whole_lines(at, len);
+        let mut flushed = Flushed::new();
+        if body > 0 {
+            self.fill_zero(purpose, at, body);
+            flushed = flushed.and(self.flush(purpose, at, body));
+        }
+        if tail > body {
+            let (at, len) = (at + body, tail - body);
+            let store = || match self.window.method() {
+                PersistMethod::Msync => self.window.fill_zero(at, len),
+                _ => self.window.stream_zero_lines(at, len),
+            };
+            if self.instruments.on(RECORD) {
+                self.recorded(EventKind::StreamZero, purpose, at, len, store);
+            } else {
+                store();
+            }
+            self.volume.ledger.stored(purpose, len);
+            self.volume.ledger.streamed(purpose, len / LINE);
+            self.sent(at, len);
+        }
+        if len > tail {
+            self.fill_zero(purpose, at + tail, len - tail);
+            flushed = flushed.and(self.flush(purpose, at + tail, len - tail));
+        }
+        flushed
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region").field("entry", &self.volume.entry).finish_non_exhaustive()
+    }
+}
