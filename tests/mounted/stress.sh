@@ -1,0 +1,43 @@
+#!/bin/bash
+# stress-ng's file system stressors, verifying, each for a bounded time.
+# usage: stress.sh MOUNT_POINT [SECONDS]
+. "$(dirname "$0")/suite.sh"
+begin stress "$@"
+seconds=${2:-2}
+need stress-ng stress-ng
+
+# STRESSOR REASON: what does not test this file system, or harms the machine.
+excluded='bind-mount mounts over the whole machine
+binderfs tests another file system
+procfs tests another file system
+eventfd uses no file system
+ioprio uses no file system
+chattr needs ext2 inode flags, which FUSE servers are not asked for
+inode-flags needs ext2 inode flags, which FUSE servers are not asked for
+verity needs fs-verity, which FUSE does not have
+fiemap needs FIEMAP, which FUSE does not have'
+
+for stressor in $(stress-ng --class 'filesystem?' 2>&1 | sed -n "s/^class 'filesystem' stressors: //p"); do
+    if why=$(grep "^$stressor " <<<"$excluded"); then
+        echo "excluded: $why"
+        continue
+    fi
+    log=$LOGS/$stressor
+    timeout -k 5 $((seconds * 10 + 60)) stress-ng --"$stressor" 2 --timeout "${seconds}s" --verify \
+        --temp-path "$WORK" >"$log" 2>&1
+    status=$?
+    # 0 success, 3 out of resources, 4 not implemented, 7 stressor-specific metrics untrustworthy
+    case $status in
+        0)
+            if grep -q 'skipped\|not implemented' "$log" && ! grep -q 'successful run' "$log"; then
+                skipped "$stressor: $(grep -m1 'skipped\|not implemented' "$log")"
+            else
+                passed "$stressor"
+            fi
+            ;;
+        3 | 4) skipped "$stressor: $(grep -m1 -i 'skip\|not implemented\|no resource\|fail' "$log")" ;;
+        124 | 137) failed "$stressor: hangs" ;;
+        *) failed "$stressor: status $status"; grep -i 'fail\|error' "$log" | head -5 | sed 's/^/      /' ;;
+    esac
+done
+finish

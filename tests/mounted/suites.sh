@@ -1,0 +1,12 @@
+#!/bin/bash
+# Runs every suite of this folder on a mount.
+# usage: suites.sh MOUNT_POINT
+HERE=$(cd "$(dirname "$0")" && pwd)
+status=0 closing=()
+for suite in pjdfstest processes fsx fio stress; do
+    output=$("$HERE/$suite.sh" "$@" | tee /dev/stderr) || status=1
+    closing+=("$(tail -1 <<<"$output")")
+done
+printf '\n'
+printf '%s\n' "${closing[@]}"
+exit $status
