@@ -12,6 +12,8 @@ mod error;
 mod file_system;
 pub mod model;
 pub mod rules;
+#[cfg(any(test, feature = "testing"))]
+pub mod torture;
 
 pub use attr::{Attr, FileKind, SetAttr, SetTime, Statfs, Time};
 pub use caller::Caller;
