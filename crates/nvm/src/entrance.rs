@@ -370,7 +370,7 @@ mod tests {
         corrupt("copy 1", &|raw| raw.copy = 1);
         corrupt("bytes", &|raw| raw.bytes = U64::new(SEGMENT));
         corrupt("bytes", &|raw| raw.bytes = U64::new(64 * SEGMENT + 1));
-        corrupt("bytes", &|raw| raw.bytes = U64::new(u64::MAX & !(SEGMENT - 1)));
+        corrupt("bytes", &|raw| raw.bytes = U64::new(!(SEGMENT - 1)));
         corrupt("outside", &|raw| raw.index[0].start_segment = U32::ZERO);
         corrupt("outside", &|raw| raw.index[2].segments = U32::new(u32::MAX));
         corrupt("overlap", &|raw| raw.index[0].segments = U32::new(4));

@@ -132,11 +132,13 @@ fn install() {
 
 /// Async-signal-safe: atomics, one `mmap`, and the previous handler.
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo; SIGBUS fills its address.
-    let address = unsafe { (*info).si_addr() } as usize;
+    // SAFETY: the kernel passes a valid siginfo; a SIGBUS that the kernel raised fills its address.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // Of a signal that a process sent, the address is none.
+    let fault = code > 0;
     // SAFETY: errno is this thread's own; it is restored because the interrupted code may be reading it.
     let errno = unsafe { *libc::__errno_location() };
-    let mended = mend(address);
+    let mended = fault && mend(address);
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     if mended {
@@ -145,9 +147,13 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: `PREVIOUS` was written before this handler was installed.
     let previous = unsafe { &*PREVIOUS.0.get().cast::<libc::sigaction>() };
     match previous.sa_sigaction {
+        libc::SIG_IGN if !fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: the default action is restored; on return the access faults again and ends the process.
-            unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+            // SAFETY: restores the default action; on return the signal is delivered again and ends the process.
+            unsafe {
+                libc::signal(libc::SIGBUS, libc::SIG_DFL);
+                libc::raise(libc::SIGBUS);
+            }
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: SA_SIGINFO says that the previous handler has this signature.
@@ -194,4 +200,62 @@ fn mend(address: usize) -> bool {
         return mapped != libc::MAP_FAILED;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    /// Runs as a child of the test below: touches a page beyond the end of a file that is no zone's.
+    #[test]
+    fn child_touches_a_foreign_page() {
+        if std::env::var_os("NVM_FOREIGN_FAULT").is_none() {
+            return;
+        }
+        let zone = crate::Zone::anonymous(16 << 20, &crate::OpenOptions::default()).unwrap();
+        let file = rustix::fs::memfd_create("foreign", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        // SAFETY: a mapping of our own; reading beyond the empty file's end is what raises SIGBUS.
+        unsafe {
+            let page = rustix::mm::mmap(
+                std::ptr::null_mut(),
+                4096,
+                rustix::mm::ProtFlags::READ,
+                rustix::mm::MapFlags::SHARED,
+                &file,
+                0,
+            )
+            .unwrap();
+            page.cast::<u8>().read_volatile();
+        }
+        drop(zone);
+        std::process::exit(0);
+    }
+
+    #[test]
+    fn a_foreign_fault_still_ends_the_process() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "fault::tests::child_touches_a_foreign_page"])
+            .env("NVM_FOREIGN_FAULT", "1")
+            .output()
+            .unwrap();
+        assert_eq!(child.status.signal(), Some(libc::SIGBUS), "{child:?}");
+    }
+
+    #[test]
+    fn slots_are_used_again_and_sound() {
+        // Addresses that no mapping has, so that no other test's zone is guarded twice.
+        let first = guard(4096, 4096, 4096, true, None).unwrap();
+        let second = guard(8192, 4096, 4096, true, Some(first)).unwrap();
+        second.poison_zone(17);
+        assert_eq!((first.poisoned_at(), second.poisoned_at()), (Some(17), Some(17)));
+        second.poison_zone(18);
+        assert_eq!(first.poisoned_at(), Some(17), "the first fault stays on record");
+        unguard(second);
+        unguard(first);
+        let third = guard(4096, 4096, 4096, true, None).unwrap();
+        assert_eq!(third.poisoned_at(), None);
+        unguard(third);
+    }
 }

@@ -41,6 +41,7 @@ mod entrance;
 mod error;
 #[allow(unsafe_code)]
 mod fault;
+mod info;
 mod instruments;
 mod lock;
 #[allow(unsafe_code)]
@@ -49,7 +50,7 @@ mod operation;
 #[allow(unsafe_code)]
 mod persist;
 mod recording;
-
+mod recording_file;
 mod region;
 mod signature;
 mod technology;
@@ -62,15 +63,16 @@ pub use backing::Backing;
 pub use durability::{Durable, Flushed};
 pub use entrance::{EntranceHealth, VOLUMES_MAX, ZONE_BYTES_MIN};
 pub use error::{Error, MediaError};
+pub use info::ZoneInfo;
 pub use lock::Holder;
 pub use operation::{OperationGuard, operation};
 pub use persist::PersistMethod;
 #[doc(hidden)]
 pub use persist::{floor_store_u64, floor_stream};
 pub use recording::{Event, EventKind, RecordedVolume, Recording, RecordingOptions, ReplayError};
-
+pub use recording_file::RecordingFileError;
 pub use region::Region;
 pub use technology::{Latency, Technology};
 pub use volume::{VolumeEntry, VolumeKind};
 pub use wear::Wear;
-pub use zone::{OpenOptions, Zone, ZoneInfo};
+pub use zone::{OpenOptions, Zone};

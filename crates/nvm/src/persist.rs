@@ -291,7 +291,11 @@ pub(crate) fn spin(duration_cycles: u64) {
 /// compares with. `into` must start on a line; both have one length, a multiple of 64.
 #[doc(hidden)]
 pub fn floor_stream(into: &mut [u8], from: &[u8]) {
-    assert!(into.len() == from.len() && into.len().is_multiple_of(64) && into.as_ptr() as usize % 64 == 0);
+    assert!(
+        into.len() == from.len()
+            && into.len().is_multiple_of(64)
+            && (into.as_ptr() as usize).is_multiple_of(64)
+    );
     // SAFETY: both ranges are Rust slices of one checked length; `&mut` cannot overlap `&`.
     unsafe { stream_lines(into.as_mut_ptr(), from.as_ptr(), into.len()) };
     fence();

@@ -12,7 +12,7 @@ use crate::operation;
 use crate::volume::VolumeEntry;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EventKind {
     /// A cached store: may reach the medium at any time, for certain only after flush and fence.

@@ -258,6 +258,21 @@ impl Region {
         self.window.method()
     }
 
+    /// Puts an event of the volume's disk or flash chip into the zone's recording, if there is one, so
+    /// that one stream tells in which order NVM and disk were written. Addresses are the disk's or chip's.
+    ///
+    /// # Panics
+    /// If `kind` is an event of NVM, which only the other methods may record.
+    #[inline]
+    pub fn note(&self, kind: EventKind, purpose: Purpose, address: u64, length: u64) {
+        assert!(kind > EventKind::Mark, "{kind:?} is no event of a disk or a chip");
+        if self.instruments.on(RECORD)
+            && let Some(recorder) = self.instruments.recorder.lock().as_mut()
+        {
+            recorder.push(&self.volume.entry, kind, purpose, address, length, &[]);
+        }
+    }
+
     fn zone_address(&self, at: u64) -> u64 {
         self.volume.entry.start + at
     }

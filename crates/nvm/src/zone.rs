@@ -14,6 +14,7 @@ use crate::entrance::{
     COPIES, Entrance, EntranceHealth, Fault, RawEntrance, Unverified, VERSION, ZONE_BYTES_MIN,
 };
 use crate::error::{Error, MediaError};
+use crate::info::ZoneInfo;
 use crate::instruments::Instruments;
 use crate::mapping::{MapError, Mapping, Source, Window};
 use crate::persist::PersistMethod;
@@ -22,7 +23,7 @@ use crate::region::Region;
 use crate::technology::{Latency, Spinner, Technology};
 use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::wear::{Wear, WearMap};
-use crate::{BLOCK, SEGMENT, lock, signature};
+use crate::{BLOCK, SEGMENT, info, lock, signature};
 
 /// How to open a zone.
 #[derive(Clone, Debug)]
@@ -55,37 +56,6 @@ impl Default for OpenOptions {
             prefault: false,
         }
     }
-}
-
-/// What one really has: see [`Zone::info`].
-#[derive(Clone, Debug)]
-pub struct ZoneInfo {
-    /// Where the zone is; `memory` for one in memory.
-    pub path: PathBuf,
-    /// Bytes of the zone.
-    pub bytes: u64,
-    /// Bytes that no volume has.
-    pub free_bytes: u64,
-    /// Its UUID.
-    pub uuid: Uuid,
-    /// When it was created, in seconds since 1970.
-    pub created_s: u64,
-    /// The format's version.
-    pub version: u32,
-    /// What it is made of.
-    pub backing: Backing,
-    /// How lines leave the caches.
-    pub persist: PersistMethod,
-    /// Why that way.
-    pub persist_reason: &'static str,
-    /// Bytes that huge pages map just now; None where the system doesn't tell.
-    pub huge_bytes: Option<u64>,
-    /// The technology emulated.
-    pub technology: Technology,
-    /// Whether it was opened read-only.
-    pub read_only: bool,
-    /// In which state the entrance was found.
-    pub entrance: EntranceHealth,
 }
 
 /// One piece of NVM. Cloning is cheap and gives the same zone; it closes when the last clone and the last
@@ -242,7 +212,7 @@ impl Zone {
 
     /// A new zone in this process's memory, gone with it. Pages are taken as they are touched.
     pub fn anonymous(bytes: u64, options: &OpenOptions) -> Result<Zone, Error> {
-        let bytes = bytes.checked_next_multiple_of(SEGMENT).unwrap_or(u64::MAX & !(SEGMENT - 1));
+        let bytes = bytes.checked_next_multiple_of(SEGMENT).unwrap_or(!(SEGMENT - 1));
         let path = || PathBuf::from(MEMORY);
         if options.read_only {
             return Err(Error::ReadOnly { path: path(), doing: "create a zone in memory" });
@@ -547,7 +517,7 @@ impl Zone {
             backing: self.inner.backing.clone(),
             persist: self.inner.method,
             persist_reason: self.inner.method_reason,
-            huge_bytes: huge_bytes(state.mapping.start(), &self.inner.backing),
+            huge_bytes: info::huge_bytes(state.mapping.start(), &self.inner.backing),
             technology: self.inner.options.technology,
             read_only: self.inner.options.read_only,
             entrance: self.inner.health.clone(),
@@ -612,26 +582,4 @@ impl std::fmt::Debug for Zone {
             .field("uuid", &self.inner.uuid)
             .finish_non_exhaustive()
     }
-}
-
-/// Bytes of the mapping at `start` that huge pages map, from `/proc/self/smaps`.
-fn huge_bytes(start: usize, backing: &Backing) -> Option<u64> {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").ok()?;
-    let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
-    let _header = lines.next()?;
-    let mut bytes = 0;
-    for line in lines {
-        let Some((field, value)) = line.split_once(':') else { break };
-        let counted = match backing {
-            Backing::Hugetlbfs { .. } => matches!(field, "Shared_Hugetlb" | "Private_Hugetlb"),
-            _ => matches!(field, "AnonHugePages" | "ShmemPmdMapped" | "FilePmdMapped"),
-        };
-        if counted {
-            bytes += value.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024;
-        }
-        if field == "VmFlags" {
-            break;
-        }
-    }
-    Some(bytes)
 }

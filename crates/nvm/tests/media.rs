@@ -1,0 +1,87 @@
+//! Media that cannot be read: the process survives, and the volume is told.
+
+use std::fs::File;
+use std::path::Path;
+
+use nvm::{OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
+
+const BYTES: u64 = 8 * SEGMENT;
+
+fn directory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+fn cut(path: &Path, bytes: u64) {
+    File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_file_cut_short_under_a_mapping_is_a_media_error() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("home", VolumeKind::Native, None).unwrap();
+    region.store(Purpose::Data, 6 * SEGMENT, &[7; 4096]);
+    region.check().unwrap();
+    cut(&path, 4 * SEGMENT);
+    region.check().unwrap();
+    assert_eq!(region.bytes(2 * SEGMENT, 1), [0], "what is left still reads");
+    region.check().unwrap();
+    assert_eq!(region.bytes(6 * SEGMENT + 8, 4), [0; 4]);
+    let error = region.check().unwrap_err();
+    assert_eq!(error.address, SEGMENT + 6 * SEGMENT + 8);
+    assert_eq!(zone.check().unwrap_err(), error);
+    // Stores go nowhere, but they don't kill; the first address stays on record.
+    region.store(Purpose::Data, 5 * SEGMENT, &[1; 10_000]);
+    drop(region.stream(Purpose::Data, 4 * SEGMENT, &[1; 4096]));
+    assert_eq!(region.check().unwrap_err(), error);
+    assert!(matches!(zone.remove_volume("nope"), Err(nvm::Error::NoSuchVolume { .. })));
+    let other = Zone::anonymous(BYTES, &OpenOptions::default()).unwrap();
+    other.check().unwrap();
+}
+
+#[test]
+fn reading_from_many_threads_at_once_survives() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("home", VolumeKind::Native, None).unwrap();
+    cut(&path, 2 * SEGMENT);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let region = &region;
+            scope.spawn(move || {
+                for page in 0..200 {
+                    assert_eq!(region.load_u64(3 * SEGMENT + page * 4096 + thread * 8), 0);
+                    assert!(region.check().is_err());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn an_old_region_knows_of_faults_in_a_zone_that_grew() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    let old = zone.create_volume("old", VolumeKind::Native, None).unwrap();
+    zone.grow(2 * BYTES).unwrap();
+    let new = zone.create_volume("new", VolumeKind::Native, None).unwrap();
+    cut(&path, BYTES + SEGMENT);
+    assert_eq!(new.load_u64(2 * SEGMENT), 0);
+    let error = new.check().unwrap_err();
+    assert_eq!(error.address, BYTES + 2 * SEGMENT);
+    assert_eq!((old.check().unwrap_err(), zone.check().unwrap_err()), (error, error));
+}
+
+#[test]
+fn an_index_update_on_failed_media_is_an_error() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    cut(&path, 0);
+    let refused = zone.create_volume("home", VolumeKind::Native, None).unwrap_err();
+    assert!(matches!(refused, nvm::Error::Media(_)), "{refused}");
+}
