@@ -1,1 +1,62 @@
-//! placeholder
+//! The native volume: a file system wholly in NVM.
+//!
+//! Its state is the newest checkpoint (a tree: checkpoint block → NAT index tree → node blocks → data blocks, after
+//! HMFS) and the redo log of the transactions committed since (after Shortcut-JFS). Every operation is one
+//! transaction. `docs/format-native.md` has the layout, `docs/design.md` the reasons.
+//!
+//! Layers, each using those below it:
+//!
+//! ```text
+//! volume      the FileSystem trait                 format, check, dump, info
+//! namespace, data, space, attributes               operations: lock, stream, log
+//! core        reservation, commit, checkpoints     recovery
+//! apply       what a logged item does
+//! directory (page), index, xattr                   contents of nodes
+//! node (inode), journal (record), checkpoint       copies per epoch; redo log; publishing
+//! nat, allocator                                   where nodes are; which blocks are free
+//! bia, sit, superblock, pointer, geometry          what is where on the medium
+//! ```
+#![forbid(unsafe_code)]
+
+mod allocator;
+mod apply;
+mod attributes;
+mod bia;
+mod checkpoint;
+mod core;
+mod data;
+mod directory;
+mod error;
+mod format;
+mod geometry;
+mod handles;
+mod index;
+mod inode;
+mod journal;
+mod locks;
+mod namespace;
+mod nat;
+mod node;
+mod options;
+mod page;
+mod pointer;
+mod record;
+mod recovery;
+mod sit;
+mod space;
+mod superblock;
+mod volume;
+mod xattr;
+
+pub use error::Error;
+pub use format::format;
+pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
+pub use volume::Volume;
+
+/// The smallest volume: 8 segments.
+pub const MIN_VOLUME_BYTES: u64 = 16 << 20;
+
+/// Whether `region` begins with a native volume's superblock, intact or not.
+pub fn recognise(region: &nvm::Region) -> bool {
+    !matches!(superblock::Superblock::read(region), Err(Error::NotNative | Error::TooSmall { .. }))
+}

@@ -1,0 +1,440 @@
+//! Block allocation: log-structured, within segments (HMFS §2.2).
+//!
+//! Invariants:
+//! - A block that the newest checkpoint reaches is never handed out: `used` has every block that is valid on the
+//!   medium, until a checkpoint without it has been published.
+//! - `next` is what will be valid once the running epoch's checkpoint is published.
+//! - Nothing is scanned at mount but the SIT; a segment's bitmaps are gathered when it is first touched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::bia::{self, Bitmap, BlockKind, Entry};
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
+use crate::sit::{JournalEntry, SegmentKind, SitEntry};
+
+const EMPTY: Bitmap = [0; 8];
+const NO_SEGMENT: u32 = u32::MAX;
+
+/// Blocks that an operation may take without asking again. What is left returns when it is dropped.
+#[must_use]
+pub(crate) struct Budget<'a> {
+    allocator: &'a Allocator,
+    left: std::cell::Cell<i64>,
+}
+
+impl Drop for Budget<'_> {
+    fn drop(&mut self) {
+        self.allocator.free.fetch_add(self.left.get(), Relaxed);
+    }
+}
+
+/// Who may go how deep into the last free blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Whatever adds to the volume: leaves both reserves alone.
+    Ordinary,
+    /// Whatever frees more than it takes: may use the deletion reserve.
+    Deletion,
+    /// Checkpoints: may use everything.
+    Checkpoint,
+}
+
+pub(crate) struct Allocator {
+    medium: Arc<Medium>,
+    /// Blocks neither used nor promised to a budget.
+    free: AtomicI64,
+    /// Version that blocks allocated now belong to.
+    version: AtomicU32,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    segments: Vec<Segment>,
+    maps: Vec<Option<Box<Map>>>,
+    /// Segments whose `next` differs from `valid`, perhaps.
+    touched: Vec<u32>,
+    cursors: [Cursor; 2],
+    /// Blocks set in `next`, over all segments.
+    live: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Segment {
+    /// Blocks that can't be handed out.
+    used: u16,
+    kind: SegmentKind,
+}
+
+struct Map {
+    valid: Bitmap,
+    next: Bitmap,
+    used: Bitmap,
+    touched: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Cursor {
+    segment: u32,
+    at: usize,
+}
+
+/// The state of the segments that one epoch changed, taken when the epoch ended.
+pub(crate) struct Frozen {
+    segments: Vec<FrozenSegment>,
+    index: std::collections::HashMap<u32, usize>,
+}
+
+struct FrozenSegment {
+    segment: u32,
+    kind: SegmentKind,
+    valid: Bitmap,
+    next: Bitmap,
+    used: Bitmap,
+}
+
+impl Frozen {
+    /// The journal entries of all segments that change.
+    pub(crate) fn journal(&self, version: u32) -> Vec<JournalEntry> {
+        self.segments.iter().map(|s| JournalEntry::new(s.segment, s.kind, version, &s.next)).collect()
+    }
+
+    /// Segments and the blocks in each that become valid.
+    pub(crate) fn newly_valid(&self) -> impl Iterator<Item = (u32, Bitmap)> + '_ {
+        self.segments.iter().map(|s| (s.segment, std::array::from_fn(|word| s.next[word] & !s.valid[word])))
+    }
+
+    /// The valid bits `segment` has on the medium.
+    pub(crate) fn valid_before(&self, segment: u32) -> Option<Bitmap> {
+        self.index.get(&segment).map(|index| self.segments[*index].valid)
+    }
+}
+
+impl Allocator {
+    /// Reads the SIT.
+    pub(crate) fn open(medium: Arc<Medium>, version: u32) -> vfs::Result<Allocator> {
+        let count = medium.geometry.segments;
+        let mut segments = Vec::with_capacity(count as usize);
+        let mut live = 0;
+        for segment in 0..count {
+            let entry = SitEntry::read(&medium, segment)?;
+            live += u64::from(entry.valid.get());
+            segments.push(Segment { used: entry.valid.get(), kind: entry.segment_kind() });
+        }
+        let free = medium.geometry.main_blocks() - live;
+        let cursor = Cursor { segment: NO_SEGMENT, at: 0 };
+        let inner = Inner {
+            maps: (0..count).map(|_| None).collect(),
+            segments,
+            touched: Vec::new(),
+            cursors: [cursor; 2],
+            live,
+        };
+        Ok(Allocator {
+            medium,
+            free: AtomicI64::new(free as i64),
+            version: AtomicU32::new(version),
+            inner: Mutex::new(inner),
+        })
+    }
+
+    /// Blocks kept for checkpoints: enough to rewrite the whole NAT (one entry block per 512 nodes, and its tree).
+    fn checkpoint_reserve(&self) -> i64 {
+        (self.medium.geometry.main_blocks() / 256 + 16) as i64
+    }
+
+    /// Blocks kept so that deleting is always possible.
+    fn deletion_reserve(&self) -> i64 {
+        (self.medium.geometry.main_blocks() / 256 + 48) as i64
+    }
+
+    /// Promises `blocks` blocks, or `None` if there are not so many now.
+    pub(crate) fn reserve(&self, blocks: u64, urgency: Urgency) -> Option<Budget<'_>> {
+        let keep = match urgency {
+            Urgency::Ordinary => self.checkpoint_reserve() + self.deletion_reserve(),
+            Urgency::Deletion => self.checkpoint_reserve(),
+            Urgency::Checkpoint => i64::MIN / 2,
+        };
+        let blocks = blocks as i64;
+        let budget = Budget { allocator: self, left: std::cell::Cell::new(blocks) };
+        let before = self.free.fetch_sub(blocks, Relaxed);
+        // On failure the budget's drop gives the blocks back.
+        (before - blocks >= keep).then_some(budget)
+    }
+
+    /// Blocks an ordinary operation could still get, and all that the next checkpoint leaves unused.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        let live = self.inner.lock().live;
+        let free = self.medium.geometry.main_blocks() - live;
+        let reserves = (self.checkpoint_reserve() + self.deletion_reserve()) as u64;
+        (free.saturating_sub(reserves), free)
+    }
+
+    /// Whether the next checkpoint would make blocks available.
+    pub(crate) fn has_pending(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.segments.iter().map(|s| u64::from(s.used)).sum::<u64>() > inner.live
+    }
+
+    /// Bytes of DRAM the allocator holds.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        let inner = self.inner.lock();
+        let maps = inner.maps.iter().flatten().count() * size_of::<Map>();
+        (maps + inner.maps.len() * 8 + inner.segments.len() * size_of::<Segment>()) as u64
+    }
+
+    /// Allocates a run of up to `want` contiguous blocks and writes their BIA entries softly. Block `i` of the
+    /// run gets `place + i` for data, 0 otherwise. Returns the first block and the run's length, at least 1.
+    pub(crate) fn allocate(
+        &self,
+        budget: &Budget<'_>,
+        kind: BlockKind,
+        owner: u32,
+        place: u64,
+        want: u64,
+    ) -> vfs::Result<(u64, u64)> {
+        let group = if kind == BlockKind::Data { SegmentKind::Data } else { SegmentKind::Meta };
+        let (first, length) =
+            self.inner.lock().take_run(&self.medium, group, want.clamp(1, SEGMENT_BLOCKS))?;
+        budget.left.set(budget.left.get() - length as i64);
+        let version = self.version.load(Relaxed);
+        for i in 0..length {
+            let place = if kind == BlockKind::Data { place + i } else { 0 };
+            Entry::write_soft(&self.medium, first + i, version, owner, kind, place);
+        }
+        Ok((first, length))
+    }
+
+    /// Takes one particular block that the log says was allocated: replay does this before anything else is
+    /// allocated.
+    pub(crate) fn claim(&self, block: u64, owner: u32, place: u64) -> vfs::Result<()> {
+        let (segment, index) = self.medium.geometry.segment_of(block);
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        let mut inner = self.inner.lock();
+        let map = inner.load(&self.medium, segment)?;
+        map.next[word] |= bit;
+        if map.used[word] & bit == 0 {
+            map.used[word] |= bit;
+            inner.touch(segment);
+            inner.segments[segment as usize].used += 1;
+            inner.segments[segment as usize].kind = SegmentKind::Data;
+            inner.live += 1;
+            drop(inner);
+            self.free.fetch_sub(1, Relaxed);
+            let version = self.version.load(Relaxed);
+            Entry::write_soft(&self.medium, block, version, owner, BlockKind::Data, place);
+        }
+        Ok(())
+    }
+
+    /// Gives a run of blocks back: they are free once the running epoch's checkpoint is published.
+    pub(crate) fn free(&self, first: u64, length: u64) -> vfs::Result<()> {
+        let mut inner = self.inner.lock();
+        for block in first..first + length {
+            let (segment, index) = self.medium.geometry.segment_of(block);
+            let (word, bit) = (index / 64, 1 << (index % 64));
+            let map = inner.load(&self.medium, segment)?;
+            if map.next[word] & bit == 0 {
+                return Err(corrupt("BIA", block, "valid bit", "clear", "set: the block is in use"));
+            }
+            map.next[word] &= !bit;
+            inner.touch(segment);
+            inner.live -= 1;
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch: what was allocated and freed so far goes into the checkpoint being made, what comes
+    /// now into the next, whose version is `version`. The caller keeps operations out.
+    pub(crate) fn freeze(&self, version: u32) -> Frozen {
+        self.version.store(version, Relaxed);
+        let mut inner = self.inner.lock();
+        let touched = std::mem::take(&mut inner.touched);
+        let mut frozen = Frozen { segments: Vec::with_capacity(touched.len()), index: Default::default() };
+        for segment in touched {
+            let kind = inner.segments[segment as usize].kind;
+            let map = inner.maps[segment as usize].as_mut().expect("a touched segment is loaded");
+            map.touched = false;
+            frozen.index.insert(segment, frozen.segments.len());
+            frozen.segments.push(FrozenSegment {
+                segment,
+                kind,
+                valid: map.valid,
+                next: map.next,
+                used: map.used,
+            });
+        }
+        frozen
+    }
+
+    /// Allocates a block for the checkpoint being made, which is `version`.
+    pub(crate) fn allocate_into(
+        &self,
+        frozen: &mut Frozen,
+        kind: BlockKind,
+        version: u32,
+    ) -> vfs::Result<u64> {
+        let mut inner = self.inner.lock();
+        let (block, _) = inner.take_run(&self.medium, SegmentKind::Meta, 1)?;
+        self.free.fetch_sub(1, Relaxed);
+        Entry::write_soft(&self.medium, block, version, 0, kind, 0);
+        let (segment, index) = self.medium.geometry.segment_of(block);
+        let entry = inner.frozen_segment(frozen, segment);
+        entry.next[index / 64] |= 1 << (index % 64);
+        entry.kind = SegmentKind::Meta;
+        Ok(block)
+    }
+
+    /// Gives back a block that the checkpoint being made no longer needs.
+    pub(crate) fn free_from(&self, frozen: &mut Frozen, block: u64) -> vfs::Result<()> {
+        let mut inner = self.inner.lock();
+        let (segment, index) = self.medium.geometry.segment_of(block);
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        let map = inner.load(&self.medium, segment)?;
+        if map.next[word] & bit == 0 {
+            return Err(corrupt("BIA", block, "valid bit", "clear", "set: the block is in use"));
+        }
+        map.next[word] &= !bit;
+        inner.touch(segment);
+        inner.live -= 1;
+        let entry = inner.frozen_segment(frozen, segment);
+        entry.next[word] &= !bit;
+        entry.used[word] |= bit;
+        Ok(())
+    }
+
+    /// The checkpoint is published: what only its predecessor reached can be handed out again.
+    pub(crate) fn release(&self, frozen: &Frozen) {
+        let mut released = 0;
+        let mut inner = self.inner.lock();
+        for entry in &frozen.segments {
+            let map = inner.maps[entry.segment as usize].as_mut().expect("a frozen segment is loaded");
+            map.valid = entry.next;
+            let dead: Bitmap = std::array::from_fn(|word| entry.used[word] & !entry.next[word]);
+            for (used, dead) in map.used.iter_mut().zip(dead) {
+                *used &= !dead;
+            }
+            let count = bia::count(&dead);
+            let segment = &mut inner.segments[entry.segment as usize];
+            segment.used -= count as u16;
+            if segment.used == 0 {
+                segment.kind = SegmentKind::Free;
+            }
+            released += count;
+        }
+        self.free.fetch_add(released as i64, Relaxed);
+    }
+}
+
+impl Inner {
+    fn load(&mut self, medium: &Medium, segment: u32) -> vfs::Result<&mut Map> {
+        let slot = &mut self.maps[segment as usize];
+        if slot.is_none() {
+            let expected = u64::from(self.segments[segment as usize].used);
+            let valid = if expected == 0 { EMPTY } else { bia::valid_bits(medium, segment) };
+            if bia::count(&valid) != expected {
+                let at = medium.geometry.bia_at(medium.geometry.segment_start(segment)) / BLOCK;
+                let field = format!("count of valid blocks in segment {segment}");
+                return Err(corrupt("BIA", at, &field, bia::count(&valid), expected));
+            }
+            *slot = Some(Box::new(Map { valid, next: valid, used: valid, touched: false }));
+        }
+        Ok(slot.as_mut().expect("just loaded"))
+    }
+
+    fn touch(&mut self, segment: u32) {
+        let map = self.maps[segment as usize].as_mut().expect("loaded before it is touched");
+        if !map.touched {
+            map.touched = true;
+            self.touched.push(segment);
+        }
+    }
+
+    /// The frozen state of `segment`; if the epoch had not changed it, that is what is on the medium.
+    fn frozen_segment<'f>(&self, frozen: &'f mut Frozen, segment: u32) -> &'f mut FrozenSegment {
+        let index = *frozen.index.entry(segment).or_insert_with(|| {
+            let map = self.maps[segment as usize].as_ref().expect("a touched segment is loaded");
+            let kind = self.segments[segment as usize].kind;
+            let (valid, next) = (map.valid, map.valid);
+            frozen.segments.push(FrozenSegment { segment, kind, valid, next, used: map.valid });
+            frozen.segments.len() - 1
+        });
+        &mut frozen.segments[index]
+    }
+
+    fn take_run(&mut self, medium: &Medium, group: SegmentKind, want: u64) -> vfs::Result<(u64, u64)> {
+        let which = usize::from(group == SegmentKind::Meta);
+        loop {
+            let cursor = self.cursors[which];
+            if cursor.segment != NO_SEGMENT {
+                let map = self.load(medium, cursor.segment)?;
+                if let Some((at, length)) = free_run(&map.used, cursor.at, want as usize) {
+                    for index in at..at + length {
+                        map.used[index / 64] |= 1 << (index % 64);
+                        map.next[index / 64] |= 1 << (index % 64);
+                    }
+                    self.touch(cursor.segment);
+                    let segment = &mut self.segments[cursor.segment as usize];
+                    segment.used += length as u16;
+                    segment.kind = group;
+                    self.live += length as u64;
+                    self.cursors[which].at = at + length;
+                    return Ok((medium.geometry.segment_start(cursor.segment) + at as u64, length as u64));
+                }
+            }
+            let segment = self.choose(group, which).ok_or(vfs::Error::NoSpace)?;
+            self.cursors[which] = Cursor { segment, at: 0 };
+        }
+    }
+
+    /// The next segment to fill: an empty one after the cursor, else the emptiest of the group, else any with room.
+    fn choose(&self, group: SegmentKind, which: usize) -> Option<u32> {
+        let other = self.cursors[1 - which].segment;
+        let count = self.segments.len();
+        let start = match self.cursors[which].segment {
+            NO_SEGMENT => 0,
+            segment => segment as usize + 1,
+        };
+        let free = |index: &usize| self.segments[*index].used == 0 && *index as u32 != other;
+        if let Some(index) = (start..count).chain(0..start.min(count)).find(free) {
+            return Some(index as u32);
+        }
+        let emptiest = |accept: &dyn Fn(usize) -> bool| {
+            (0..count)
+                .filter(|index| u64::from(self.segments[*index].used) < SEGMENT_BLOCKS && accept(*index))
+                .min_by_key(|index| self.segments[*index].used)
+                .map(|index| index as u32)
+        };
+        emptiest(&|index| self.segments[index].kind == group && index as u32 != other)
+            .or_else(|| emptiest(&|index| index as u32 != other))
+            .or_else(|| emptiest(&|_| true))
+    }
+}
+
+/// The first clear bit at or after `from`, and how many clear bits follow it, at most `want`.
+fn free_run(used: &Bitmap, from: usize, want: usize) -> Option<(usize, usize)> {
+    let mut at = from;
+    loop {
+        if at >= SEGMENT_BLOCKS as usize {
+            return None;
+        }
+        let word = !used[at / 64] >> (at % 64);
+        if word != 0 {
+            at += word.trailing_zeros() as usize;
+            break;
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    let mut length = 1;
+    while length < want && at + length < SEGMENT_BLOCKS as usize {
+        let index = at + length;
+        if used[index / 64] >> (index % 64) & 1 == 1 {
+            break;
+        }
+        length += 1;
+    }
+    Some((at, length))
+}

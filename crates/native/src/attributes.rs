@@ -1,0 +1,213 @@
+//! Attributes, extended attributes and ACLs.
+
+use vfs::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Statfs, XattrMode, acl, rules};
+
+use crate::allocator::Urgency;
+use crate::core::{Core, Operation, now};
+use crate::data::blocks_for;
+use crate::geometry::BLOCK;
+use crate::handles::Opened;
+use crate::index::FILE_MAX;
+use crate::inode::{Hot, Inode};
+use crate::namespace::number;
+use crate::record::Item;
+use crate::xattr;
+
+/// Bytes that changing attributes logs at most: objects, an ACL, a moved inline file, a zeroed tail.
+const LOG: usize = 2 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
+
+impl Core {
+    pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        let ino = number(ino)?;
+        let _lock = self.locks.read(ino);
+        Ok(self.inode(ino)?.attr())
+    }
+
+    pub(crate) fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
+        let ino = number(ino)?;
+        let _lock = self.locks.read(ino);
+        let inode = self.inode(ino)?;
+        if mask & rules::WRITE != 0 && self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        rules::may_access(caller, &inode.attr(), self.access_acl(inode)?, mask)
+    }
+
+    pub(crate) fn setattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        set: &SetAttr,
+        handle: Option<Handle>,
+    ) -> Result<Attr> {
+        let ino = number(ino)?;
+        if let Some(handle) = handle.filter(|_| set.size.is_some()) {
+            let opened = Opened::of(handle)?;
+            if opened.ino != ino || !opened.flags.contains(OpenFlags::WRITE) {
+                return Err(Error::Invalid);
+            }
+        }
+        let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.inode(ino)?;
+        self.change(operation, caller, inode, set, handle.is_some())?;
+        Ok(self.inode(ino)?.attr())
+    }
+
+    /// Opens a file and empties it.
+    pub(crate) fn open_truncating(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Result<Handle> {
+        let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.inode(ino)?;
+        rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
+        let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+        self.change(operation, caller, inode, &empty, true)?;
+        Ok(self.handles.open(ino, flags))
+    }
+
+    /// Changes attributes of a locked inode; `by_handle` as in [`rules::plan_setattr`].
+    fn change(
+        &self,
+        mut operation: Operation<'_>,
+        caller: &Caller,
+        inode: Inode<'_>,
+        set: &SetAttr,
+        by_handle: bool,
+    ) -> Result<()> {
+        let ino = inode.nid();
+        let (hot, cold) = (inode.hot(), inode.cold());
+        let access = self.access_acl(inode)?;
+        let changes = rules::plan_setattr(caller, &inode.attr(), access, set, by_handle, now())?;
+        if changes.size.is_some_and(|size| size > FILE_MAX) {
+            return Err(Error::FileTooLarge);
+        }
+        if let (Some(_), Some(raw)) = (set.mode, access) {
+            let value = acl::with_mode(raw, changes.mode)?;
+            operation.log(&Item::SetXattr { ino, name: acl::ACCESS, value: &value });
+        }
+        if let Some(size) = changes.size {
+            self.log_resize(&mut operation, inode, size)?;
+        }
+        let size = changes.size.unwrap_or(hot.size.get());
+        let new_hot = Hot::new(size, changes.mtime, changes.ctime, hot.nlink.get());
+        let new_cold =
+            cold.with_mode(changes.mode).with_owner(changes.uid, changes.gid).with_atime(changes.atime);
+        if new_hot != hot {
+            operation.log(&Item::Hot { ino, hot: new_hot });
+        }
+        if new_cold != cold {
+            operation.log(&Item::Cold { ino, cold: new_cold });
+        }
+        operation.commit()
+    }
+
+    pub(crate) fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let ino = number(ino)?;
+        let _lock = self.locks.read(ino);
+        let inode = self.inode(ino)?;
+        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, false)?;
+        Ok(xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?.to_vec())
+    }
+
+    pub(crate) fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
+        let ino = number(ino)?;
+        let _lock = self.locks.read(ino);
+        let mut names = Vec::new();
+        xattr::each(&self.nodes, self.inode(ino)?, |attribute| {
+            if rules::is_listed(caller, attribute.name) {
+                names.extend_from_slice(attribute.name);
+                names.push(0);
+            }
+        })?;
+        Ok(names)
+    }
+
+    pub(crate) fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        let ino = number(ino)?;
+        rules::check_xattr_value(value)?;
+        if value.len() > xattr::TOTAL_MAX {
+            self.getattr(ino.into())?;
+            return Err(Error::NoSpace);
+        }
+        let mut operation = self.begin(blocks_for(3), LOG, Urgency::Ordinary)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.inode(ino)?;
+        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, true)?;
+        if acl::is_acl(name) {
+            return self.set_acl(operation, caller, inode, name, Some(value));
+        }
+        match (mode, xattr::get(&self.nodes, inode, name)?.is_some()) {
+            (XattrMode::Create, true) => return Err(Error::Exists),
+            (XattrMode::Replace, false) => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        xattr::check_fits(&self.nodes, inode, name, value)?;
+        operation.log(&Item::SetXattr { ino, name, value });
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+        operation.commit()
+    }
+
+    pub(crate) fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        let ino = number(ino)?;
+        let mut operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.inode(ino)?;
+        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, true)?;
+        if acl::is_acl(name) {
+            return self.set_acl(operation, caller, inode, name, None);
+        }
+        xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?;
+        operation.log(&Item::RemoveXattr { ino, name });
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+        operation.commit()
+    }
+
+    fn set_acl(
+        &self,
+        mut operation: Operation<'_>,
+        caller: &Caller,
+        inode: Inode<'_>,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let ino = inode.nid();
+        let change = rules::plan_acl(caller, &inode.attr(), name, value)?;
+        let was_there = xattr::get(&self.nodes, inode, name)?.is_some();
+        match &change.store {
+            Some(value) => {
+                xattr::check_fits(&self.nodes, inode, name, value)?;
+                operation.log(&Item::SetXattr { ino, name, value });
+            }
+            None if was_there => operation.log(&Item::RemoveXattr { ino, name }),
+            None => {}
+        }
+        if value.is_some_and(|raw| !acl::is_empty(raw)) || was_there {
+            operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+        }
+        let cold = inode.cold();
+        if change.mode != cold.mode.get() {
+            operation.log(&Item::Cold { ino, cold: cold.with_mode(change.mode) });
+        }
+        operation.commit()
+    }
+
+    pub(crate) fn statfs(&self) -> Result<Statfs> {
+        let (available, free) = self.nodes.allocator.space();
+        let inodes = self.nodes.inodes.load(std::sync::atomic::Ordering::Relaxed);
+        Ok(Statfs {
+            block_size: BLOCK as u32,
+            blocks: self.medium.geometry.main_blocks(),
+            blocks_free: free,
+            blocks_available: available,
+            files: inodes + free,
+            files_free: free,
+        })
+    }
+}

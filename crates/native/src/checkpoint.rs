@@ -1,0 +1,219 @@
+//! Checkpoints: the block that is the root of one, and how one is made and published (HMFS §3.2).
+//!
+//! Making a checkpoint has two parts. First everything it reaches is written: node copies flushed, data changed in
+//! place flushed, new NAT blocks, the SIT journal, the checkpoint block, and its address in its predecessor. Then one
+//! atomic store of the predecessor's state byte publishes it: from there on, recovery goes forward. What remains
+//! (valid bits, SIT entries, the root slot) follows from the journal and can be done any number of times.
+
+use nvm::{Durable, Flushed, Purpose};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::allocator::Frozen;
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::journal::Records;
+use crate::nat::{MAX_HEIGHT, Merge, Tree};
+use crate::node::{self, Nodes};
+use crate::pointer::NodePointer;
+use crate::record::{Item, Items};
+use crate::sit;
+
+/// Offset of the state word in a checkpoint block. The first line has what changes after the block is written.
+const STATE: u64 = 0;
+/// Offset of the successor's block number.
+const NEXT: u64 = 8;
+const BODY: u64 = 64;
+/// This is the newest checkpoint.
+const NORMAL: u64 = 1;
+/// The successor is published; its journal may not have been settled.
+const CHANGING: u64 = 2;
+const KIND: u32 = u32::from_le_bytes(*b"CHKP");
+
+/// What a checkpoint block says, from byte 64 on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct Body {
+    /// CRC-32C of all that follows and of the block's number.
+    crc: U32,
+    /// Guards against a misdirected read.
+    kind: U32,
+    pub(crate) version: U32,
+    pub(crate) nat_height: U32,
+    /// Root of the NAT index tree.
+    nat_root: U64,
+    /// NIDs from here on were never used.
+    pub(crate) next_nid: U32,
+    /// Entries in the SIT journal.
+    pub(crate) journal_entries: U32,
+    journal_crc: U32,
+    /// The predecessor's version.
+    pub(crate) previous: U32,
+    pub(crate) inodes: U64,
+    /// Sequence number of the first transaction that is not in this checkpoint.
+    pub(crate) sequence: U64,
+    /// Seconds since the epoch.
+    pub(crate) time: U64,
+}
+const _: () = assert!(size_of::<Body>() == 64);
+
+impl Body {
+    fn checksum(&self, block: u64) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&block.to_le_bytes()), &self.as_bytes()[4..])
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        Tree { root: NodePointer(self.nat_root.get()), height: self.nat_height.get() as u8 }
+    }
+}
+
+/// What a new checkpoint records beside its tree and journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    pub(crate) version: u32,
+    pub(crate) previous: u32,
+    pub(crate) next_nid: u32,
+    pub(crate) inodes: u64,
+    pub(crate) sequence: u64,
+}
+
+/// A checkpoint block, verified.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checkpoint {
+    pub(crate) block: u64,
+    pub(crate) body: Body,
+}
+
+impl Checkpoint {
+    /// Reads and verifies the checkpoint at `block`.
+    pub(crate) fn read(medium: &Medium, block: u64) -> vfs::Result<Checkpoint> {
+        medium.check_main("root slot", 2, "checkpoint", block)?;
+        let body: Body = medium.region.load(block * BLOCK + BODY);
+        if body.kind.get() != KIND {
+            return Err(corrupt("checkpoint", block, "kind", body.kind.get(), KIND));
+        }
+        if body.checksum(block) != body.crc.get() {
+            return Err(corrupt("checkpoint", block, "checksum", "wrong", "right"));
+        }
+        if body.nat_height.get() > u32::from(MAX_HEIGHT) || body.version.get() == 0 {
+            return Err(corrupt("checkpoint", block, "NAT height or version", "impossible", "possible"));
+        }
+        Ok(Checkpoint { block, body })
+    }
+
+    /// The successor, if it was published.
+    pub(crate) fn successor(&self, medium: &Medium) -> vfs::Result<Option<Checkpoint>> {
+        if medium.region.load_u64(self.block * BLOCK + STATE) & 0xff != CHANGING {
+            return Ok(None);
+        }
+        let next = medium.region.load_u64(self.block * BLOCK + NEXT);
+        medium.check_main("checkpoint", self.block, "successor", next)?;
+        Checkpoint::read(medium, next).map(Some)
+    }
+
+    /// Does what follows from the checkpoint's journal, after a crash.
+    pub(crate) fn settle_again(&self, medium: &Medium) -> vfs::Result<Durable> {
+        let entries =
+            sit::read_journal(medium, self.body.journal_entries.get(), self.body.journal_crc.get())?;
+        Ok(medium.region.fence(sit::settle(medium, &entries, |_| None)))
+    }
+
+    /// Writes a checkpoint block, unfenced.
+    pub(crate) fn write(
+        medium: &Medium,
+        block: u64,
+        tree: Tree,
+        facts: &Facts,
+        journal: (u32, u32),
+    ) -> (Checkpoint, Flushed) {
+        let mut body = Body {
+            crc: 0.into(),
+            kind: KIND.into(),
+            version: facts.version.into(),
+            nat_height: u32::from(tree.height).into(),
+            nat_root: tree.root.0.into(),
+            next_nid: facts.next_nid.into(),
+            journal_entries: journal.0.into(),
+            journal_crc: journal.1.into(),
+            previous: facts.previous.into(),
+            inodes: facts.inodes.into(),
+            sequence: facts.sequence.into(),
+            time: (vfs::Time::now().sec as u64).into(),
+        };
+        body.crc = body.checksum(block).into();
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&NORMAL.to_le_bytes());
+        bytes[BODY as usize..].copy_from_slice(body.as_bytes());
+        let flushed = medium.region.stream(Purpose::Metadata, block * BLOCK, &bytes);
+        (Checkpoint { block, body }, flushed)
+    }
+}
+
+/// All of the first part: after this, only the state byte separates the checkpoint from being the newest.
+/// Returns it with its journal and the proof that all of it is durable.
+pub(crate) fn prepare(
+    nodes: &Nodes,
+    predecessor: &Checkpoint,
+    frozen: &mut Frozen,
+    dirty: &[(u32, u64)],
+    log: Option<Records<'_>>,
+    facts: &Facts,
+) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
+    let medium = &*nodes.medium;
+    let mut flushed = flush_data(medium, log);
+    let mut changes = Vec::with_capacity(dirty.len());
+    for &(nid, block) in dirty {
+        if block == 0 {
+            changes.push((nid, NodePointer::default()));
+            continue;
+        }
+        let crc = node::checksum(medium.block(block))
+            .ok_or_else(|| corrupt(&format!("node {nid}"), block, "length", "impossible", "possible"))?;
+        flushed = flushed.and(node::flush(medium, block));
+        changes.push((nid, NodePointer::new(block, crc)));
+    }
+    let mut merge = Merge {
+        medium,
+        allocator: &nodes.allocator,
+        frozen,
+        version: facts.version,
+        flushed: Flushed::none(),
+    };
+    let tree = merge.run(predecessor.body.tree(), &changes)?;
+    flushed = flushed.and(merge.flushed);
+    let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
+    nodes.allocator.free_from(frozen, predecessor.block)?;
+    for (segment, new) in frozen.newly_valid() {
+        flushed = flushed.and(sit::flush_soft(medium, segment, &new));
+    }
+    let entries = frozen.journal(facts.version);
+    let (crc, journaled) = sit::write_journal(medium, &entries);
+    let (checkpoint, written) = Checkpoint::write(medium, block, tree, facts, (entries.len() as u32, crc));
+    let at = predecessor.block * BLOCK + NEXT;
+    medium.region.store_u64(Purpose::Metadata, at, block);
+    let linked = medium.region.flush(Purpose::Metadata, at, 8);
+    let durable = medium.region.fence(flushed.and(journaled).and(written).and(linked));
+    medium.check_media()?;
+    Ok((checkpoint, entries, durable))
+}
+
+/// Publishes: the predecessor's state byte changes, and with it what recovery finds.
+pub(crate) fn publish(medium: &Medium, predecessor: &Checkpoint, _prepared: Durable) -> Durable {
+    medium.region.persist_u64(Purpose::Metadata, predecessor.block * BLOCK + STATE, CHANGING)
+}
+
+/// Flushes the data blocks that the log's transactions changed in place (Shortcut-JFS §III.A: out-place
+/// checkpointing of differences, which here were rewritten when they were committed).
+fn flush_data(medium: &Medium, log: Option<Records<'_>>) -> Flushed {
+    let mut flushed = Flushed::none();
+    for items in log.into_iter().flatten() {
+        for item in Items(items).flatten() {
+            if let Item::Bytes { block, offset, bytes } = item {
+                let at = block * BLOCK + u64::from(offset);
+                flushed = flushed.and(medium.region.flush(Purpose::Data, at, bytes.len() as u64));
+            }
+        }
+    }
+    flushed
+}

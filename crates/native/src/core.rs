@@ -1,0 +1,304 @@
+//! A mounted volume's state, and how an operation runs on it.
+//!
+//! Every change is one [`Operation`]: it reserves blocks and log space, locks inodes, streams data to new blocks, logs
+//! one transaction, and applies it. Only reservations can fail for want of space, so a commit is never regretted.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nvm::{Durable, Flushed, Purpose};
+use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use vfs::{Error, Result, Time};
+
+use crate::allocator::{Budget, Urgency};
+use crate::apply::{self, InPlace};
+use crate::checkpoint::{self, Checkpoint, Facts};
+use crate::geometry::Medium;
+use crate::handles::Handles;
+use crate::inode::Inode;
+use crate::journal::{Journal, Space};
+use crate::locks::Locks;
+use crate::node::Nodes;
+use crate::record::{Item, TRANSACTION_HEADER, Transaction};
+use crate::superblock::Root;
+use crate::{Durability, MountOptions, bia::BlockKind, sit};
+
+pub(crate) struct Core {
+    pub(crate) medium: Arc<Medium>,
+    pub(crate) nodes: Nodes,
+    pub(crate) journal: Journal,
+    pub(crate) locks: Locks,
+    pub(crate) handles: Handles,
+    pub(crate) options: MountOptions,
+    /// Held shared by each changing operation, exclusively while one epoch ends and the next begins.
+    gate: RwLock<()>,
+    publisher: Mutex<Publisher>,
+    /// The first failure that left memory and medium apart; the volume is read-only from then on.
+    failure: OnceLock<Error>,
+    pub(crate) closed: AtomicBool,
+    checkpoints: AtomicU64,
+    generation: AtomicU32,
+    /// Serialises cross-directory renames: the tree's shape does not change under an ancestry check.
+    pub(crate) tree_shape: Mutex<()>,
+    /// Protects the orphan directory; taken after all inode locks.
+    pub(crate) orphans: Mutex<()>,
+    pub(crate) pressure: Pressure,
+}
+
+/// One checkpoint is made at a time.
+pub(crate) struct Publisher {
+    pub(crate) root: Root,
+    pub(crate) newest: Checkpoint,
+}
+
+/// Wakes the thread that makes checkpoints.
+#[derive(Default)]
+pub(crate) struct Pressure {
+    pub(crate) wanted: Mutex<bool>,
+    pub(crate) changed: Condvar,
+}
+
+impl Pressure {
+    pub(crate) fn raise(&self) {
+        let mut wanted = self.wanted.lock();
+        if !*wanted {
+            *wanted = true;
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Whether the next epoch's log begins when the epoch does, or, after a crash, only when the log it was recovered from
+/// is no longer needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextLog {
+    WithEpoch,
+    OncePublished,
+}
+
+impl Core {
+    pub(crate) fn new(
+        medium: Arc<Medium>,
+        nodes: Nodes,
+        journal: Journal,
+        publisher: Publisher,
+        options: MountOptions,
+    ) -> Core {
+        let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
+        Core {
+            medium,
+            nodes,
+            journal,
+            locks: Locks::new(),
+            handles: Handles::new(),
+            options,
+            gate: RwLock::new(()),
+            publisher: Mutex::new(publisher),
+            failure: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            checkpoints: AtomicU64::new(0),
+            generation: AtomicU32::new(generation),
+            tree_shape: Mutex::new(()),
+            orphans: Mutex::new(()),
+            pressure: Pressure::default(),
+        }
+    }
+
+    /// Reads inode `ino`, whose lock the caller holds.
+    #[inline]
+    pub(crate) fn inode(&self, ino: u32) -> Result<Inode<'_>> {
+        Ok(Inode { view: self.nodes.view(ino, BlockKind::Inode)? })
+    }
+
+    /// A generation for a new inode, unlike those its number had before.
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Begins an operation that takes at most `blocks` blocks and `log_bytes` bytes of items. No inode lock is held.
+    pub(crate) fn begin(&self, blocks: u64, log_bytes: usize, urgency: Urgency) -> Result<Operation<'_>> {
+        if self.options.read_only || self.closed.load(Ordering::Relaxed) {
+            return Err(Error::ReadOnly);
+        }
+        let log_bytes = log_bytes + TRANSACTION_HEADER;
+        let mut retried = false;
+        loop {
+            if let Some(failure) = self.failure.get() {
+                return Err(failure.clone());
+            }
+            let gate = self.gate.read();
+            let space = self.journal.reserve(log_bytes);
+            let budget = self.nodes.allocator.reserve(blocks, urgency);
+            match (space, budget) {
+                (Some(space), Some(budget)) => {
+                    if self.journal.is_filling() {
+                        self.pressure.raise();
+                    }
+                    return Ok(Operation {
+                        core: self,
+                        space,
+                        budget,
+                        transaction: Transaction::new(),
+                        streamed: None,
+                        in_place: false,
+                        _gate: gate,
+                    });
+                }
+                (Some(space), None) => {
+                    drop((space, gate));
+                    if retried || !self.nodes.allocator.has_pending() {
+                        return Err(Error::NoSpace);
+                    }
+                    retried = true;
+                }
+                (None, budget) => drop((budget, gate)),
+            }
+            self.checkpoint(NextLog::WithEpoch)?;
+        }
+    }
+
+    /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
+    pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
+        let mut publisher = self.publisher.lock();
+        self.make_checkpoint(&mut publisher, next_log).inspect_err(|error| self.fail(error))
+    }
+
+    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog) -> Result<()> {
+        let nodes = &self.nodes;
+        let medium = &*self.medium;
+        let predecessor = publisher.newest;
+        // The epoch ends: nobody is in the middle of an operation.
+        let (mut frozen, dirty, facts) = {
+            let _nobody = self.gate.write();
+            if nodes.nat.dirty_count() == 0 && next_log == NextLog::WithEpoch {
+                return Ok(());
+            }
+            let version = nodes.version();
+            if next_log == NextLog::WithEpoch {
+                self.journal.begin(version + 1);
+            }
+            nodes.set_version(version + 1);
+            let facts = Facts {
+                version,
+                previous: predecessor.body.version.get(),
+                next_nid: nodes.next_nid(),
+                inodes: nodes.inodes.load(Ordering::Relaxed),
+                sequence: self.journal.usage().2,
+            };
+            (nodes.allocator.freeze(version + 1), nodes.nat.take_dirty(), facts)
+        };
+        let dirty = dirty.sorted();
+        let log = if next_log == NextLog::WithEpoch { self.journal.frozen() } else { None };
+        let (checkpoint, journal, durable) =
+            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, log, &facts)?;
+        checkpoint::publish(medium, &predecessor, durable).ignore();
+        let settled = sit::settle(medium, &journal, |segment| frozen.valid_before(segment));
+        medium.region.fence(settled).ignore();
+        publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
+        publisher.newest = checkpoint;
+        nodes.nat.publish(checkpoint.body.tree());
+        nodes.allocator.release(&frozen);
+        if next_log == NextLog::OncePublished {
+            self.journal.begin(facts.version + 1);
+        }
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        medium.check_media()
+    }
+
+    /// A clean end: everything is in the checkpoint, and the root slot says so.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.checkpoint(NextLog::WithEpoch)?;
+        let mut publisher = self.publisher.lock();
+        let block = publisher.newest.block;
+        publisher.root.write_next(&self.medium.region, block, true).ignore();
+        self.medium.check_media()
+    }
+
+    /// Makes everything that returned before durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        match self.options.durability {
+            Durability::Operation => self.medium.check_media(),
+            Durability::Fsync => {
+                self.journal.force();
+                self.medium.check_media()
+            }
+            Durability::Snapshot => self.checkpoint(NextLog::WithEpoch),
+        }
+    }
+
+    /// Memory and medium may be apart: nothing more is changed, what is durable stays.
+    fn fail(&self, error: &Error) {
+        if self.failure.set(error.clone()).is_ok() {
+            tracing::error!("the volume is read-only from now on: {error}");
+        }
+    }
+
+    /// Checkpoints made since the mount.
+    pub(crate) fn checkpoint_count(&self) -> u64 {
+        self.checkpoints.load(Ordering::Relaxed)
+    }
+}
+
+/// A change in the making.
+pub(crate) struct Operation<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) budget: Budget<'a>,
+    space: Space<'a>,
+    transaction: Transaction,
+    streamed: Option<Flushed>,
+    /// The transaction changes bytes where the newest checkpoint can see them.
+    in_place: bool,
+    _gate: RwLockReadGuard<'a, ()>,
+}
+
+impl<'a> Operation<'a> {
+    /// Adds an item to the transaction.
+    pub(crate) fn log(&mut self, item: &Item<'_>) {
+        self.in_place |= matches!(item, Item::Bytes { .. });
+        self.transaction.push(item);
+    }
+
+    /// Streams file data to where nothing yet points.
+    pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
+        let flushed = self.core.medium.region.stream(Purpose::Data, at, bytes);
+        self.streamed = Some(match self.streamed.take() {
+            Some(before) => before.and(flushed),
+            None => flushed,
+        });
+    }
+
+    /// Commits and applies the transaction. The locks of all inodes it concerns are held.
+    pub(crate) fn commit(mut self) -> Result<()> {
+        if self.transaction.is_empty() {
+            return Ok(());
+        }
+        let core = self.core;
+        let data: Option<Durable> = self.streamed.take().map(|flushed| core.medium.region.fence(flushed));
+        core.journal.commit(&mut self.space, &mut self.transaction, data);
+        if self.in_place {
+            // Bytes that a checkpoint reaches change only when their record is durable.
+            core.journal.force();
+        }
+        let in_place = if core.options.durability == Durability::Snapshot {
+            InPlace::Now
+        } else {
+            InPlace::WithCheckpoint
+        };
+        let items = &self.transaction.bytes[TRANSACTION_HEADER..];
+        apply::apply(&core.nodes, &self.budget, items, in_place)
+            .and_then(|()| core.medium.check_media())
+            .inspect_err(|error| core.fail(error))
+    }
+}
+
+/// The time that changes are stamped with: the kernel's coarse clock, as its own file systems use.
+pub(crate) fn now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
+}

@@ -1,0 +1,358 @@
+//! Bytes of files: reading, and writing by adaptive logging (Shortcut-JFS §III.A, ADP-S).
+//!
+//! Whole blocks, and parts of more than half a block, go to new blocks to which a logged pointer then switches (block
+//! logging, in-place checkpointing). Smaller parts of a block that has data are logged as differences and
+//! rewritten where they are. Bytes beyond the end of a file's last block are zero, always.
+
+use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
+
+use crate::Durability;
+use crate::allocator::Urgency;
+use crate::bia::{self, BlockKind};
+use crate::core::{Core, Operation, now};
+use crate::geometry::BLOCK;
+use crate::handles::Opened;
+use crate::index::{self, FILE_MAX};
+use crate::inode::{Inode, Layout};
+use crate::namespace::number;
+use crate::pointer::DataPointer;
+use crate::record::Item;
+
+/// Bytes one transaction writes at most.
+const CHUNK: usize = 1 << 20;
+/// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
+const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
+/// Bytes of a logged run of blocks.
+pub(crate) const MAP_LOG: usize = 32;
+
+/// Blocks that changing `count` blocks of a file takes at most: themselves, and copies of their index nodes.
+pub(crate) fn blocks_for(count: u64) -> u64 {
+    count + count / 256 + 12
+}
+
+/// Bytes of items that writing `bytes` logs at most.
+fn log_for(bytes: usize) -> usize {
+    // A run for each block, two differences, an inline file that moves out, the inode's objects.
+    (bytes / BLOCK as usize + 3) * MAP_LOG + 2 * (DIFFERENCE_MAX + 32) + BLOCK as usize + 256
+}
+
+/// The end of a range that a file can have.
+pub(crate) fn end_of_range(offset: u64, len: u64) -> Result<u64> {
+    offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Error::FileTooLarge)
+}
+
+/// Part of one block.
+struct Part<'a> {
+    index: u64,
+    offset: usize,
+    bytes: &'a [u8],
+}
+
+impl Core {
+    /// Checks that `inode` holds bytes.
+    pub(crate) fn regular<'a>(&'a self, ino: u32) -> Result<Inode<'a>> {
+        let inode = self.inode(ino)?;
+        match inode.kind() {
+            vfs::FileKind::Regular => Ok(inode),
+            vfs::FileKind::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    /// Calls `sink` with the bytes of `range` of a locked file, which exist, in order.
+    fn slices(
+        &self,
+        inode: Inode<'_>,
+        range: std::ops::Range<u64>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        if inode.layout() == Layout::Inline {
+            sink(inode.inline_bytes().get(range.start as usize..range.end as usize).ok_or(Error::Invalid)?);
+            return Ok(());
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let (index, skip) = (at / BLOCK, at % BLOCK);
+            let (pointer, length) =
+                index::run(&self.nodes, inode, index, (range.end - at + skip).div_ceil(BLOCK))?;
+            let mut bytes = (length * BLOCK - skip).min(range.end - at);
+            if pointer.has_data() {
+                sink(self.medium.region.bytes(pointer.block() * BLOCK + skip, bytes as usize));
+                at += bytes;
+                continue;
+            }
+            while bytes > 0 {
+                let n = bytes.min(ZEROS.len() as u64);
+                sink(&ZEROS[..n as usize]);
+                (at, bytes) = (at + n, bytes - n);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes of a locked file; returns how many there are.
+    pub(crate) fn read_into(&self, inode: Inode<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = inode.size().min(offset.saturating_add(buf.len() as u64));
+        if offset >= end {
+            return Ok(0);
+        }
+        let mut done = 0;
+        self.slices(inode, offset..end, &mut |bytes| {
+            buf[done..done + bytes.len()].copy_from_slice(bytes);
+            done += bytes.len();
+        })?;
+        self.medium.check_media()?;
+        Ok(done)
+    }
+
+    pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let opened = Opened::with(handle, OpenFlags::READ)?;
+        let _lock = self.locks.read(opened.ino);
+        self.read_into(self.regular(opened.ino)?, offset, buf)
+    }
+
+    pub(crate) fn read_slices(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        let opened = Opened::with(handle, OpenFlags::READ)?;
+        let _lock = self.locks.read(opened.ino);
+        let inode = self.regular(opened.ino)?;
+        let end = inode.size().min(offset.saturating_add(len as u64));
+        if offset >= end {
+            return Ok(0);
+        }
+        self.slices(inode, offset..end, sink)?;
+        self.medium.check_media()?;
+        Ok((end - offset) as usize)
+    }
+
+    pub(crate) fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let opened = Opened::with(handle, OpenFlags::WRITE)?;
+        let appends = opened.flags.contains(OpenFlags::APPEND);
+        if !appends {
+            end_of_range(offset, data.len() as u64)?;
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
+            let room = if appends { CHUNK } else { CHUNK - at as usize % CHUNK };
+            let chunk = &data[done..data.len().min(done + room)];
+            match self.write_chunk(caller, opened.ino, (!appends).then_some(at), chunk) {
+                Ok(()) => done += chunk.len(),
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if data.is_empty() {
+            let _lock = self.locks.read(opened.ino);
+            self.regular(opened.ino)?;
+        } else if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
+            self.sync()?;
+        }
+        Ok(done)
+    }
+
+    /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction.
+    fn write_chunk(&self, caller: &Caller, ino: u32, offset: Option<u64>, data: &[u8]) -> Result<()> {
+        let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
+        let mut operation = self.begin(blocks, log_for(data.len()), Urgency::Ordinary)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.regular(ino)?;
+        let (hot, cold) = (inode.hot(), inode.cold());
+        let size = hot.size.get();
+        let offset = offset.unwrap_or(size);
+        let end = end_of_range(offset, data.len() as u64)?;
+        let at = now();
+        let new_hot = hot.modified(at).sized(size.max(end));
+        if inode.layout() == Layout::Inline && size.max(end) <= inode.inline_capacity() as u64 {
+            operation.log(&Item::Hot { ino, hot: new_hot });
+            operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
+        } else {
+            self.log_write(&mut operation, inode, offset, data)?;
+            operation.log(&Item::Hot { ino, hot: new_hot });
+        }
+        let mode = rules::mode_after_write(caller, cold.mode.get());
+        if mode != cold.mode.get() {
+            operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });
+        }
+        operation.commit()
+    }
+
+    /// Logs a write to a file that is mapped, or is to be.
+    pub(crate) fn log_write(
+        &self,
+        operation: &mut Operation<'_>,
+        inode: Inode<'_>,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let moves_out = inode.layout() == Layout::Inline;
+        if moves_out {
+            operation.log(&Item::Spill { ino: inode.nid() });
+            if offset >= BLOCK && inode.size() > 0 {
+                self.log_new_block(operation, inode.nid(), 0, inode.inline_bytes())?;
+            }
+        }
+        let mut rest = data;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let (index, within) = (at / BLOCK, (at % BLOCK) as usize);
+            let length = if within == 0 && rest.len() >= BLOCK as usize {
+                let whole = rest.len() / BLOCK as usize;
+                self.log_whole_blocks(operation, inode, index, &rest[..whole * BLOCK as usize])?
+            } else {
+                let length = rest.len().min(BLOCK as usize - within);
+                self.log_part(operation, inode, &Part { index, offset: within, bytes: &rest[..length] })?;
+                length
+            };
+            (rest, at) = (&rest[length..], at + length as u64);
+        }
+        Ok(())
+    }
+
+    /// Streams whole blocks, as many as one run takes; returns their bytes.
+    fn log_whole_blocks(
+        &self,
+        operation: &mut Operation<'_>,
+        inode: Inode<'_>,
+        index: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let count = data.len() as u64 / BLOCK;
+        let (old, length) = match inode.layout() {
+            Layout::Mapped => index::run(&self.nodes, inode, index, count)?,
+            _ => (DataPointer::HOLE, count),
+        };
+        let (block, length) = if old.is_unwritten() {
+            // Preallocated: nothing reads these blocks before the pointer changes.
+            (old.block(), length)
+        } else if old.has_data() && self.changes_in_place(old.block()) {
+            operation.stream(old.block() * BLOCK, &data[..BLOCK as usize]);
+            return Ok(BLOCK as usize);
+        } else {
+            self.nodes.allocator.allocate(&operation.budget, BlockKind::Data, inode.nid(), index, length)?
+        };
+        let bytes = (length * BLOCK) as usize;
+        operation.stream(block * BLOCK, &data[..bytes]);
+        let pointer = DataPointer::written(block);
+        operation.log(&Item::Map { ino: inode.nid(), index, count: length as u32, pointer });
+        Ok(bytes)
+    }
+
+    /// Whether the block belongs to the running epoch of a volume that promises nothing before its checkpoint: then it
+    /// is written where it is (HMFS §3.1, Normal Write).
+    fn changes_in_place(&self, block: u64) -> bool {
+        self.options.durability == Durability::Snapshot
+            && bia::Entry::read(&self.medium, block).version == self.nodes.version()
+    }
+
+    /// Logs a change of part of a block.
+    fn log_part(&self, operation: &mut Operation<'_>, inode: Inode<'_>, part: &Part<'_>) -> Result<()> {
+        let moved =
+            if inode.layout() == Layout::Inline && part.index == 0 { inode.inline_bytes() } else { &[] };
+        let old = match inode.layout() {
+            Layout::Mapped => index::run(&self.nodes, inode, part.index, 1)?.0,
+            _ => DataPointer::HOLE,
+        };
+        if old.has_data() {
+            let logs_all = self.options.durability != Durability::Snapshot;
+            if self.changes_in_place(old.block()) || (logs_all && part.bytes.len() <= DIFFERENCE_MAX) {
+                let offset = part.offset as u16;
+                operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
+                return Ok(());
+            }
+        }
+        let mut block = [0; BLOCK as usize];
+        if old.has_data() {
+            self.medium.region.read(old.block() * BLOCK, &mut block);
+        } else {
+            block[..moved.len()].copy_from_slice(moved);
+        }
+        block[part.offset..part.offset + part.bytes.len()].copy_from_slice(part.bytes);
+        if old.is_unwritten() {
+            operation.stream(old.block() * BLOCK, &block);
+            let pointer = DataPointer::written(old.block());
+            operation.log(&Item::Map { ino: inode.nid(), index: part.index, count: 1, pointer });
+            return Ok(());
+        }
+        self.log_new_block(operation, inode.nid(), part.index, &block)
+    }
+
+    /// Streams `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
+    pub(crate) fn log_new_block(
+        &self,
+        operation: &mut Operation<'_>,
+        ino: u32,
+        index: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let mut block = [0; BLOCK as usize];
+        block[..bytes.len()].copy_from_slice(bytes);
+        let (at, _) = self.nodes.allocator.allocate(&operation.budget, BlockKind::Data, ino, index, 1)?;
+        operation.stream(at * BLOCK, &block);
+        operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
+        Ok(())
+    }
+
+    /// Logs that `range` of a mapped file, within one block, reads as zeros.
+    pub(crate) fn log_zeros(
+        &self,
+        operation: &mut Operation<'_>,
+        inode: Inode<'_>,
+        range: std::ops::Range<u64>,
+    ) -> Result<()> {
+        static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+        let (index, offset) = (range.start / BLOCK, (range.start % BLOCK) as usize);
+        let length = (range.end - range.start) as usize;
+        if length == 0 || !index::run(&self.nodes, inode, index, 1)?.0.has_data() {
+            return Ok(());
+        }
+        self.log_part(operation, inode, &Part { index, offset, bytes: &ZEROS[..length] })
+    }
+
+    /// Logs all of a file's change to length `size` but the inode's own.
+    pub(crate) fn log_resize(
+        &self,
+        operation: &mut Operation<'_>,
+        inode: Inode<'_>,
+        size: u64,
+    ) -> Result<()> {
+        let (ino, old) = (inode.nid(), inode.size());
+        match inode.layout() {
+            Layout::Mapped if size == 0 => operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX }),
+            Layout::Mapped if size < old => {
+                self.log_zeros(operation, inode, size..old.min(size.next_multiple_of(BLOCK)))?;
+                operation.log(&Item::Unmap { ino, from: size.div_ceil(BLOCK), to: u64::MAX });
+            }
+            Layout::Inline if size > inode.inline_capacity() as u64 => {
+                operation.log(&Item::Spill { ino });
+                if old > 0 {
+                    self.log_new_block(operation, ino, 0, inode.inline_bytes())?;
+                }
+            }
+            // An inline file is as long as its inode says; a longer mapped one ends with a hole.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fsync(&self, handle: Handle) -> Result<()> {
+        Opened::of(handle)?;
+        self.sync()
+    }
+
+    pub(crate) fn fsync_inode(&self, ino: vfs::Ino) -> Result<()> {
+        let ino = number(ino)?;
+        {
+            let _lock = self.locks.read(ino);
+            self.inode(ino)?;
+        }
+        self.sync()
+    }
+}

@@ -1,0 +1,78 @@
+//! What can be wrong with a native volume as a whole; single operations fail with [`vfs::Error`].
+
+/// Why a volume could not be formatted, opened, checked or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The region is smaller than [`crate::MIN_VOLUME_BYTES`].
+    #[error("{bytes} bytes are too few for a native volume; it needs at least {minimum}")]
+    TooSmall {
+        /// The region's size.
+        bytes: u64,
+        /// The least that works.
+        minimum: u64,
+    },
+    /// The log asked for does not fit.
+    #[error(
+        "a log of {log_bytes} bytes does not fit a volume of {bytes} bytes; leave at least half of it to files"
+    )]
+    LogTooLarge {
+        /// What was asked for.
+        log_bytes: u64,
+        /// The region's size.
+        bytes: u64,
+    },
+    /// There is no native volume: neither superblock has the magic number.
+    #[error("no native volume here: neither superblock has its magic number; `amberfs mkfs` makes one")]
+    NotNative,
+    /// Both superblocks carry the magic number and neither is intact.
+    #[error("both superblocks are damaged ({0}); nothing was changed; restore the zone from a copy")]
+    SuperblocksDamaged(String),
+    /// The format is newer than this program.
+    #[error("the volume has format version {found}, this program knows up to {known}; use a newer amberfs")]
+    Version {
+        /// What the superblock says.
+        found: u32,
+        /// The newest this program reads.
+        known: u32,
+    },
+    /// The region is shorter than the volume recorded in its superblock.
+    #[error(
+        "the volume was made with {recorded} bytes but only {found} are here: the zone was cut short; nothing was changed"
+    )]
+    CutShort {
+        /// Bytes the superblock records.
+        recorded: u64,
+        /// Bytes in the region.
+        found: u64,
+    },
+    /// A read-only open of a volume that needs recovery.
+    #[error("the volume was not unmounted cleanly and its log must be replayed: open it for writing once")]
+    NeedsRecovery,
+    /// Something below failed: a damaged structure, unreadable media.
+    #[error("{0}")]
+    Volume(#[from] vfs::Error),
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> vfs::Error {
+        match error {
+            Error::Volume(inner) => inner,
+            Error::TooSmall { .. } | Error::LogTooLarge { .. } => vfs::Error::Invalid,
+            other => vfs::Error::Corrupt(other.to_string()),
+        }
+    }
+}
+
+/// A damaged structure, in words: which, where, which field, what it holds and what it should.
+pub(crate) fn corrupt(
+    structure: &str,
+    block: u64,
+    field: &str,
+    found: impl std::fmt::Display,
+    expected: impl std::fmt::Display,
+) -> vfs::Error {
+    vfs::Error::Corrupt(format!(
+        "{structure} at block {block} is damaged: {field} is {found}, expected {expected}; \
+         the volume is left as it is, run `amberfs fsck`"
+    ))
+}

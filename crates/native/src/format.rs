@@ -1,0 +1,86 @@
+//! Making a volume.
+
+use std::sync::Arc;
+
+use nvm::{Flushed, Purpose, Region};
+use siphasher::sip::SipHasher13;
+use vfs::Time;
+
+use crate::allocator::Urgency;
+use crate::bia::{BlockKind, Entry};
+use crate::checkpoint::{Checkpoint, Facts};
+use crate::core::now;
+use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
+use crate::inode::{Cold, Hot};
+use crate::nat::Tree;
+use crate::node::ORPHANS;
+use crate::record::Item;
+use crate::recovery;
+use crate::sit::{SegmentKind, SitEntry};
+use crate::superblock::{Root, Superblock};
+use crate::{Error, FormatOptions, MountOptions};
+
+/// The first version: an empty tree. The next has the root directory.
+const EMPTY_VERSION: u32 = 1;
+
+/// Makes a volume of all of `region`, whatever was there. A power cut meanwhile leaves no volume: the
+/// superblocks are removed first and written last.
+pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
+    let geometry = Geometry::lay_out(region.len(), options.log_bytes)?;
+    let medium = Medium { region: region.clone(), geometry };
+    let removed = SUPERBLOCKS.map(|at| region.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
+    region.fence(removed.into_iter().reduce(Flushed::and).expect("two")).ignore();
+
+    let log = [0, 1].map(|half| region.stream_zero(Purpose::Journal, geometry.log_at(half), BLOCK));
+    let bia = geometry.bia_at(geometry.main_start);
+    let mut flushed = log.into_iter().reduce(Flushed::and).expect("two").and(region.stream_zero(
+        Purpose::Allocation,
+        bia,
+        geometry.main_blocks() * BIA_ENTRY,
+    ));
+    let first = geometry.main_start;
+    for segment in 0..geometry.segments {
+        let (valid, kind) = if segment == 0 { (1, SegmentKind::Meta) } else { (0, SegmentKind::Free) };
+        flushed = flushed.and(SitEntry::new(segment, valid, kind, EMPTY_VERSION).write(&medium, segment));
+    }
+    Entry::write_soft(&medium, first, EMPTY_VERSION, 0, BlockKind::Checkpoint, 0);
+    Entry::set_valid(&medium, first, true);
+    flushed = flushed.and(region.flush(Purpose::Allocation, bia, BIA_ENTRY));
+    let facts = Facts { version: EMPTY_VERSION, previous: 0, next_nid: ORPHANS + 1, inodes: 0, sequence: 1 };
+    let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, crc32c::crc32c(&[])));
+    region.fence(flushed.and(written)).ignore();
+    let mut root = Root::new(first);
+    root.write_next(region, first, true).ignore();
+    root.write_next(region, first, true).ignore();
+
+    let superblock = superblock(region, options, &geometry);
+    make_root(region, &superblock)?;
+    superblock.write(region).ignore();
+    region.check().map_err(|error| Error::Volume(vfs::Error::Io(error.to_string())))
+}
+
+fn superblock(region: &Region, options: &FormatOptions, geometry: &Geometry) -> Superblock {
+    let uuid = uuid::Uuid::new_v4();
+    let mut label = [0; 64];
+    let length = options.label.len().min(label.len());
+    label[..length].copy_from_slice(&options.label.as_bytes()[..length]);
+    // The key only has to be unknown to who chooses names: a random UUID, hashed.
+    let secret = uuid::Uuid::new_v4();
+    let key = [0, 1].map(|n| SipHasher13::new_with_keys(n, region.len()).hash(secret.as_bytes()));
+    Superblock::new(uuid.into_bytes(), label, Time::now().sec as u64, key, geometry)
+}
+
+/// Makes the root directory and the hidden directory of orphans.
+fn make_root(region: &Region, superblock: &Superblock) -> Result<(), Error> {
+    let (core, _) = recovery::open_bare(region.clone(), superblock, &MountOptions::default())?;
+    let core = Arc::new(core);
+    let mut operation = core.begin(8, 1024, Urgency::Checkpoint)?;
+    let at = now();
+    let root = vfs::ROOT_INO as u32;
+    for (ino, mode, parent) in [(root, 0o040_755, root), (ORPHANS, 0o040_700, ORPHANS)] {
+        let cold = Cold::new(mode, 0, 0, 0, 1, parent, at);
+        operation.log(&Item::Create { ino, cold, hot: Hot::new(0, at, at, 2) });
+    }
+    operation.commit()?;
+    Ok(core.finish()?)
+}

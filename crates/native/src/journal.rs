@@ -1,0 +1,273 @@
+//! The redo log: transactions committed since the newest checkpoint (Shortcut-JFS §III.A–B).
+//!
+//! The log has two halves. The running epoch appends to one; while its checkpoint is made, the next epoch already
+//! appends to the other. A half begins with a header that names its epoch and a salt that no other use of the log
+//! ever had; a transaction is COMMITTED when its record is on the medium as a whole, which its checksum (salted) and
+//! its sequence number tell, so a commit needs one fence. Publishing the checkpoint of its epoch retires a half: its
+//! version is then not newer than the checkpoint, and it need not be erased.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use nvm::{Durable, Purpose};
+use parking_lot::Mutex;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::Durability;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::record::{TRANSACTION_HEADER, Transaction};
+
+/// Begins each half.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct HalfHeader {
+    /// CRC-32C of all that follows.
+    crc: U32,
+    /// The epoch whose transactions follow.
+    pub(crate) version: U32,
+    /// Mixed into every record's checksum.
+    pub(crate) salt: U64,
+    /// Sequence number of the first transaction.
+    pub(crate) first: U64,
+    reserved: [u8; 40],
+}
+const HALF_HEADER: u64 = 64;
+const _: () = assert!(size_of::<HalfHeader>() as u64 == HALF_HEADER);
+
+/// Records begin at multiples of this: a line is never shared by two transactions.
+const ALIGN: usize = nvm::LINE as usize;
+
+pub(crate) struct Journal {
+    medium: Arc<Medium>,
+    durability: Durability,
+    mounts: u64,
+    /// Bytes of the running half neither used nor promised.
+    space: AtomicI64,
+    state: Mutex<State>,
+    transactions: AtomicU64,
+}
+
+struct State {
+    half: usize,
+    /// Where the next record goes, bytes from the half's start.
+    at: u64,
+    /// Everything before is durable.
+    durable: u64,
+    sequence: u64,
+    salt: u64,
+}
+
+/// Bytes of log that an operation may take. What is left returns when it is dropped.
+#[must_use]
+pub(crate) struct Space<'a> {
+    journal: &'a Journal,
+    left: i64,
+}
+
+impl Drop for Space<'_> {
+    fn drop(&mut self) {
+        self.journal.space.fetch_add(self.left, Relaxed);
+    }
+}
+
+impl Journal {
+    /// A log whose first epoch is to be begun with [`Journal::begin`].
+    pub(crate) fn new(medium: Arc<Medium>, durability: Durability, mounts: u64, sequence: u64) -> Journal {
+        let state = State { half: 1, at: 0, durable: 0, sequence, salt: 0 };
+        Journal {
+            medium,
+            durability,
+            mounts,
+            space: AtomicI64::new(0),
+            state: Mutex::new(state),
+            transactions: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of one half that records can fill.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.medium.geometry.log_half * BLOCK - HALF_HEADER
+    }
+
+    /// Bytes in use of the running half, transactions since the mount, and the sequence number that comes next.
+    pub(crate) fn usage(&self) -> (u64, u64, u64) {
+        let state = self.state.lock();
+        (state.at.saturating_sub(HALF_HEADER), self.transactions.load(Relaxed), state.sequence)
+    }
+
+    /// Whether more than half of the running half is used or promised.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.space.load(Relaxed) < self.capacity() as i64 / 2
+    }
+
+    /// Begins the epoch of `version` in the other half, whose own epoch has been published. What was committed
+    /// before is durable when this returns. The caller keeps operations out.
+    pub(crate) fn begin(&self, version: u32) {
+        if self.durability == Durability::Snapshot {
+            self.space.store(i64::MAX / 2, Relaxed);
+            return;
+        }
+        let mut state = self.state.lock();
+        self.make_durable(&mut state);
+        state.half = 1 - state.half;
+        state.salt = self.mounts << 32 | u64::from(version);
+        let mut header = HalfHeader {
+            crc: 0.into(),
+            version: version.into(),
+            salt: state.salt.into(),
+            first: state.sequence.into(),
+            reserved: [0; 40],
+        };
+        header.crc = crc32c::crc32c(&header.as_bytes()[4..]).into();
+        let at = self.medium.geometry.log_at(state.half);
+        let flushed = self.medium.region.stream(Purpose::Journal, at, header.as_bytes());
+        self.medium.region.fence(flushed).ignore();
+        (state.at, state.durable) = (HALF_HEADER, HALF_HEADER);
+        self.space.store(self.capacity() as i64, Relaxed);
+    }
+
+    /// Promises room for a transaction of up to `bytes`, or `None` if a checkpoint must make room first.
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<Space<'_>> {
+        let bytes = bytes.next_multiple_of(ALIGN) as i64;
+        let space = Space { journal: self, left: bytes };
+        (self.space.fetch_sub(bytes, Relaxed) >= bytes).then_some(space)
+    }
+
+    /// Commits a transaction. `_data` proves that the blocks it points to, if any,
+    /// are durable. With `durability=op` it is
+    /// durable when this returns; with `fsync`, when [`Journal::force`] has returned.
+    pub(crate) fn commit(
+        &self,
+        space: &mut Space<'_>,
+        transaction: &mut Transaction,
+        _data: Option<Durable>,
+    ) {
+        if self.durability == Durability::Snapshot {
+            return;
+        }
+        let bytes = &mut transaction.bytes;
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        let length = bytes.len();
+        bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+        space.left -= length as i64;
+        let region = &self.medium.region;
+        let mut state = self.state.lock();
+        bytes[8..16].copy_from_slice(&state.sequence.to_le_bytes());
+        let crc = checksum(state.salt, bytes);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        let at = self.medium.geometry.log_at(state.half) + state.at;
+        state.sequence += 1;
+        state.at += length as u64;
+        if self.durability == Durability::Operation {
+            let flushed = region.stream(Purpose::Journal, at, bytes);
+            // Within the lock: a transaction is durable only if all before it are.
+            region.fence(flushed).ignore();
+            state.durable = state.at;
+        } else {
+            region.store(Purpose::Journal, at, bytes);
+        }
+        self.transactions.store(self.transactions.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Makes all transactions committed so far durable.
+    pub(crate) fn force(&self) {
+        self.make_durable(&mut self.state.lock());
+    }
+
+    fn make_durable(&self, state: &mut State) {
+        if state.durable < state.at {
+            let at = self.medium.geometry.log_at(state.half) + state.durable;
+            let flushed = self.medium.region.flush(Purpose::Journal, at, state.at - state.durable);
+            self.medium.region.fence(flushed).ignore();
+            state.durable = state.at;
+        }
+    }
+
+    /// The records of the half that is not running, for the checkpoint of their epoch.
+    pub(crate) fn frozen(&self) -> Option<Records<'_>> {
+        if self.durability == Durability::Snapshot {
+            return None;
+        }
+        let half = 1 - self.state.lock().half;
+        Records::of_half(&self.medium, half)
+    }
+}
+
+fn checksum(salt: u64, record: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &record[4..])
+}
+
+/// The committed transactions of one half, oldest first.
+#[derive(Clone)]
+pub(crate) struct Records<'a> {
+    pub(crate) header: HalfHeader,
+    bytes: &'a [u8],
+    sequence: u64,
+}
+
+impl<'a> Records<'a> {
+    /// `None` if the half has no intact header.
+    pub(crate) fn of_half(medium: &'a Medium, half: usize) -> Option<Records<'a>> {
+        let at = medium.geometry.log_at(half);
+        let header: HalfHeader = medium.region.load(at);
+        if crc32c::crc32c(&header.as_bytes()[4..]) != header.crc.get() || header.version.get() == 0 {
+            return None;
+        }
+        let bytes = medium.region.bytes(at, (medium.geometry.log_half * BLOCK) as usize);
+        Some(Records { header, bytes: &bytes[HALF_HEADER as usize..], sequence: header.first.get() })
+    }
+
+    /// The sequence number that would come next.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The halves whose epoch is newer than `published`, oldest first; an error if they don't join.
+    pub(crate) fn since(medium: &'a Medium, published: u32) -> vfs::Result<Vec<Records<'a>>> {
+        let mut halves: Vec<_> = (0..2)
+            .filter_map(|half| Records::of_half(medium, half))
+            .filter(|records| records.header.version.get() > published)
+            .collect();
+        halves.sort_by_key(|records| records.header.version.get());
+        if let [older, newer] = &halves[..] {
+            let mut end = older.clone();
+            while end.next().is_some() {}
+            if end.sequence != newer.header.first.get() {
+                let block = medium.geometry.log_start;
+                return Err(corrupt(
+                    "log",
+                    block,
+                    "end of its older half",
+                    end.sequence,
+                    newer.header.first.get(),
+                ));
+            }
+        }
+        Ok(halves)
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    /// The items of a transaction.
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let header = self.bytes.get(..TRANSACTION_HEADER)?;
+        let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
+        if length < ALIGN || length % ALIGN != 0 {
+            return None;
+        }
+        let record = self.bytes.get(..length)?;
+        if u64::from_le_bytes(header[8..16].try_into().expect("8 bytes")) != self.sequence
+            || u32::from_le_bytes(header[..4].try_into().expect("4 bytes"))
+                != checksum(self.header.salt.get(), record)
+        {
+            return None;
+        }
+        self.bytes = &self.bytes[length..];
+        self.sequence += 1;
+        Some(&record[TRANSACTION_HEADER..])
+    }
+}

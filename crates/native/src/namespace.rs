@@ -1,0 +1,701 @@
+//! Names: look up, create, link, unlink, rename, list.
+
+use vfs::rules::{self, Side};
+use vfs::{
+    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result,
+    SYMLINK_MAX, Time, acl,
+};
+
+use crate::allocator::Urgency;
+use crate::core::{Core, Operation, now};
+use crate::directory::{self, FIRST_KEY, Probe};
+use crate::handles::Opened;
+use crate::inode::{Cold, Hot, Inode, PAYLOAD};
+use crate::node::ORPHANS;
+use crate::page::Entry;
+use crate::record::Item;
+use crate::xattr;
+
+/// Most links an inode can have.
+const LINK_MAX: u32 = u32::MAX - 1;
+/// Blocks an operation on names takes at most: copies of the inodes and directory pages it touches, and a chain of
+/// bucket splits.
+const NAMES_BLOCKS: u64 = 32;
+/// Bytes its items take at most, without a symbolic link's target or inherited ACLs.
+const NAMES_LOG: usize = 1024;
+/// Bytes of an inherited ACL at most: it was stored as an extended attribute.
+const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
+
+/// An inode number of this volume: not the hidden directory's.
+pub(crate) fn number(ino: Ino) -> Result<u32> {
+    match u32::try_from(ino) {
+        Ok(0 | ORPHANS) | Err(_) => Err(Error::Stale),
+        Ok(ino) => Ok(ino),
+    }
+}
+
+/// What to make.
+struct New<'a> {
+    mode: u32,
+    rdev: u32,
+    /// A symbolic link's target.
+    target: &'a [u8],
+}
+
+impl Core {
+    /// The inode's access ACL, if it has one.
+    pub(crate) fn access_acl<'a>(&'a self, inode: Inode<'a>) -> Result<Option<&'a [u8]>> {
+        xattr::get(&self.nodes, inode, acl::ACCESS)
+    }
+
+    fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
+        Ok(Side { attr, acl: self.access_acl(inode)? })
+    }
+
+    /// The entry `name` of `dir` (locked) if there is one, after permission to search it.
+    fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+        let inode = self.inode(dir)?;
+        if !caller.is_privileged() || inode.kind() != FileKind::Directory {
+            rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
+        }
+        rules::check_name(name)?;
+        Ok(match name {
+            b"." => Some(dir),
+            b".." if inode.hot().nlink.get() == 0 => None,
+            b".." => Some(inode.cold().parent.get()),
+            _ => directory::find(&self.nodes, inode, name)?.map(|entry| entry.ino),
+        })
+    }
+
+    pub(crate) fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let dir = number(dir)?;
+        self.locks.read_both(
+            dir,
+            || self.find(caller, dir, name)?.ok_or(Error::NotFound),
+            |ino| Ok(self.inode(ino)?.attr()),
+        )
+    }
+
+    /// Checks that `caller` may add an entry to `dir`.
+    fn check_addition(&self, caller: &Caller, dir: Inode<'_>) -> Result<()> {
+        if dir.hot().nlink.get() == 0 {
+            return Err(Error::NotFound);
+        }
+        rules::may_create(caller, &dir.attr(), self.access_acl(dir)?)
+    }
+
+    /// Checks that `caller` may make `name` in `dir` (locked), and that it is free.
+    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<()> {
+        if self.find(caller, dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        self.check_addition(caller, self.inode(dir)?)
+    }
+
+    /// Logs a new inode in the manner of directory `dir`: its group, its default ACL, the umask.
+    fn make(
+        &self,
+        operation: &mut Operation<'_>,
+        caller: &Caller,
+        dir: Inode<'_>,
+        new: &New<'_>,
+        nlink: u32,
+        at: Time,
+    ) -> Result<u32> {
+        let (mode, gid) = rules::new_inode(caller, &dir.attr(), new.mode);
+        let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
+        let inherited = if kind == FileKind::Symlink {
+            acl::Inherited { mode, access: None, default: None }
+        } else {
+            let default = xattr::get(&self.nodes, dir, acl::DEFAULT)?;
+            acl::inherit(default, mode, caller.umask, kind == FileKind::Directory)?
+        };
+        let ino = self.nodes.take_nid()?;
+        let parent = if kind == FileKind::Directory { dir.nid() } else { 0 };
+        let generation = self.next_generation();
+        let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, parent, at);
+        let hot = Hot::new(new.target.len() as u64, at, at, nlink);
+        if new.target.len() <= crate::geometry::BLOCK as usize - PAYLOAD {
+            operation.log(&Item::Create { ino, cold, hot });
+            if !new.target.is_empty() {
+                operation.log(&Item::Inline { ino, offset: 0, bytes: new.target });
+            }
+        } else {
+            operation.log(&Item::Create { ino, cold, hot: hot.sized(0) });
+            operation.log(&Item::Spill { ino });
+            self.log_new_block(operation, ino, 0, new.target)?;
+            operation.log(&Item::Hot { ino, hot });
+        }
+        for (name, value) in [(acl::ACCESS, inherited.access), (acl::DEFAULT, inherited.default)] {
+            if let Some(value) = value {
+                operation.log(&Item::SetXattr { ino, name, value: &value });
+            }
+        }
+        Ok(ino)
+    }
+
+    /// Logs a new entry of `dir`, without the directory's own change.
+    fn log_entry(
+        &self,
+        operation: &mut Operation<'_>,
+        dir: Inode<'_>,
+        name: &[u8],
+        ino: u32,
+        kind: FileKind,
+    ) -> Result<()> {
+        match directory::probe(&self.nodes, dir, name)? {
+            Probe::Found(_) => Err(Error::Exists),
+            Probe::Vacant(key) => {
+                operation.log(&Item::Enter { dir: dir.nid(), key, ino, kind: kind as u8, name });
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes an inode with a name; returns its attributes, and a handle if it is to be opened.
+    fn make_named(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        new: &New<'_>,
+        check: impl Fn(Inode<'_>) -> Result<(u32, u32)>,
+        open: Option<OpenFlags>,
+    ) -> Result<(Attr, Option<Handle>)> {
+        let dir = number(dir)?;
+        let log = NAMES_LOG + new.target.len() + ACL_LOG;
+        let mut operation = self.begin(NAMES_BLOCKS, log, Urgency::Ordinary)?;
+        let _lock = self.locks.write(dir);
+        self.check_new(caller, dir, name)?;
+        let parent = self.inode(dir)?;
+        let (mode, rdev) = check(parent)?;
+        let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
+        let is_dir = kind == FileKind::Directory;
+        let at = now();
+        let new = New { mode, rdev, target: new.target };
+        let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
+        let logged = self.log_entry(&mut operation, parent, name, ino, kind);
+        if let Err(error) = logged {
+            self.nodes.return_nid(ino);
+            return Err(error);
+        }
+        let hot = parent.hot().modified(at).linked(i32::from(is_dir));
+        operation.log(&Item::Hot { ino: dir, hot });
+        operation.commit()?;
+        // Nobody else can have found it: its directory is locked.
+        let handle = open.map(|flags| self.handles.open(ino, flags));
+        Ok((self.inode(ino)?.attr(), handle))
+    }
+
+    pub(crate) fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
+        let new = New { mode, rdev, target: b"" };
+        let check = |_: Inode<'_>| rules::may_mknod(caller, mode, rdev);
+        Ok(self.make_named(caller, dir, name, &new, check, None)?.0)
+    }
+
+    pub(crate) fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+        let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
+        let new = New { mode, rdev: 0, target: b"" };
+        let check = |parent: Inode<'_>| {
+            if parent.hot().nlink.get() >= LINK_MAX { Err(Error::TooManyLinks) } else { Ok((mode, 0)) }
+        };
+        Ok(self.make_named(caller, dir, name, &new, check, None)?.0)
+    }
+
+    pub(crate) fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        if target.is_empty() {
+            return Err(Error::NotFound);
+        }
+        if target.len() > SYMLINK_MAX {
+            return Err(Error::NameTooLong);
+        }
+        let mode = FileKind::Symlink.mode_bits() | 0o777;
+        let new = New { mode, rdev: 0, target };
+        Ok(self.make_named(caller, dir, name, &new, |_| Ok((mode, 0)), None)?.0)
+    }
+
+    pub(crate) fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        let ino = number(ino)?;
+        let _lock = self.locks.read(ino);
+        let inode = self.inode(ino)?;
+        if inode.kind() != FileKind::Symlink {
+            return Err(Error::Invalid);
+        }
+        let mut target = vec![0; inode.size().min(SYMLINK_MAX as u64) as usize];
+        self.read_into(inode, 0, &mut target)?;
+        Ok(target)
+    }
+
+    pub(crate) fn create(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<Created> {
+        let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
+        loop {
+            let new = New { mode, rdev: 0, target: b"" };
+            let check = |_: Inode<'_>| {
+                let opens = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
+                if opens { Ok((mode, 0)) } else { Err(Error::Invalid) }
+            };
+            match self.make_named(caller, dir, name, &new, check, Some(flags)) {
+                Ok((attr, handle)) => {
+                    return Ok(Created { attr, handle: handle.expect("asked for"), new: true });
+                }
+                Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {}
+                Err(Error::NoSpace | Error::ReadOnly) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                    // What exists can be opened all the same.
+                    if let Err(Error::NotFound) = self.lookup(caller, dir, name) {
+                        return Err(if self.options.read_only { Error::ReadOnly } else { Error::NoSpace });
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            let attr = match self.lookup(caller, dir, name) {
+                Err(Error::NotFound) => continue, // removed in between
+                found => found?,
+            };
+            if attr.is_dir() {
+                return Err(Error::IsDirectory);
+            }
+            match self.open(caller, attr.ino, flags) {
+                Err(Error::Stale) => continue,
+                opened => {
+                    let handle = opened?;
+                    return Ok(Created { attr: self.getattr(attr.ino)?, handle, new: false });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
+        if !flags.contains(OpenFlags::WRITE) {
+            return Err(Error::Invalid);
+        }
+        let dir = number(dir)?;
+        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG + ACL_LOG, Urgency::Ordinary)?;
+        let _lock = self.locks.write(dir);
+        let parent = self.inode(dir)?;
+        if parent.kind() != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        self.check_addition(caller, parent)?;
+        let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
+        let new = New { mode, rdev: 0, target: b"" };
+        let ino = self.make(&mut operation, caller, parent, &new, 0, now())?;
+        let handle = self.handles.open(ino, flags);
+        let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
+        self.handles.set_linkable(ino, linkable);
+        let _orphans = self.orphans.lock();
+        let entered = self.log_orphan(&mut operation, ino).and_then(|()| operation.commit());
+        if let Err(error) = entered {
+            self.handles.close(ino)?;
+            return Err(error);
+        }
+        Ok(Created { attr: self.inode(ino)?.attr(), handle, new: true })
+    }
+
+    pub(crate) fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+        let ino = number(ino)?;
+        if flags.contains(OpenFlags::TRUNCATE) {
+            return self.open_truncating(caller, ino, flags);
+        }
+        let _lock = self.locks.read(ino);
+        let inode = self.inode(ino)?;
+        if flags.contains(OpenFlags::WRITE) && self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
+        Ok(self.handles.open(ino, flags))
+    }
+
+    pub(crate) fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let (ino, dir) = (number(ino)?, number(dir)?);
+        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary)?;
+        let _locks = self.locks.write_all(&[ino, dir]);
+        let source = self.inode(ino)?;
+        self.check_new(caller, dir, name)?;
+        rules::may_link(caller, &source.attr())?;
+        let nlink = source.hot().nlink.get();
+        if nlink == 0 && !self.handles.is_linkable(ino) {
+            return Err(Error::NotFound);
+        }
+        if nlink >= LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let at = now();
+        let parent = self.inode(dir)?;
+        self.log_entry(&mut operation, parent, name, ino, source.kind())?;
+        operation.log(&Item::Hot { ino: dir, hot: parent.hot().modified(at) });
+        operation.log(&Item::Hot { ino, hot: source.hot().changed(at).linked(1) });
+        if nlink == 0 {
+            let _orphans = self.orphans.lock();
+            self.log_adopted(&mut operation, ino)?;
+            operation.commit()?;
+            self.handles.set_linkable(ino, false);
+        } else {
+            operation.commit()?;
+        }
+        Ok(self.inode(ino)?.attr())
+    }
+
+    /// Runs `then` on the locked pair of `dir` and what `name` is in it.
+    fn with_victim(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        name: &[u8],
+        then: impl Fn(Operation<'_>, u32, u32) -> Result<()>,
+    ) -> Result<()> {
+        let dir = number(dir)?;
+        loop {
+            let find = || -> Result<u32> {
+                let found = self.find(caller, dir, name)?.ok_or(Error::NotFound)?;
+                // What is removed is locked below: not the directory itself, nor its parent.
+                Ok(if matches!(name, b"." | b"..") { dir } else { found })
+            };
+            let victim = {
+                let _lock = self.locks.read(dir);
+                find()?
+            };
+            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let _locks = self.locks.write_all(&[dir, victim]);
+            if find()? == victim {
+                return then(operation, dir, victim);
+            }
+        }
+    }
+
+    pub(crate) fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        self.with_victim(caller, dir, name, |operation, dir, victim| {
+            rules::check_unlink_name(name)?;
+            let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
+            rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
+            if inode.kind() == FileKind::Directory {
+                return Err(Error::IsDirectory);
+            }
+            self.remove_name(operation, parent, name, inode)
+        })
+    }
+
+    pub(crate) fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        self.with_victim(caller, dir, name, |operation, dir, victim| {
+            rules::check_rmdir_name(name)?;
+            let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
+            rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
+            if inode.kind() != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            if inode.derived().entries.get() != 0 {
+                return Err(Error::NotEmpty);
+            }
+            self.remove_name(operation, parent, name, inode)
+        })
+    }
+
+    /// Takes the entry `name` out of `parent`; `victim` loses a link, or with it its life.
+    fn remove_name(
+        &self,
+        mut operation: Operation<'_>,
+        parent: Inode<'_>,
+        name: &[u8],
+        victim: Inode<'_>,
+    ) -> Result<()> {
+        let at = now();
+        let entry = directory::find(&self.nodes, parent, name)?.ok_or(Error::NotFound)?;
+        operation.log(&Item::Leave { dir: parent.nid(), key: entry.key });
+        let is_dir = victim.kind() == FileKind::Directory;
+        let hot = parent.hot().modified(at).linked(-i32::from(is_dir));
+        operation.log(&Item::Hot { ino: parent.nid(), hot });
+        self.commit_unnamed(operation, victim, at)
+    }
+
+    /// Logs that `victim` lost a name, and commits.
+    fn commit_unnamed(&self, mut operation: Operation<'_>, victim: Inode<'_>, at: Time) -> Result<()> {
+        let ino = victim.nid();
+        let hot = victim.hot().changed(at);
+        let left = if victim.kind() == FileKind::Directory { 0 } else { hot.nlink.get().saturating_sub(1) };
+        let hot = hot.with_links(left);
+        if left > 0 {
+            operation.log(&Item::Hot { ino, hot });
+            return operation.commit();
+        }
+        if !self.handles.is_open(ino) {
+            operation.log(&Item::Remove { ino });
+            return operation.commit();
+        }
+        let _orphans = self.orphans.lock();
+        operation.log(&Item::Hot { ino, hot });
+        self.log_orphan(&mut operation, ino)?;
+        operation.commit()
+    }
+
+    /// Logs the entry of an inode without a name in the hidden directory, whose lock is held.
+    fn log_orphan(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
+        let hidden = self.inode(ORPHANS)?;
+        self.log_entry(operation, hidden, ino.to_string().as_bytes(), ino, FileKind::Regular)
+    }
+
+    /// Logs that inode `ino` is no longer without a name.
+    fn log_adopted(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
+        let hidden = self.inode(ORPHANS)?;
+        if let Some(entry) = directory::find(&self.nodes, hidden, ino.to_string().as_bytes())? {
+            operation.log(&Item::Leave { dir: ORPHANS, key: entry.key });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, handle: Handle) -> Result<()> {
+        let ino = Opened::of(handle)?.ino;
+        if !self.handles.close(ino)? {
+            return Ok(());
+        }
+        let unnamed = {
+            let _lock = self.locks.read(ino);
+            self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
+        };
+        if unnamed && !self.options.read_only { self.reclaim(ino) } else { Ok(()) }
+    }
+
+    /// Removes inode `ino` if it has neither name nor handle.
+    pub(crate) fn reclaim(&self, ino: u32) -> Result<()> {
+        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let gone = match self.inode(ino) {
+            Err(Error::Stale) => return Ok(()),
+            inode => inode?.hot().nlink.get() == 0 && !self.handles.is_open(ino),
+        };
+        if !gone {
+            return Ok(());
+        }
+        let _orphans = self.orphans.lock();
+        self.log_adopted(&mut operation, ino)?;
+        operation.log(&Item::Remove { ino });
+        operation.commit()
+    }
+
+    /// Inodes without a name, open or left over from a crash.
+    pub(crate) fn orphan_list(&self) -> Result<Vec<u32>> {
+        let _orphans = self.orphans.lock();
+        let mut orphans = Vec::new();
+        directory::list(&self.nodes, self.inode(ORPHANS)?, 0, &mut |entry| {
+            orphans.push(entry.ino);
+            true
+        })?;
+        Ok(orphans)
+    }
+
+    pub(crate) fn readdir(
+        &self,
+        dir: Ino,
+        from: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let ino = number(dir)?;
+        let _lock = self.locks.read(ino);
+        let inode = self.inode(ino)?;
+        if inode.kind() != FileKind::Directory {
+            return Err(Error::NotDirectory);
+        }
+        if inode.hot().nlink.get() == 0 {
+            return Err(Error::NotFound);
+        }
+        let parent = Ino::from(inode.cold().parent.get());
+        for (next, name, ino) in [(1, b"." as &[u8], dir), (2, b"..", parent)] {
+            if from < next && !sink(DirEntry { ino, kind: FileKind::Directory, next, name }) {
+                return Ok(());
+            }
+        }
+        let first = if from < FIRST_KEY { 0 } else { from + 1 };
+        directory::list(&self.nodes, inode, first, &mut |entry: &Entry<'_>| {
+            sink(DirEntry {
+                ino: entry.ino.into(),
+                kind: entry.file_kind(),
+                next: entry.key,
+                name: entry.name,
+            })
+        })
+    }
+
+    /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
+    fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
+        let mut at = dir;
+        while at != ancestor && Ino::from(at) != ROOT_INO {
+            let _lock = self.locks.read(at);
+            let inode = self.inode(at)?;
+            if inode.kind() != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            at = inode.cold().parent.get();
+        }
+        Ok(at == ancestor)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        caller: &Caller,
+        (dir, name): (Ino, &[u8]),
+        (new_dir, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        rules::check_rename_names(name, new_name, flags)?;
+        let (dir, new_dir) = (number(dir)?, number(new_dir)?);
+        let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
+        loop {
+            let (source, target) = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
+            // Within one directory nothing can become its own ancestor.
+            if dir != new_dir && self.is_in(new_dir, source)? {
+                return Err(Error::Invalid);
+            }
+            if let Some(target) = target
+                && dir != new_dir
+                && self.is_in(dir, target)?
+            {
+                let exchange = flags.contains(RenameFlags::EXCHANGE);
+                return Err(if exchange { Error::Invalid } else { Error::NotEmpty });
+            }
+            if target == Some(source) {
+                return Ok(());
+            }
+            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
+            let again = (self.find(caller, dir, name)?, self.find(caller, new_dir, new_name)?);
+            if again == (Some(source), target) {
+                return self.rename_locked(
+                    operation,
+                    caller,
+                    (dir, name),
+                    (new_dir, new_name),
+                    source,
+                    target,
+                    flags,
+                );
+            }
+        }
+    }
+
+    /// What a rename is about, and whether it can be, as far as names and flags tell.
+    fn rename_pair(
+        &self,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(u32, Option<u32>)> {
+        {
+            let _lock = self.locks.read(new_dir);
+            self.inode(new_dir)?;
+        }
+        let found = {
+            let _lock = self.locks.read(dir);
+            self.find(caller, dir, name)?
+        };
+        let _lock = self.locks.read(new_dir);
+        let target = self.find(caller, new_dir, new_name)?;
+        let source = found.ok_or(Error::NotFound)?;
+        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+            return Err(Error::Exists);
+        }
+        if flags.contains(RenameFlags::EXCHANGE) && target.is_none() {
+            return Err(Error::NotFound);
+        }
+        if self.inode(new_dir)?.hot().nlink.get() == 0 {
+            return Err(Error::NotFound);
+        }
+        Ok((source, target))
+    }
+
+    #[allow(clippy::too_many_arguments)] // a rename has two names and two inodes
+    fn rename_locked(
+        &self,
+        mut operation: Operation<'_>,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        source: u32,
+        target: Option<u32>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
+        let replaced = target.map(|ino| self.inode(ino)).transpose()?;
+        let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
+        let replaced_attr = replaced.map(|inode| inode.attr());
+        let target_side = match (&replaced, &replaced_attr) {
+            (Some(inode), Some(attr)) => Some(self.side(*inode, attr)?),
+            _ => None,
+        };
+        rules::may_rename(
+            caller,
+            self.side(from, &from_attr)?,
+            self.side(moved, &moved_attr)?,
+            self.side(to, &to_attr)?,
+            target_side,
+            flags,
+        )?;
+        let brings = i32::from(moved_attr.is_dir());
+        let takes = replaced_attr.map_or(0, |attr| i32::from(attr.is_dir()));
+        if dir != new_dir {
+            let too_many_there = brings > takes && to_attr.nlink >= LINK_MAX;
+            let too_many_here = exchange && takes > brings && from_attr.nlink >= LINK_MAX;
+            if too_many_there || too_many_here {
+                return Err(Error::TooManyLinks);
+            }
+        }
+        if let Some(replaced) = replaced.filter(|inode| !exchange && inode.kind() == FileKind::Directory)
+            && replaced.derived().entries.get() != 0
+        {
+            return Err(Error::NotEmpty);
+        }
+
+        let at = now();
+        let kind = moved.kind() as u8;
+        let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
+        match directory::probe(&self.nodes, to, new_name)? {
+            Probe::Vacant(key) => {
+                operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
+            }
+            Probe::Found(there) => {
+                operation.log(&Item::Relink { dir: new_dir, key: there.key, ino: source, kind })
+            }
+        }
+        match replaced.filter(|_| exchange) {
+            Some(other) => {
+                let kind = other.kind() as u8;
+                operation.log(&Item::Relink { dir, key: entry.key, ino: other.nid(), kind });
+                self.log_moved(&mut operation, other, dir, new_dir, at);
+            }
+            None => operation.log(&Item::Leave { dir, key: entry.key }),
+        }
+        self.log_moved(&mut operation, moved, new_dir, dir, at);
+        // Links of `..`: what a directory entry that comes or goes brings or takes.
+        let (mut here, mut there) = (-brings, brings - takes);
+        if exchange {
+            here += takes;
+        }
+        if dir == new_dir {
+            here += there;
+            there = 0;
+        } else {
+            operation.log(&Item::Hot { ino: new_dir, hot: to.hot().modified(at).linked(there) });
+        }
+        debug_assert!(dir != new_dir || there == 0);
+        operation.log(&Item::Hot { ino: dir, hot: from.hot().modified(at).linked(here) });
+        match replaced.filter(|_| !exchange) {
+            Some(replaced) => self.commit_unnamed(operation, replaced, at),
+            None => operation.commit(),
+        }
+    }
+
+    /// Logs that an inode's entry moved: its change time and, of a directory, its `..`.
+    fn log_moved(&self, operation: &mut Operation<'_>, inode: Inode<'_>, to: u32, from: u32, at: Time) {
+        let ino = inode.nid();
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(at) });
+        if inode.kind() == FileKind::Directory && to != from {
+            operation.log(&Item::Cold { ino, cold: inode.cold().with_parent(to) });
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The node address table: from node id (NID) to block (HMFS §2.2–2.4).
+//!
+//! On the medium it is an index tree with 512 pointers a block; on DRAM a page of 512 entries is cached when one
+//! of them is first asked for. A change goes to the cache and to the dirty list of the running epoch; making a
+//! checkpoint merges the dirty list, sorted by NID, bottom-up into new tree blocks.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nvm::{Flushed, Purpose};
+use parking_lot::{Mutex, RwLock};
+
+use crate::allocator::{Allocator, Frozen};
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::pointer::NodePointer;
+
+/// Entries of a NAT block; the lower 9 bits of a NID (HMFS §2.3).
+pub(crate) const FANOUT: u64 = 512;
+const PAGES_PER_GROUP: usize = 2048;
+const GROUPS: usize = (1 << 32) / (FANOUT as usize * PAGES_PER_GROUP);
+/// The height that covers every 32-bit NID.
+pub(crate) const MAX_HEIGHT: u8 = 4;
+
+/// The index tree of one checkpoint. Height 1: the root is an entry block. An empty tree has a null root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tree {
+    pub(crate) root: NodePointer,
+    pub(crate) height: u8,
+}
+
+/// One cached entry.
+#[derive(Default)]
+pub(crate) struct CachedEntry {
+    /// A [`NodePointer`]; its checksum counts only for a node not changed since the last checkpoint.
+    pointer: AtomicU64,
+    /// Version of the epoch that copied the node last; 0 if none of this mount did.
+    version: AtomicU32,
+    /// Whether the node's checksum has been verified, or needs no verification.
+    verified: AtomicU32,
+}
+
+type Page = Box<[CachedEntry]>;
+type Group = Box<[OnceLock<Page>]>;
+
+pub(crate) struct Nat {
+    medium: Arc<Medium>,
+    groups: Box<[OnceLock<Group>]>,
+    /// The newest published tree. Held for reading while a page is loaded from it, so that its blocks are not
+    /// reused meanwhile.
+    published: RwLock<Tree>,
+    dirty: Mutex<Vec<(u32, u64)>>,
+    pages: AtomicU64,
+}
+
+/// The changes of one epoch, oldest first.
+pub(crate) struct Dirty(Vec<(u32, u64)>);
+
+impl Dirty {
+    /// NIDs ascending, each with its last block (0: removed).
+    pub(crate) fn sorted(mut self) -> Vec<(u32, u64)> {
+        // Stable, so that of several changes of one NID the last is the newest.
+        self.0.sort_by_key(|(nid, _)| *nid);
+        let mut last: Vec<(u32, u64)> = Vec::with_capacity(self.0.len());
+        for change in self.0 {
+            match last.last_mut() {
+                Some(previous) if previous.0 == change.0 => *previous = change,
+                _ => last.push(change),
+            }
+        }
+        last
+    }
+}
+
+/// What the cache knows of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Located {
+    pub(crate) pointer: NodePointer,
+    pub(crate) version: u32,
+    pub(crate) verified: bool,
+}
+
+impl Nat {
+    pub(crate) fn new(medium: Arc<Medium>, published: Tree) -> Nat {
+        Nat {
+            medium,
+            groups: (0..GROUPS).map(|_| OnceLock::new()).collect(),
+            published: RwLock::new(published),
+            dirty: Mutex::new(Vec::new()),
+            pages: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, nid: u32) -> vfs::Result<&CachedEntry> {
+        let page_index = nid as usize / FANOUT as usize;
+        let group = self.groups[page_index / PAGES_PER_GROUP]
+            .get_or_init(|| (0..PAGES_PER_GROUP).map(|_| OnceLock::new()).collect());
+        let slot = &group[page_index % PAGES_PER_GROUP];
+        let page = match slot.get() {
+            Some(page) => page,
+            None => {
+                let page = self.load_page(page_index as u64)?;
+                slot.get_or_init(|| {
+                    self.pages.fetch_add(1, Ordering::Relaxed);
+                    page
+                })
+            }
+        };
+        Ok(&page[nid as usize % FANOUT as usize])
+    }
+
+    #[cold]
+    fn load_page(&self, page: u64) -> vfs::Result<Page> {
+        let tree = self.published.read();
+        let mut entries: Page = (0..FANOUT).map(|_| CachedEntry::default()).collect();
+        if let Some(block) = find_page(&self.medium, *tree, page)? {
+            for (entry, pointer) in entries.iter_mut().zip(pointers(self.medium.block(block))) {
+                entry.pointer = AtomicU64::new(pointer.0);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Where node `nid` is.
+    #[inline]
+    pub(crate) fn locate(&self, nid: u32) -> vfs::Result<Located> {
+        let entry = self.entry(nid)?;
+        Ok(Located {
+            pointer: NodePointer(entry.pointer.load(Ordering::Acquire)),
+            version: entry.version.load(Ordering::Relaxed),
+            verified: entry.verified.load(Ordering::Relaxed) != 0,
+        })
+    }
+
+    /// Remembers that the node's checksum is right.
+    pub(crate) fn set_verified(&self, nid: u32) -> vfs::Result<()> {
+        self.entry(nid)?.verified.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Points `nid` to its copy of the running epoch (`block`), or to nothing (0).
+    pub(crate) fn set(&self, nid: u32, block: u64, version: u32) -> vfs::Result<()> {
+        let entry = self.entry(nid)?;
+        entry.version.store(version, Ordering::Relaxed);
+        entry.verified.store(1, Ordering::Relaxed);
+        entry.pointer.store(NodePointer::new(block, 0).0, Ordering::Release);
+        self.dirty.lock().push((nid, block));
+        Ok(())
+    }
+
+    /// How many nodes changed places in the running epoch (an upper bound).
+    pub(crate) fn dirty_count(&self) -> usize {
+        self.dirty.lock().len()
+    }
+
+    /// Takes the dirty list.
+    pub(crate) fn take_dirty(&self) -> Dirty {
+        Dirty(std::mem::take(&mut *self.dirty.lock()))
+    }
+
+    /// The newest published tree.
+    pub(crate) fn published(&self) -> Tree {
+        *self.published.read()
+    }
+
+    /// Switches to the tree of a checkpoint just published.
+    pub(crate) fn publish(&self, tree: Tree) {
+        *self.published.write() = tree;
+    }
+
+    /// Bytes of DRAM the cache holds.
+    pub(crate) fn cache_bytes(&self) -> u64 {
+        let groups = self.groups.iter().filter(|group| group.get().is_some()).count();
+        self.pages.load(Ordering::Relaxed) * FANOUT * size_of::<CachedEntry>() as u64
+            + (groups * PAGES_PER_GROUP + GROUPS) as u64 * size_of::<OnceLock<Page>>() as u64
+    }
+}
+
+/// The pointers in a NAT block.
+pub(crate) fn pointers(block: &[u8]) -> impl Iterator<Item = NodePointer> + '_ {
+    block.chunks_exact(8).map(|bytes| NodePointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))))
+}
+
+/// Verifies a NAT block that `pointer` names.
+pub(crate) fn verify(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<u64> {
+    let block = pointer.block();
+    medium.check_main("NAT", parent, "pointer", block)?;
+    if !pointer.matches(crc32c::crc32c(medium.block(block))) {
+        return Err(corrupt("NAT block", block, "checksum", "wrong", "what its parent holds"));
+    }
+    Ok(block)
+}
+
+/// The entry block of `page` (NID / 512) in `tree`, if there is one.
+fn find_page(medium: &Medium, tree: Tree, page: u64) -> vfs::Result<Option<u64>> {
+    let mut level = u32::from(tree.height);
+    if tree.root.is_null() || page >= FANOUT.pow(level - 1) {
+        return Ok(None);
+    }
+    let (mut pointer, mut parent) = (tree.root, 0);
+    loop {
+        if pointer.is_null() {
+            return Ok(None);
+        }
+        let block = verify(medium, pointer, parent)?;
+        level -= 1;
+        if level == 0 {
+            return Ok(Some(block));
+        }
+        let index = page / FANOUT.pow(level - 1) % FANOUT;
+        (parent, pointer) = (block, NodePointer(medium.region.load_u64(block * BLOCK + index * 8)));
+    }
+}
+
+/// Where new NAT blocks come from and old ones go, while a checkpoint is made.
+pub(crate) struct Merge<'a> {
+    pub(crate) medium: &'a Medium,
+    pub(crate) allocator: &'a Allocator,
+    pub(crate) frozen: &'a mut Frozen,
+    pub(crate) version: u32,
+    pub(crate) flushed: Flushed,
+}
+
+impl Merge<'_> {
+    /// Merges changes (NIDs ascending, with the pointers to store) into `tree`; returns the new tree, whose
+    /// blocks are streamed but not yet fenced.
+    pub(crate) fn run(&mut self, tree: Tree, changes: &[(u32, NodePointer)]) -> vfs::Result<Tree> {
+        let Some((last, _)) = changes.last() else { return Ok(tree) };
+        let mut tree = Tree { height: tree.height.max(1), ..tree };
+        while tree.height < MAX_HEIGHT && u64::from(*last) >= FANOUT.pow(u32::from(tree.height)) {
+            // A new root above the old one.
+            if !tree.root.is_null() {
+                let mut block = vec![0; BLOCK as usize];
+                block[..8].copy_from_slice(&tree.root.0.to_le_bytes());
+                tree.root = self.write(&block, BlockKind::NatNode)?;
+            }
+            tree.height += 1;
+        }
+        let root = self.subtree(tree.root, u32::from(tree.height), 0, changes)?;
+        Ok(Tree { root, height: tree.height })
+    }
+
+    fn subtree(
+        &mut self,
+        old: NodePointer,
+        level: u32,
+        first: u64,
+        changes: &[(u32, NodePointer)],
+    ) -> vfs::Result<NodePointer> {
+        let mut block = match old.is_null() {
+            true => vec![0; BLOCK as usize],
+            false => self.medium.block(verify(self.medium, old, 0)?).to_vec(),
+        };
+        let span = FANOUT.pow(level - 1);
+        let mut rest = changes;
+        while let Some((nid, pointer)) = rest.first() {
+            let index = (u64::from(*nid) - first) / span;
+            let end = first + (index + 1) * span;
+            let (mine, others) = rest.split_at(rest.partition_point(|(nid, _)| u64::from(*nid) < end));
+            let place = index as usize * 8..index as usize * 8 + 8;
+            let new = if level == 1 {
+                *pointer
+            } else {
+                let child =
+                    NodePointer(u64::from_le_bytes(block[place.clone()].try_into().expect("8 bytes")));
+                self.subtree(child, level - 1, first + index * span, mine)?
+            };
+            block[place].copy_from_slice(&new.0.to_le_bytes());
+            rest = others;
+        }
+        if !old.is_null() {
+            self.allocator.free_from(self.frozen, old.block())?;
+        }
+        if block.iter().all(|byte| *byte == 0) {
+            return Ok(NodePointer::default());
+        }
+        self.write(&block, if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode })
+    }
+
+    fn write(&mut self, block: &[u8], kind: BlockKind) -> vfs::Result<NodePointer> {
+        let at = self.allocator.allocate_into(self.frozen, kind, self.version)?;
+        let streamed = self.medium.region.stream(Purpose::Metadata, at * BLOCK, block);
+        self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
+        Ok(NodePointer::new(at, crc32c::crc32c(block)))
+    }
+}
+
+/// Calls `visit` for every entry of `tree` that points to a node, NIDs ascending, and `block` for every block of
+/// the tree itself. For checks and dumps.
+pub(crate) fn walk(
+    medium: &Medium,
+    tree: Tree,
+    block: &mut dyn FnMut(u64, BlockKind) -> vfs::Result<()>,
+    visit: &mut dyn FnMut(u32, NodePointer) -> vfs::Result<()>,
+) -> vfs::Result<()> {
+    fn descend(
+        medium: &Medium,
+        pointer: NodePointer,
+        level: u32,
+        first: u64,
+        block: &mut dyn FnMut(u64, BlockKind) -> vfs::Result<()>,
+        visit: &mut dyn FnMut(u32, NodePointer) -> vfs::Result<()>,
+    ) -> vfs::Result<()> {
+        let at = verify(medium, pointer, 0)?;
+        block(at, if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode })?;
+        let span = FANOUT.pow(level - 1);
+        for (index, child) in pointers(medium.block(at)).enumerate() {
+            let first = first + index as u64 * span;
+            match (child.is_null(), level) {
+                (true, _) => {}
+                (false, 1) => visit(first as u32, child)?,
+                (false, _) => descend(medium, child, level - 1, first, block, visit)?,
+            }
+        }
+        Ok(())
+    }
+    if tree.root.is_null() {
+        return Ok(());
+    }
+    descend(medium, tree.root, u32::from(tree.height), 0, block, visit)
+}

@@ -1,0 +1,402 @@
+//! Nodes: inodes, direct and indirect nodes, directory buckets and tables, attribute blocks (HMFS §2.2).
+//!
+//! Invariant: a node block that the newest checkpoint reaches never changes. The first change in an epoch copies the
+//! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed:
+//! what makes them durable is their record in the log, and the checkpoint that flushes them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use nvm::Purpose;
+use parking_lot::Mutex;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::allocator::{Allocator, Budget};
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::inode;
+use crate::nat::Nat;
+
+/// Begins every node block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub(crate) struct NodeHeader {
+    /// A [`BlockKind`]: guards against a misdirected read.
+    pub(crate) kind: u8,
+    /// Bucket: how many bits of its table it tells apart. Indirect: height above the direct nodes. Else 0.
+    pub(crate) level: u8,
+    reserved: [u8; 2],
+    /// The node's own NID.
+    pub(crate) nid: U32,
+    /// The inode it belongs to.
+    pub(crate) owner: U32,
+    /// Bytes from the block's start that mean something; what follows reads as zeros.
+    pub(crate) used: U32,
+    reserved2: [u8; 16],
+}
+/// Bytes of a node header.
+pub(crate) const HEADER: usize = 32;
+const _: () = assert!(size_of::<NodeHeader>() == HEADER);
+const USED_AT: usize = 12;
+
+/// A node's block, verified.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) block: u64,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn header(&self) -> &'a NodeHeader {
+        NodeHeader::ref_from_bytes(&self.bytes[..HEADER]).expect("a header's length")
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.header().used.get() as usize
+    }
+
+    /// The `u32` at `at`; 0 beyond what is used.
+    #[inline]
+    pub(crate) fn u32_at(&self, at: usize) -> u32 {
+        if at + 4 > self.used() {
+            return 0;
+        }
+        u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes"))
+    }
+
+    /// The `u64` at `at`; 0 beyond what is used.
+    #[inline]
+    pub(crate) fn u64_at(&self, at: usize) -> u64 {
+        if at + 8 > self.used() {
+            return 0;
+        }
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
+    }
+}
+
+/// A node's copy of the running epoch, open for change. The owner's lock is held.
+pub(crate) struct Edit<'a> {
+    medium: &'a Medium,
+    pub(crate) block: u64,
+}
+
+impl<'a> Edit<'a> {
+    pub(crate) fn view(&self) -> View<'a> {
+        View { bytes: self.medium.block(self.block), block: self.block }
+    }
+
+    /// Stores within what is used.
+    #[inline]
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
+        debug_assert!(at + bytes.len() <= BLOCK as usize);
+        self.medium.region.store(Purpose::Metadata, self.block * BLOCK + at as u64, bytes);
+    }
+
+    /// Makes at least `used` bytes mean something, the new ones zero.
+    pub(crate) fn extend(&self, used: usize) {
+        let old = self.view().used();
+        if used > old {
+            let region = &self.medium.region;
+            region.fill_zero(Purpose::Metadata, self.block * BLOCK + old as u64, (used - old) as u64);
+            self.store(USED_AT, &(used as u32).to_le_bytes());
+        }
+    }
+
+    /// Forgets what lies beyond `used`.
+    pub(crate) fn shrink(&self, used: usize) {
+        self.store(USED_AT, &(used as u32).to_le_bytes());
+    }
+
+    pub(crate) fn set_level(&self, level: u8) {
+        self.store(1, &[level]);
+    }
+
+    /// Stores, extending what is used as needed.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        self.extend(at + bytes.len());
+        self.store(at, bytes);
+    }
+}
+
+/// The part of a node that its checksum covers and a checkpoint flushes: `[0, used)` and, of an inode, the
+/// attributes at its end. `None` if the header contradicts itself.
+fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
+    let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
+    let used = header.used.get() as usize;
+    let least = if header.kind == BlockKind::Inode as u8 { inode::PAYLOAD } else { HEADER };
+    if used < least || used > BLOCK as usize {
+        return None;
+    }
+    let tail = if header.kind == BlockKind::Inode as u8 { inode::xattr_len(bytes) } else { 0 };
+    (used + tail <= BLOCK as usize).then_some((used, tail))
+}
+
+/// The checksum of a node block; `None` if its header contradicts itself.
+pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
+    let (used, tail) = extent(bytes)?;
+    let crc = crc32c::crc32c(&bytes[..used]);
+    Some(if tail == 0 { crc } else { crc32c::crc32c_append(crc, &bytes[BLOCK as usize - tail..]) })
+}
+
+/// Flushes what a node's checksum covers.
+pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
+    let (used, tail) = extent(medium.block(block)).unwrap_or((BLOCK as usize, 0));
+    let flushed = medium.region.flush(Purpose::Metadata, block * BLOCK, used as u64);
+    if tail == 0 {
+        return flushed;
+    }
+    let at = block * BLOCK + BLOCK - tail as u64;
+    flushed.and(medium.region.flush(Purpose::Metadata, at, tail as u64))
+}
+
+/// The nodes of a mounted volume.
+pub(crate) struct Nodes {
+    pub(crate) medium: Arc<Medium>,
+    pub(crate) nat: Nat,
+    pub(crate) allocator: Allocator,
+    pub(crate) hash_key: [u64; 2],
+    /// The running epoch: the version its checkpoint will have.
+    version: AtomicU32,
+    nids: Mutex<NidPool>,
+    /// Inodes that exist.
+    pub(crate) inodes: AtomicU64,
+}
+
+/// Which NIDs are free.
+struct NidPool {
+    /// Some NIDs below `next` that are free.
+    free: Vec<u32>,
+    /// NIDs from here on were never used.
+    next: u32,
+    /// Where the search for free NIDs below `next` goes on; it ends at `next`.
+    scan: u32,
+    /// A log is being replayed: NIDs below `next` may belong to inodes that it has not made yet, so only new ones are
+    /// handed out.
+    replaying: bool,
+}
+
+/// Freed NIDs remembered at most; more are found again by searching.
+const FREE_NIDS_MAX: usize = 64 << 10;
+
+impl Nodes {
+    pub(crate) fn new(
+        medium: Arc<Medium>,
+        nat: Nat,
+        allocator: Allocator,
+        hash_key: [u64; 2],
+        version: u32,
+        next_nid: u32,
+        inodes: u64,
+    ) -> Nodes {
+        Nodes {
+            medium,
+            nat,
+            allocator,
+            hash_key,
+            version: AtomicU32::new(version),
+            nids: Mutex::new(NidPool { free: Vec::new(), next: next_nid, scan: FIRST_NID, replaying: false }),
+            inodes: AtomicU64::new(inodes),
+        }
+    }
+
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Begins the epoch of `version`. The caller keeps operations out.
+    pub(crate) fn set_version(&self, version: u32) {
+        self.version.store(version, Ordering::Relaxed);
+    }
+
+    /// NIDs from here on were never used.
+    pub(crate) fn next_nid(&self) -> u32 {
+        self.nids.lock().next
+    }
+
+    /// Reads node `nid`, which must be of `kind`: `ESTALE` if there is none, an error if it is damaged.
+    #[inline]
+    pub(crate) fn view(&self, nid: u32, kind: BlockKind) -> vfs::Result<View<'_>> {
+        let view = self.any(nid)?;
+        if view.bytes[0] != kind as u8 {
+            return Err(self.wrong_kind(nid, kind, view));
+        }
+        Ok(view)
+    }
+
+    #[cold]
+    fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
+        if kind == BlockKind::Inode {
+            return vfs::Error::Stale; // a number that is some other node's is nobody's inode number
+        }
+        corrupt(&format!("node {nid}"), view.block, "kind", view.bytes[0], format!("{kind:?}"))
+    }
+
+    /// Reads node `nid` of whatever kind.
+    #[inline]
+    pub(crate) fn any(&self, nid: u32) -> vfs::Result<View<'_>> {
+        let located = self.nat.locate(nid)?;
+        if located.pointer.is_null() {
+            return Err(vfs::Error::Stale);
+        }
+        let block = located.pointer.block();
+        if !located.verified {
+            self.verify(nid, located.pointer)?;
+        }
+        Ok(View { bytes: self.medium.block(block), block })
+    }
+
+    #[cold]
+    fn verify(&self, nid: u32, pointer: crate::pointer::NodePointer) -> vfs::Result<()> {
+        let block = pointer.block();
+        self.medium.check_main("NAT", 0, &format!("entry {nid}"), block)?;
+        let bytes = self.medium.block(block);
+        let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
+        let name = || format!("node {nid}");
+        match checksum(bytes) {
+            Some(crc) if pointer.matches(crc) => {}
+            _ => {
+                self.medium.check_media()?;
+                return Err(corrupt(&name(), block, "checksum", "wrong", "what the NAT holds"));
+            }
+        }
+        if header.nid.get() != nid {
+            return Err(corrupt(&name(), block, "NID", header.nid.get(), nid));
+        }
+        if BlockKind::from_u8(header.kind).is_none() {
+            return Err(corrupt(&name(), block, "kind", header.kind, "a kind of node"));
+        }
+        self.nat.set_verified(nid)
+    }
+
+    /// Opens node `nid` for change, copying it if this is its first change in the running epoch.
+    #[inline]
+    pub(crate) fn edit(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<Edit<'_>> {
+        let located = self.nat.locate(nid)?;
+        if located.version == self.version() && !located.pointer.is_null() {
+            return Ok(Edit { medium: &self.medium, block: located.pointer.block() });
+        }
+        self.copy(budget, nid)
+    }
+
+    fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<Edit<'_>> {
+        let old = self.any(nid)?;
+        let header = *old.header();
+        let kind = BlockKind::from_u8(header.kind).expect("verified");
+        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
+        let (used, tail) = extent(old.bytes).unwrap_or((BLOCK as usize, 0));
+        let region = &self.medium.region;
+        region.copy_within(Purpose::Metadata, old.block * BLOCK, block * BLOCK, used as u64);
+        if tail > 0 {
+            let at = BLOCK - tail as u64;
+            region.copy_within(Purpose::Metadata, old.block * BLOCK + at, block * BLOCK + at, tail as u64);
+        }
+        self.nat.set(nid, block, self.version())?;
+        self.allocator.free(old.block, 1)?;
+        Ok(Edit { medium: &self.medium, block })
+    }
+
+    /// Makes a node of `kind` that belongs to inode `owner`, with `used` bytes, zero but for the header.
+    pub(crate) fn create(
+        &self,
+        budget: &Budget<'_>,
+        kind: BlockKind,
+        owner: u32,
+        used: usize,
+    ) -> vfs::Result<(u32, Edit<'_>)> {
+        let nid = self.take_nid()?;
+        Ok((nid, self.create_at(budget, nid, kind, owner, used)?))
+    }
+
+    /// Makes node `nid`, whose number [`Nodes::take_nid`] gave (now or, in a replay, then).
+    pub(crate) fn create_at(
+        &self,
+        budget: &Budget<'_>,
+        nid: u32,
+        kind: BlockKind,
+        owner: u32,
+        used: usize,
+    ) -> vfs::Result<Edit<'_>> {
+        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
+        let header = NodeHeader {
+            kind: kind as u8,
+            level: 0,
+            reserved: [0; 2],
+            nid: nid.into(),
+            owner: owner.into(),
+            used: (used as u32).into(),
+            reserved2: [0; 16],
+        };
+        let region = &self.medium.region;
+        region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());
+        region.fill_zero(Purpose::Metadata, block * BLOCK + HEADER as u64, (used - HEADER) as u64);
+        self.nat.set(nid, block, self.version())?;
+        Ok(Edit { medium: &self.medium, block })
+    }
+
+    /// Removes node `nid`: its block and its number become free.
+    pub(crate) fn remove(&self, nid: u32) -> vfs::Result<()> {
+        let block = self.any(nid)?.block;
+        self.nat.set(nid, 0, self.version())?;
+        self.allocator.free(block, 1)?;
+        let mut nids = self.nids.lock();
+        if nids.replaying {
+            return Ok(());
+        }
+        if nids.free.len() < FREE_NIDS_MAX {
+            nids.free.push(nid);
+        } else {
+            nids.scan = FIRST_NID;
+        }
+        Ok(())
+    }
+
+    /// Takes a free NID: one given back, else one found below the high-water mark by a bounded search, else a new one.
+    pub(crate) fn take_nid(&self) -> vfs::Result<u32> {
+        let mut nids = self.nids.lock();
+        if let Some(nid) = nids.free.pop() {
+            return Ok(nid);
+        }
+        let end = if nids.replaying { 0 } else { nids.next.min(nids.scan.saturating_add(1024)) };
+        while nids.scan < end {
+            let nid = nids.scan;
+            nids.scan += 1;
+            if self.nat.locate(nid)?.pointer.is_null() {
+                nids.free.push(nid);
+            }
+        }
+        if let Some(nid) = nids.free.pop() {
+            return Ok(nid);
+        }
+        let nid = nids.next;
+        nids.next = nid.checked_add(1).ok_or(vfs::Error::NoSpace)?;
+        if nids.scan == nid {
+            nids.scan = nids.next; // what is new is in use
+        }
+        Ok(nid)
+    }
+
+    /// A NID taken but not used after all.
+    pub(crate) fn return_nid(&self, nid: u32) {
+        self.nids.lock().free.push(nid);
+    }
+
+    /// Replay begins; the log makes no inode with a larger number than `above`.
+    pub(crate) fn begin_replay(&self, above: u32) {
+        let mut nids = self.nids.lock();
+        nids.next = nids.next.max(above.saturating_add(1));
+        nids.replaying = true;
+    }
+
+    /// Replay is over: what it left free will be found.
+    pub(crate) fn end_replay(&self) {
+        let mut nids = self.nids.lock();
+        (nids.replaying, nids.scan) = (false, FIRST_NID);
+    }
+}
+
+/// NIDs 1 (root directory) and 2 (orphans) are fixed.
+const FIRST_NID: u32 = 3;
+/// The hidden directory of inodes without a name: open but unlinked, or made by `O_TMPFILE`.
+pub(crate) const ORPHANS: u32 = 2;

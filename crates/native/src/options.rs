@@ -1,0 +1,111 @@
+//! How a volume is made and mounted, and what it says of itself.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How to format.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// A name for people, at most 64 bytes of UTF-8.
+    pub label: String,
+    /// Bytes of the redo log; default 1/32 of the volume, between 2 and 256 MiB.
+    pub log_bytes: Option<u64>,
+}
+
+/// What a volume promises to survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Every operation, when it returns.
+    #[default]
+    Operation,
+    /// Every operation that returned before an `fsync` of anything in the volume returned, or before the last
+    /// commit interval. Operations are atomic and in order.
+    Fsync,
+    /// Every operation that returned before the newest checkpoint (HMFS as published: no log).
+    Snapshot,
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Durability, String> {
+        match text {
+            "op" => Ok(Durability::Operation),
+            "fsync" => Ok(Durability::Fsync),
+            "snapshot" => Ok(Durability::Snapshot),
+            other => Err(format!("durability is op, fsync or snapshot, not {other:?}")),
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Operation => "op",
+            Durability::Fsync => "fsync",
+            Durability::Snapshot => "snapshot",
+        })
+    }
+}
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The promise.
+    pub durability: Durability,
+    /// Longest time between checkpoints while there are changes.
+    pub commit_interval: Duration,
+    /// Nothing is changed, not even for recovery.
+    pub read_only: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            durability: Durability::default(),
+            commit_interval: Duration::from_secs(5),
+            read_only: false,
+        }
+    }
+}
+
+/// What opening a volume had to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recovery {
+    /// The volume had been closed.
+    pub was_clean: bool,
+    /// Transactions of the log that were not in the newest checkpoint.
+    pub transactions_replayed: u64,
+    /// Their bytes.
+    pub log_bytes_replayed: u64,
+    /// Inodes without a name that were removed.
+    pub orphans_reclaimed: u64,
+    /// How long opening took.
+    pub duration: Duration,
+}
+
+/// A mounted volume's counters and sizes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Checkpoints published since the mount.
+    pub checkpoints: u64,
+    /// Bytes of records that one half of the log holds.
+    pub log_bytes: u64,
+    /// Bytes of records in the running half.
+    pub log_used_bytes: u64,
+    /// Transactions committed since the mount.
+    pub transactions: u64,
+    /// DRAM of the NAT cache, bytes.
+    pub nat_cache_bytes: u64,
+    /// Nodes changed in the running epoch.
+    pub epoch_nodes: u64,
+    /// DRAM of the allocator, bytes.
+    pub segment_cache_bytes: u64,
+    /// Open handles.
+    pub open_handles: u64,
+    /// Blocks free once the next checkpoint is published.
+    pub blocks_free: u64,
+    /// Blocks of the Main Area.
+    pub blocks_total: u64,
+}

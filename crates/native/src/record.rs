@@ -1,0 +1,241 @@
+//! What a transaction logs: objects and differences (Shortcut-JFS §III.A, Table I).
+//!
+//! A record is self-describing and complete: applying its items to the state before it gives the state after it. The
+//! running volume changes itself by applying the very records it logs, so replay cannot do anything else.
+//!
+//! ```text
+//! transaction: crc u32 │ length u32 │ sequence u64 │ items …, padded with zeros to 64 bytes
+//! item:        tag u8 │ kind u8 │ length u16 │ inode u32 │ fixed part │ bytes, padded to 8
+//! ```
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::inode::{Cold, Hot};
+use crate::pointer::DataPointer;
+
+/// Bytes of a transaction before its items.
+pub(crate) const TRANSACTION_HEADER: usize = 16;
+const ITEM_HEADER: usize = 8;
+
+/// One change. Inodes and directory entries are logged as objects, data below half a block as differences,
+/// other data as a pointer to the new block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Item<'a> {
+    /// A new inode.
+    Create { ino: u32, cold: Cold, hot: Hot },
+    /// An inode's often changing attributes.
+    Hot { ino: u32, hot: Hot },
+    /// An inode's seldom changing attributes.
+    Cold { ino: u32, cold: Cold },
+    /// A new directory entry.
+    Enter { dir: u32, key: u64, ino: u32, kind: u8, name: &'a [u8] },
+    /// A directory entry is gone.
+    Leave { dir: u32, key: u64 },
+    /// A directory entry names another inode.
+    Relink { dir: u32, key: u64, ino: u32, kind: u8 },
+    /// Blocks of a file lie at a run of the medium.
+    Map { ino: u32, index: u64, count: u32, pointer: DataPointer },
+    /// Blocks of a file are holes. To `u64::MAX`: from here to the end; from 0 on, the file may be inline again.
+    Unmap { ino: u32, from: u64, to: u64 },
+    /// Bytes of an inline file or symbolic link changed.
+    Inline { ino: u32, offset: u16, bytes: &'a [u8] },
+    /// An inline file becomes a mapped one, empty.
+    Spill { ino: u32 },
+    /// Bytes of a data block changed (differential logging).
+    Bytes { block: u64, offset: u16, bytes: &'a [u8] },
+    /// An extended attribute is set.
+    SetXattr { ino: u32, name: &'a [u8], value: &'a [u8] },
+    /// An extended attribute is gone.
+    RemoveXattr { ino: u32, name: &'a [u8] },
+    /// An inode is gone, with all it held.
+    Remove { ino: u32 },
+}
+
+/// A transaction being written: PENDING until the log has it.
+pub(crate) struct Transaction {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Transaction {
+    pub(crate) fn new() -> Transaction {
+        let mut bytes = Vec::with_capacity(512);
+        bytes.resize(TRANSACTION_HEADER, 0);
+        Transaction { bytes }
+    }
+
+    /// Adds an item.
+    pub(crate) fn push(&mut self, item: &Item<'_>) {
+        let start = self.bytes.len();
+        let out = &mut self.bytes;
+        let mut header = |tag: u8, kind: u8, ino: u32| {
+            out.extend_from_slice(&[tag, kind, 0, 0]);
+            out.extend_from_slice(&ino.to_le_bytes());
+        };
+        match item {
+            Item::Create { ino, cold, hot } => {
+                header(1, 0, *ino);
+                out.extend_from_slice(cold.as_bytes());
+                out.extend_from_slice(hot.as_bytes());
+            }
+            Item::Hot { ino, hot } => {
+                header(2, 0, *ino);
+                out.extend_from_slice(hot.as_bytes());
+            }
+            Item::Cold { ino, cold } => {
+                header(3, 0, *ino);
+                out.extend_from_slice(cold.as_bytes());
+            }
+            Item::Enter { dir, key, ino, kind, name } => {
+                header(4, *kind, *dir);
+                out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&ino.to_le_bytes());
+                out.push(name.len() as u8);
+                out.extend_from_slice(name);
+            }
+            Item::Leave { dir, key } => {
+                header(5, 0, *dir);
+                out.extend_from_slice(&key.to_le_bytes());
+            }
+            Item::Relink { dir, key, ino, kind } => {
+                header(6, *kind, *dir);
+                out.extend_from_slice(&key.to_le_bytes());
+                out.extend_from_slice(&ino.to_le_bytes());
+            }
+            Item::Map { ino, index, count, pointer } => {
+                header(7, 0, *ino);
+                out.extend_from_slice(&index.to_le_bytes());
+                out.extend_from_slice(&pointer.0.to_le_bytes());
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+            Item::Unmap { ino, from, to } => {
+                header(8, 0, *ino);
+                out.extend_from_slice(&from.to_le_bytes());
+                out.extend_from_slice(&to.to_le_bytes());
+            }
+            Item::Inline { ino, offset, bytes } => {
+                header(9, 0, *ino);
+                out.extend_from_slice(&offset.to_le_bytes());
+                out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+            Item::Spill { ino } => header(10, 0, *ino),
+            Item::Bytes { block, offset, bytes } => {
+                header(11, 0, 0);
+                out.extend_from_slice(&block.to_le_bytes());
+                out.extend_from_slice(&offset.to_le_bytes());
+                out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+            Item::SetXattr { ino, name, value } => {
+                header(12, name.len() as u8, *ino);
+                out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+                out.extend_from_slice(name);
+                out.extend_from_slice(value);
+            }
+            Item::RemoveXattr { ino, name } => {
+                header(13, name.len() as u8, *ino);
+                out.extend_from_slice(name);
+            }
+            Item::Remove { ino } => header(14, 0, *ino),
+        }
+        let length = (out.len() - start).next_multiple_of(8);
+        out.resize(start + length, 0);
+        out[start + 2..start + 4].copy_from_slice(&(length as u16).to_le_bytes());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.len() == TRANSACTION_HEADER
+    }
+}
+
+/// Takes items off the front of a transaction's bytes (after its header).
+pub(crate) struct Items<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Items<'a> {
+    /// `Err`: the bytes make no item, although the transaction's checksum was right.
+    type Item = Result<Item<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.0;
+        if bytes.len() < ITEM_HEADER || bytes[0] == 0 {
+            return None;
+        }
+        let length = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+        if length < ITEM_HEADER || length > bytes.len() {
+            self.0 = &[];
+            return Some(Err(Malformed));
+        }
+        let (item, rest) = bytes.split_at(length);
+        self.0 = rest;
+        Some(decode(item).ok_or(Malformed))
+    }
+}
+
+/// A record that no version of this program wrote.
+#[derive(Debug)]
+pub(crate) struct Malformed;
+
+fn decode(item: &[u8]) -> Option<Item<'_>> {
+    let mut rest = Fields(&item[ITEM_HEADER..]);
+    let kind = item[1];
+    let ino = u32::from_le_bytes(item[4..8].try_into().expect("4 bytes"));
+    Some(match item[0] {
+        1 => Item::Create {
+            ino,
+            cold: Cold::read_from_bytes(rest.take(size_of::<Cold>())?).ok()?,
+            hot: Hot::read_from_bytes(rest.take(size_of::<Hot>())?).ok()?,
+        },
+        2 => Item::Hot { ino, hot: Hot::read_from_bytes(rest.take(size_of::<Hot>())?).ok()? },
+        3 => Item::Cold { ino, cold: Cold::read_from_bytes(rest.take(size_of::<Cold>())?).ok()? },
+        4 => {
+            let (key, target) = (rest.u64()?, rest.u32()?);
+            let length = usize::from(rest.take(1)?[0]);
+            Item::Enter { dir: ino, key, ino: target, kind, name: rest.take(length)? }
+        }
+        5 => Item::Leave { dir: ino, key: rest.u64()? },
+        6 => Item::Relink { dir: ino, key: rest.u64()?, ino: rest.u32()?, kind },
+        7 => {
+            let (index, pointer) = (rest.u64()?, DataPointer(rest.u64()?));
+            Item::Map { ino, index, pointer, count: rest.u32()? }
+        }
+        8 => Item::Unmap { ino, from: rest.u64()?, to: rest.u64()? },
+        9 => {
+            let (offset, length) = (rest.u16()?, rest.u16()?);
+            Item::Inline { ino, offset, bytes: rest.take(usize::from(length))? }
+        }
+        10 => Item::Spill { ino },
+        11 => {
+            let (block, offset, length) = (rest.u64()?, rest.u16()?, rest.u16()?);
+            Item::Bytes { block, offset, bytes: rest.take(usize::from(length))? }
+        }
+        12 => {
+            let length = usize::from(rest.u16()?);
+            Item::SetXattr { ino, name: rest.take(usize::from(kind))?, value: rest.take(length)? }
+        }
+        13 => Item::RemoveXattr { ino, name: rest.take(usize::from(kind))? },
+        14 => Item::Remove { ino },
+        _ => return None,
+    })
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.take(2)?.try_into().expect("2 bytes")))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+    }
+}

@@ -1,0 +1,140 @@
+//! Opening a volume: newest checkpoint, then replay (Shortcut-JFS §III.B). Nothing is scanned but the SIT and the log.
+//!
+//! Recovery can itself be cut short anywhere: until its own checkpoint is published it only repeats what a published
+//! journal says, rewrites bytes in place that the log holds, and writes to blocks that nothing reaches.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use nvm::Region;
+use vfs::Result;
+
+use crate::allocator::{Allocator, Urgency};
+use crate::apply::{self, InPlace};
+use crate::checkpoint::Checkpoint;
+use crate::core::{Core, NextLog, Publisher};
+use crate::geometry::Medium;
+use crate::journal::{Journal, Records};
+use crate::nat::Nat;
+use crate::node::Nodes;
+use crate::record::{Item, Items};
+use crate::superblock::{Root, Superblock};
+use crate::{Error, MountOptions, Recovery};
+
+/// The newest checkpoint of an unopened volume and the root slot that leads to it. If its publishing was cut short,
+/// that is finished first, unless `read_only`.
+pub(crate) fn newest(medium: &Medium, read_only: bool) -> std::result::Result<(Root, Checkpoint), Error> {
+    let mut root = Root::read(&medium.region)?;
+    let mut checkpoint = Checkpoint::read(medium, root.checkpoint.get())?;
+    if let Some(successor) = checkpoint.successor(medium)? {
+        if read_only {
+            return Err(Error::NeedsRecovery);
+        }
+        successor.settle_again(medium)?.ignore();
+        root.write_next(&medium.region, successor.block, false).ignore();
+        checkpoint = successor;
+    }
+    Ok((root, checkpoint))
+}
+
+/// Opens the volume that `superblock` describes, and removes what a crash left without a name.
+pub(crate) fn open(
+    region: Region,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> std::result::Result<(Core, Recovery), Error> {
+    let began = Instant::now();
+    let (core, mut recovery) = open_bare(region, superblock, options)?;
+    if !options.read_only {
+        for orphan in core.orphan_list()? {
+            core.reclaim(orphan)?;
+            recovery.orphans_reclaimed += 1;
+        }
+    }
+    recovery.duration = began.elapsed();
+    Ok((core, recovery))
+}
+
+/// Opens the volume that `superblock` describes, which may not have directories yet.
+pub(crate) fn open_bare(
+    region: Region,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> std::result::Result<(Core, Recovery), Error> {
+    let medium = Arc::new(Medium { region, geometry: superblock.geometry() });
+    let (mut root, checkpoint) = newest(&medium, options.read_only)?;
+    let was_clean = root.clean.get() == 1;
+    let published = checkpoint.body.version.get();
+    let records = Records::since(&medium, published)?;
+    if options.read_only && !was_clean {
+        return Err(Error::NeedsRecovery);
+    }
+    let version = records.iter().map(|half| half.header.version.get()).max().unwrap_or(0).max(published) + 1;
+    if !options.read_only {
+        root.mounts = (root.mounts.get() + 1).into();
+        root.write_next(&medium.region, checkpoint.block, false).ignore();
+    }
+    let allocator = Allocator::open(medium.clone(), version)?;
+    let nat = Nat::new(medium.clone(), checkpoint.body.tree());
+    let hash_key = [superblock.hash_key[0].get(), superblock.hash_key[1].get()];
+    let body = &checkpoint.body;
+    let nodes =
+        Nodes::new(medium.clone(), nat, allocator, hash_key, version, body.next_nid.get(), body.inodes.get());
+    let mut recovery = Recovery { was_clean, ..Recovery::default() };
+    let sequence = replay(&nodes, records, body.sequence.get(), &mut recovery)?;
+    let journal = Journal::new(medium.clone(), options.durability, root.mounts.get(), sequence);
+    let core = Core::new(medium, nodes, journal, Publisher { root, newest: checkpoint }, options.clone());
+    if !options.read_only {
+        if recovery.transactions_replayed > 0 {
+            core.checkpoint(NextLog::OncePublished)?;
+        } else {
+            core.journal.begin(version);
+        }
+    }
+    Ok((core, recovery))
+}
+
+/// Applies all committed transactions that the checkpoint does not have; returns the sequence number that comes next.
+fn replay(
+    nodes: &Nodes,
+    halves: Vec<Records<'_>>,
+    mut sequence: u64,
+    recovery: &mut Recovery,
+) -> Result<u64> {
+    let mut largest = 0;
+    // First claim what the log says is in use, so that applying it does not hand it out again.
+    for items in halves.iter().cloned().flatten() {
+        for item in Items(items) {
+            match item.map_err(|_| apply::malformed(nodes))? {
+                Item::Map { ino, index, count, pointer } if !pointer.is_hole() => {
+                    for n in 0..u64::from(count) {
+                        let block = pointer.plus(n).block();
+                        nodes.medium.check_main(
+                            "log",
+                            nodes.medium.geometry.log_start,
+                            "data block",
+                            block,
+                        )?;
+                        nodes.allocator.claim(block, ino, index + n)?;
+                    }
+                }
+                Item::Create { ino, .. } => largest = largest.max(ino),
+                _ => {}
+            }
+        }
+    }
+    nodes.begin_replay(largest);
+    let budget = nodes.allocator.reserve(0, Urgency::Checkpoint).ok_or(vfs::Error::NoSpace)?;
+    for half in halves {
+        let mut half = half;
+        while let Some(items) = half.next() {
+            apply::apply(nodes, &budget, items, InPlace::Now)?;
+            recovery.transactions_replayed += 1;
+            recovery.log_bytes_replayed += items.len() as u64;
+        }
+        sequence = sequence.max(half.sequence());
+    }
+    nodes.end_replay();
+    nodes.medium.check_media()?;
+    Ok(sequence)
+}

@@ -1,0 +1,235 @@
+//! Holes and preallocation: fallocate, seek, copy_file_range.
+
+use std::ops::Range;
+
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rules};
+
+use crate::allocator::Urgency;
+use crate::bia::BlockKind;
+use crate::core::{Core, Operation, now};
+use crate::data::{MAP_LOG, blocks_for, end_of_range};
+use crate::geometry::BLOCK;
+use crate::handles::Opened;
+use crate::index;
+use crate::inode::{Inode, Layout};
+use crate::pointer::DataPointer;
+use crate::record::Item;
+
+/// Blocks that one transaction preallocates at most.
+const CHUNK_BLOCKS: u64 = 1024;
+/// Bytes of log for the edges of a range and the inode.
+const EDGES_LOG: usize = 3 * BLOCK as usize + 512;
+
+/// Parts of a range: its edges, within a block each, and the whole blocks between.
+struct Cut {
+    head: Range<u64>,
+    blocks: Range<u64>,
+    tail: Range<u64>,
+}
+
+fn cut(range: &Range<u64>) -> Cut {
+    let (first, last) = (range.start.next_multiple_of(BLOCK), range.end / BLOCK * BLOCK);
+    if first > last {
+        return Cut { head: range.clone(), blocks: 0..0, tail: 0..0 };
+    }
+    Cut { head: range.start..first, blocks: first / BLOCK..last / BLOCK, tail: last..range.end }
+}
+
+impl Core {
+    pub(crate) fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let punch = mode.contains(FallocateMode::PUNCH_HOLE);
+        let zero = mode.contains(FallocateMode::ZERO_RANGE);
+        let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        if punch && (zero || !keep_size) {
+            return Err(Error::NotSupported);
+        }
+        let opened = Opened::with(handle, OpenFlags::WRITE)?;
+        {
+            let _lock = self.locks.read(opened.ino);
+            self.regular(opened.ino)?;
+        }
+        let range = offset..end_of_range(offset, len)?;
+        let new_size = if keep_size { 0 } else { range.end };
+        if punch || zero {
+            self.zero_range(caller, opened.ino, range.clone())?;
+        }
+        if !punch {
+            self.preallocate(caller, opened.ino, range, new_size)?;
+        }
+        if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
+    fn zero_range(&self, caller: &Caller, ino: u32, range: Range<u64>) -> Result<()> {
+        let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.regular(ino)?;
+        let size = inode.size();
+        match inode.layout() {
+            Layout::Mapped => {
+                let parts = cut(&range);
+                self.log_zeros(&mut operation, inode, parts.head)?;
+                self.log_zeros(&mut operation, inode, parts.tail)?;
+                if !parts.blocks.is_empty() {
+                    operation.log(&Item::Unmap { ino, from: parts.blocks.start, to: parts.blocks.end });
+                }
+            }
+            _ if range.start < size => {
+                let zeros = [0; BLOCK as usize];
+                let bytes = &zeros[..(range.end.min(size) - range.start) as usize];
+                operation.log(&Item::Inline { ino, offset: range.start as u16, bytes });
+            }
+            _ => {}
+        }
+        self.log_changed(&mut operation, caller, inode, size);
+        operation.commit()
+    }
+
+    /// Logs the inode's own change: modified now, and of this length.
+    fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
+        let (ino, cold) = (inode.nid(), inode.cold());
+        operation.log(&Item::Hot { ino, hot: inode.hot().modified(now()).sized(size) });
+        let mode = rules::mode_after_write(caller, cold.mode.get());
+        if mode != cold.mode.get() {
+            operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });
+        }
+    }
+
+    /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size. The file gets its
+    /// new length with the last, so that a failure for want of space leaves the length as it was.
+    fn preallocate(&self, caller: &Caller, ino: u32, range: Range<u64>, new_size: u64) -> Result<()> {
+        let end = range.end.div_ceil(BLOCK);
+        let mut index = range.start / BLOCK;
+        loop {
+            let stop = end.min(index + CHUNK_BLOCKS);
+            let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
+            let mut operation = self.begin(blocks_for(stop - index + 1), log, Urgency::Ordinary)?;
+            let _lock = self.locks.write(ino);
+            let inode = self.regular(ino)?;
+            if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
+                // A small file's space is its inode's.
+                self.log_changed(&mut operation, caller, inode, inode.size().max(new_size));
+                return operation.commit();
+            }
+            let spills = inode.layout() == Layout::Inline;
+            if spills {
+                operation.log(&Item::Spill { ino });
+                if inode.size() > 0 {
+                    self.log_new_block(&mut operation, ino, 0, inode.inline_bytes())?;
+                    index = index.max(1); // block 0 is there now
+                }
+            }
+            while index < stop {
+                let (old, mut length) = match spills {
+                    true => (DataPointer::HOLE, stop - index),
+                    false => index::run(&self.nodes, inode, index, stop - index)?,
+                };
+                if old.is_hole() {
+                    let (block, got) = self.nodes.allocator.allocate(
+                        &operation.budget,
+                        BlockKind::Data,
+                        ino,
+                        index,
+                        length,
+                    )?;
+                    let pointer = DataPointer::unwritten(block);
+                    operation.log(&Item::Map { ino, index, count: got as u32, pointer });
+                    length = got;
+                }
+                index += length;
+            }
+            let last = index >= end;
+            let size = if last { inode.size().max(new_size) } else { inode.size() };
+            self.log_changed(&mut operation, caller, inode, size);
+            operation.commit()?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
+        let opened = Opened::of(handle)?;
+        let _lock = self.locks.read(opened.ino);
+        let inode = self.regular(opened.ino)?;
+        let size = inode.size();
+        let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
+        if offset >= size {
+            return Err(Error::NoSuchOffset);
+        }
+        let wants_data = matches!(from, SeekFrom::Data(_));
+        if inode.layout() == Layout::Inline {
+            return Ok(if wants_data { offset } else { size });
+        }
+        let end = size.div_ceil(BLOCK);
+        let mut index = offset / BLOCK;
+        while index < end {
+            let (pointer, length) = index::run(&self.nodes, inode, index, end - index)?;
+            if pointer.has_data() == wants_data {
+                return Ok(offset.max(index * BLOCK));
+            }
+            index += length;
+        }
+        if wants_data { Err(Error::NoSuchOffset) } else { Ok(size) }
+    }
+
+    pub(crate) fn copy_file_range(
+        &self,
+        caller: &Caller,
+        (from, from_offset): (Handle, u64),
+        (to, to_offset): (Handle, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let source = Opened::with(from, OpenFlags::READ)?;
+        let sink = Opened::with(to, OpenFlags::WRITE)?;
+        if sink.flags.contains(OpenFlags::APPEND) {
+            return Err(Error::BadHandle);
+        }
+        let size = {
+            let _lock = self.locks.read(source.ino);
+            self.regular(source.ino)?.size()
+        };
+        {
+            let _lock = self.locks.read(sink.ino);
+            self.regular(sink.ino)?;
+        }
+        let len = len.min(size.saturating_sub(from_offset));
+        if len == 0 {
+            return Ok(0);
+        }
+        let end = end_of_range(to_offset, len)?;
+        if source.ino == sink.ino && to_offset < from_offset + len && from_offset < end {
+            return Err(Error::Invalid);
+        }
+        // A block belongs to one file: what is copied is copied, at memory speed.
+        let mut buf = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = buf.len().min((len - done) as usize);
+            let got = {
+                let _lock = self.locks.read(source.ino);
+                self.read_into(self.regular(source.ino)?, from_offset + done, &mut buf[..want])?
+            };
+            if got == 0 {
+                break;
+            }
+            match self.write(caller, to, to_offset + done, &buf[..got]) {
+                Ok(written) if written == got => done += got as u64,
+                Ok(written) => return Ok(done + written as u64),
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,200 @@
+//! The superblock (kept twice) and the root slots that say where the newest checkpoint is (HMFS §2.2).
+//!
+//! The superblock never changes after formatting. What changes at each checkpoint and mount is in the two
+//! root slots, written alternately: of the intact ones the larger `sequence` wins.
+
+use nvm::{Durable, Purpose, Region};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::Error;
+use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
+
+pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// What a volume is; two copies, written once.
+#[repr(C)]
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct Superblock {
+    /// CRC-32C of all that follows.
+    pub(crate) crc: U32,
+    /// Guards against a reader of another format.
+    pub(crate) version: U32,
+    pub(crate) magic: [u8; 8],
+    pub(crate) uuid: [u8; 16],
+    /// UTF-8, zero-filled.
+    pub(crate) label: [u8; 64],
+    /// Seconds since the epoch.
+    pub(crate) created: U64,
+    /// Key of the hash of directory names: the names' order on the medium is not for others to choose.
+    pub(crate) hash_key: [U64; 2],
+    blocks: U64,
+    log_start: U64,
+    log_half: U64,
+    sit_start: U64,
+    sit_journal_start: U64,
+    bia_start: U64,
+    main_start: U64,
+    segments: U32,
+    reserved: [u8; 4],
+}
+const _: () = assert!(size_of::<Superblock>() == 184);
+
+impl Superblock {
+    pub(crate) fn new(
+        uuid: [u8; 16],
+        label: [u8; 64],
+        created: u64,
+        hash_key: [u64; 2],
+        g: &Geometry,
+    ) -> Superblock {
+        let mut superblock = Superblock {
+            crc: 0.into(),
+            version: FORMAT_VERSION.into(),
+            magic: MAGIC,
+            uuid,
+            label,
+            created: created.into(),
+            hash_key: hash_key.map(U64::new),
+            blocks: g.blocks.into(),
+            log_start: g.log_start.into(),
+            log_half: g.log_half.into(),
+            sit_start: g.sit_start.into(),
+            sit_journal_start: g.sit_journal_start.into(),
+            bia_start: g.bia_start.into(),
+            main_start: g.main_start.into(),
+            segments: g.segments.into(),
+            reserved: [0; 4],
+        };
+        superblock.crc = crc32c::crc32c(&superblock.as_bytes()[4..]).into();
+        superblock
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            blocks: self.blocks.get(),
+            log_start: self.log_start.get(),
+            log_half: self.log_half.get(),
+            sit_start: self.sit_start.get(),
+            sit_journal_start: self.sit_journal_start.get(),
+            bia_start: self.bia_start.get(),
+            main_start: self.main_start.get(),
+            segments: self.segments.get(),
+        }
+    }
+
+    pub(crate) fn write(&self, region: &Region) -> Durable {
+        let mut block = vec![0; BLOCK as usize];
+        block[..size_of::<Superblock>()].copy_from_slice(self.as_bytes());
+        let flushed = SUPERBLOCKS
+            .map(|at| region.stream(Purpose::Metadata, at * BLOCK, &block))
+            .into_iter()
+            .reduce(nvm::Flushed::and)
+            .expect("two superblocks");
+        region.fence(flushed)
+    }
+
+    /// The first intact copy, verified against the region.
+    pub(crate) fn read(region: &Region) -> Result<Superblock, Error> {
+        if region.len() < crate::MIN_VOLUME_BYTES {
+            return Err(Error::TooSmall { bytes: region.len(), minimum: crate::MIN_VOLUME_BYTES });
+        }
+        let mut magic = false;
+        let mut reason = String::new();
+        for at in SUPERBLOCKS {
+            let found: Superblock = region.load(at * BLOCK);
+            magic |= found.magic == MAGIC;
+            match found.verify(region) {
+                Ok(()) => return Ok(found),
+                Err(error @ (Error::Version { .. } | Error::CutShort { .. })) => return Err(error),
+                Err(error) => {
+                    reason =
+                        format!("{reason}{}block {at}: {error}", if reason.is_empty() { "" } else { "; " })
+                }
+            }
+        }
+        if magic { Err(Error::SuperblocksDamaged(reason)) } else { Err(Error::NotNative) }
+    }
+
+    fn verify(&self, region: &Region) -> Result<(), Error> {
+        if self.magic != MAGIC {
+            return Err(Error::NotNative);
+        }
+        if crc32c::crc32c(&self.as_bytes()[4..]) != self.crc.get() {
+            return Err(Error::SuperblocksDamaged("wrong checksum".into()));
+        }
+        if self.version.get() > FORMAT_VERSION {
+            return Err(Error::Version { found: self.version.get(), known: FORMAT_VERSION });
+        }
+        let geometry = self.geometry();
+        if !geometry.is_sound() {
+            return Err(Error::SuperblocksDamaged("contradictory geometry".into()));
+        }
+        if geometry.blocks * BLOCK > region.len() {
+            return Err(Error::CutShort { recorded: geometry.blocks * BLOCK, found: region.len() });
+        }
+        Ok(())
+    }
+}
+
+/// Where the newest checkpoint is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct Root {
+    /// CRC-32C of all that follows: a torn slot is no slot.
+    crc: U32,
+    /// 1 after a clean unmount: the log holds nothing, orphans are reclaimed.
+    pub(crate) clean: U32,
+    /// Larger is newer.
+    pub(crate) sequence: U64,
+    /// Block of the newest checkpoint.
+    pub(crate) checkpoint: U64,
+    /// Times the volume was opened for writing; salts the log's checksums, so that no record of an earlier
+    /// mount can pass for one of this.
+    pub(crate) mounts: U64,
+    reserved: [u8; 32],
+}
+const _: () = assert!(size_of::<Root>() == 64);
+
+impl Root {
+    pub(crate) fn new(checkpoint: u64) -> Root {
+        Root {
+            crc: 0.into(),
+            clean: 1.into(),
+            sequence: 0.into(),
+            checkpoint: checkpoint.into(),
+            mounts: 0.into(),
+            reserved: [0; 32],
+        }
+    }
+
+    /// Writes the next root over the older slot.
+    pub(crate) fn write_next(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
+        self.sequence = (self.sequence.get() + 1).into();
+        self.checkpoint = checkpoint.into();
+        self.clean = u32::from(clean).into();
+        self.crc = crc32c::crc32c(&self.as_bytes()[4..]).into();
+        let slot = ROOT_SLOTS[(self.sequence.get() % 2) as usize];
+        let flushed = region.stream(Purpose::Metadata, slot * BLOCK, self.as_bytes());
+        region.fence(flushed)
+    }
+
+    /// The newest intact slot.
+    pub(crate) fn read(region: &Region) -> vfs::Result<Root> {
+        ROOT_SLOTS
+            .iter()
+            .map(|slot| region.load::<Root>(slot * BLOCK))
+            .filter(|root| crc32c::crc32c(&root.as_bytes()[4..]) == root.crc.get())
+            .max_by_key(|root| root.sequence.get())
+            .ok_or_else(|| {
+                crate::error::corrupt(
+                    "root slot",
+                    ROOT_SLOTS[0],
+                    "checksum",
+                    "wrong in both copies",
+                    "one intact",
+                )
+            })
+    }
+}

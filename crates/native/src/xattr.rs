@@ -1,0 +1,134 @@
+//! Extended attributes: at the end of the inode block while they are few, else in one node of their own.
+//!
+//! ```text
+//! each: name length u8 │ value length u16 │ name │ value
+//! ```
+
+use crate::allocator::Budget;
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::BLOCK;
+use crate::inode::{INLINE_XATTRS, Inode, InodeEdit};
+use crate::node::{HEADER, Nodes};
+
+/// Most bytes all attributes of an inode may take, names and values with 3 bytes each.
+pub(crate) const TOTAL_MAX: usize = BLOCK as usize - HEADER;
+
+/// One attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attribute<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+fn stored<'a>(nodes: &'a Nodes, inode: Inode<'a>) -> vfs::Result<&'a [u8]> {
+    match inode.derived().xattr_nid.get() {
+        0 => Ok(inode.xattr_bytes()),
+        nid => {
+            let view = nodes.view(nid, BlockKind::Xattr)?;
+            Ok(&view.bytes[HEADER..view.used()])
+        }
+    }
+}
+
+/// Calls `visit` for each attribute.
+pub(crate) fn each<'a>(
+    nodes: &'a Nodes,
+    inode: Inode<'a>,
+    mut visit: impl FnMut(Attribute<'a>),
+) -> vfs::Result<()> {
+    let mut rest = stored(nodes, inode)?;
+    while let [name_len, low, high, tail @ ..] = rest {
+        let (name, value) = (usize::from(*name_len), usize::from(u16::from_le_bytes([*low, *high])));
+        if tail.len() < name + value {
+            let at = inode.view.block;
+            return Err(corrupt(
+                "extended attributes",
+                at,
+                "length",
+                name + value,
+                format!("≤ {}", tail.len()),
+            ));
+        }
+        visit(Attribute { name: &tail[..name], value: &tail[name..name + value] });
+        rest = &tail[name + value..];
+    }
+    Ok(())
+}
+
+/// The value of attribute `name`.
+pub(crate) fn get<'a>(nodes: &'a Nodes, inode: Inode<'a>, name: &[u8]) -> vfs::Result<Option<&'a [u8]>> {
+    if inode.derived().xattr_nid.get() == 0 && inode.xattr_bytes().is_empty() {
+        return Ok(None);
+    }
+    let mut found = None;
+    each(nodes, inode, |attribute| {
+        if attribute.name == name {
+            found = Some(attribute.value);
+        }
+    })?;
+    Ok(found)
+}
+
+/// All attributes as they would be stored with `name` set to `value` (`None`: removed).
+fn replaced(nodes: &Nodes, inode: Inode<'_>, name: &[u8], value: Option<&[u8]>) -> vfs::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut push = |name: &[u8], value: &[u8]| {
+        bytes.push(name.len() as u8);
+        bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(value);
+    };
+    each(nodes, inode, |attribute| {
+        if attribute.name != name {
+            push(attribute.name, attribute.value);
+        }
+    })?;
+    if let Some(value) = value {
+        push(name, value);
+    }
+    Ok(bytes)
+}
+
+/// `ENOSPC` if the attribute would not fit.
+pub(crate) fn check_fits(nodes: &Nodes, inode: Inode<'_>, name: &[u8], value: &[u8]) -> vfs::Result<()> {
+    match replaced(nodes, inode, name, Some(value))?.len() {
+        0..=TOTAL_MAX => Ok(()),
+        _ => Err(vfs::Error::NoSpace),
+    }
+}
+
+/// Sets (`None`: removes) an attribute of inode `ino`.
+pub(crate) fn set(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    ino: u32,
+    name: &[u8],
+    value: Option<&[u8]>,
+) -> vfs::Result<()> {
+    let edit = nodes.edit(budget, ino)?;
+    let inode = Inode { view: edit.view() };
+    let bytes = replaced(nodes, inode, name, value)?;
+    let nid = inode.derived().xattr_nid.get();
+    if bytes.len() <= INLINE_XATTRS && inode.view.used() + bytes.len() <= BLOCK as usize {
+        edit.set_inline_xattrs(&bytes);
+        if nid != 0 {
+            nodes.remove(nid)?;
+            edit.set_xattr_nid(0);
+            edit.add_blocks(-1);
+        }
+        return Ok(());
+    }
+    let node = if nid == 0 {
+        let (nid, node) = nodes.create(budget, BlockKind::Xattr, ino, HEADER)?;
+        edit.set_xattr_nid(nid);
+        edit.set_inline_xattrs(&[]);
+        edit.add_blocks(1);
+        node
+    } else {
+        nodes.edit(budget, nid)?
+    };
+    node.shrink(HEADER + bytes.len());
+    node.store(HEADER, &bytes);
+    Ok(())
+}
