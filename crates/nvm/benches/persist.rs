@@ -2,26 +2,27 @@
 //!
 //! `cargo bench -p amberfs-nvm` measures in memory; give it a path to measure a zone there:
 //! `cargo bench -p amberfs-nvm -- /dev/shm/zone`. Each row takes turns with its floor, so that a busy
-//! machine slows both; shown are the medians of 101 rounds and of their ratios.
+//! machine slows both; shown are the medians of the rounds and of their ratios.
 
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
+use nvm::{OpenOptions, PersistMethod, Purpose, Region, VolumeKind, Zone};
 
-const ROUNDS: usize = 101;
-const TURNS: usize = 2000;
+/// Rounds, and turns of each. By `msync` a turn takes a thousand times as long.
+const DIRECT: (usize, usize) = (101, 2000);
+const MSYNC: (usize, usize) = (5, 100);
 /// Addresses go round through this much, so that lines are cold as in a file system.
 const SPAN: u64 = 32 << 20;
 
 /// Mean nanoseconds of one turn.
-fn time_ns(mut turn: impl FnMut(u64)) -> f64 {
+fn time_ns(turns: usize, mut turn: impl FnMut(u64)) -> f64 {
     let clock = Instant::now();
-    for number in 0..TURNS as u64 {
+    for number in 0..turns as u64 {
         turn(number);
     }
-    clock.elapsed().as_nanos() as f64 / TURNS as f64
+    clock.elapsed().as_nanos() as f64 / turns as f64
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -29,18 +30,18 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-fn row(name: &str, mut ours: impl FnMut(u64), mut floor: impl FnMut(u64)) {
+fn row((rounds, turns): (usize, usize), name: &str, mut ours: impl FnMut(u64), mut floor: impl FnMut(u64)) {
     let (mut ours_ns, mut floor_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    time_ns(&mut ours);
-    time_ns(&mut floor);
-    for round in 0..ROUNDS {
+    time_ns(turns, &mut ours);
+    time_ns(turns, &mut floor);
+    for round in 0..rounds {
         // Alternate who goes first: neither always finds the other's leftovers in the caches.
         let (a, b) = if round % 2 == 0 {
-            let a = time_ns(&mut ours);
-            (a, time_ns(&mut floor))
+            let a = time_ns(turns, &mut ours);
+            (a, time_ns(turns, &mut floor))
         } else {
-            let b = time_ns(&mut floor);
-            (time_ns(&mut ours), b)
+            let b = time_ns(turns, &mut floor);
+            (time_ns(turns, &mut ours), b)
         };
         ours_ns.push(a);
         floor_ns.push(b);
@@ -84,8 +85,10 @@ fn main() {
 
 fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
     println!("{:<34} {:>9} {:>9} {:>10}", "", "ns", "floor ns", "over");
+    let size = if region.persist_method() == PersistMethod::Msync { MSYNC } else { DIRECT };
     let spot = |number: u64, step: u64| number.wrapping_mul(step) % SPAN;
     row(
+        size,
         "store 8 B + flush + fence",
         |number| {
             let at = spot(number, 4160) & !63;
@@ -102,6 +105,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
         let at = move |number| spot(number, step) & !(len - 1);
         let from = &block[..len as usize];
         row(
+            size,
             name,
             |number| {
                 let flushed = region.stream(Purpose::Data, at(number), black_box(from));
@@ -114,6 +118,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
         );
     }
     row(
+        size,
         "store 4 KiB (memcpy)",
         |number| region.store(Purpose::Data, spot(number, 4096), black_box(block)),
         |number| {
@@ -124,6 +129,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
     let mut into = vec![0u8; 4096];
     let mut floor_into = vec![0u8; 4096];
     row(
+        size,
         "read 4 KiB (memcpy)",
         |number| {
             region.read(spot(number, 4096), &mut into);
@@ -136,6 +142,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
         },
     );
     row(
+        size,
         "load_u64, hot",
         |number| {
             black_box(region.load_u64(spot(number, 8) & 4095));
@@ -145,6 +152,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
         },
     );
     row(
+        size,
         "store_u64, hot",
         |number| region.store_u64(Purpose::Metadata, spot(number, 8) & 4095, number),
         |number| {
@@ -153,6 +161,7 @@ fn run(region: &Region, buffer: &mut [u8], words: &mut [u64], block: &[u8]) {
         },
     );
     row(
+        size,
         "operation guard",
         |number| {
             let _operation = nvm::operation("bench");

@@ -262,6 +262,31 @@ mod tests {
         assert_eq!(account.bytes(), threads * 3000);
     }
 
+    /// Counts in a destructor that runs after the thread's lease was returned.
+    #[test]
+    fn a_thread_that_is_ending_does_not_count_in_a_returned_shard() {
+        struct Late(std::sync::mpsc::Sender<u32>);
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let _ = self.0.send(lease());
+            }
+        }
+        thread_local! {
+            static BEFORE: RefCell<Option<Late>> = const { RefCell::new(None) };
+            static AFTER: RefCell<Option<Late>> = const { RefCell::new(None) };
+        }
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // In whichever order destructors run, one of the two runs after the lease's.
+            BEFORE.with(|late| *late.borrow_mut() = Some(Late(sender.clone())));
+            lease();
+            AFTER.with(|late| *late.borrow_mut() = Some(Late(sender)));
+        })
+        .join()
+        .unwrap();
+        assert!(receiver.iter().any(|shard| shard == SHARED));
+    }
+
     #[test]
     fn shards_are_recycled() {
         let ledger = Ledger::new();

@@ -191,7 +191,9 @@ impl Place {
             _ => 4096,
         };
         let map = |sync| {
-            let source = Source::File { file: self.file.as_fd(), sync };
+            // In the page cache a huge page would be written back whole for every byte that a fence persists.
+            let huge = sync || matches!(self.backing, Backing::Tmpfs | Backing::DaxDevice { .. });
+            let source = Source::File { file: self.file.as_fd(), sync, huge };
             Mapping::new(source, bytes, self.unit(), page, writable, earlier)
         };
         let may_sync = matches!(

@@ -26,8 +26,9 @@ use crate::{LINE, SEGMENT};
 pub(crate) enum Source<'a> {
     /// Private anonymous memory.
     Memory,
-    /// A file or device from its start, shared; `sync` asks for MAP_SYNC, which only DAX grants.
-    File { file: BorrowedFd<'a>, sync: bool },
+    /// A file or device from its start, shared; `sync` asks for MAP_SYNC, which only DAX grants. `huge`
+    /// asks for huge pages.
+    File { file: BorrowedFd<'a>, sync: bool, huge: bool },
 }
 
 /// One `mmap` of a whole zone.
@@ -71,6 +72,7 @@ impl Mapping {
         }
         .map_err(MapError::System)?;
         let start = (reservation as usize).next_multiple_of(align);
+        let huge = matches!(source, Source::Memory | Source::File { huge: true, .. });
         let prot = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: MAP_FIXED replaces a part of the reservation above, which nobody else knows.
         let mapped = unsafe {
@@ -81,7 +83,7 @@ impl Mapping {
                     prot,
                     MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
                 ),
-                Source::File { file, sync } => {
+                Source::File { file, sync, .. } => {
                     let flags = if sync {
                         MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::FIXED
                     } else {
@@ -121,10 +123,12 @@ impl Mapping {
                 return Err(MapError::Guard(error));
             }
         };
-        // Huge pages where the system allows them; a refusal (file systems without them) costs nothing.
-        // SAFETY: advice about our own mapping changes no contents.
-        unsafe {
-            let _ = rustix::mm::madvise(start as *mut _, len, Advice::LinuxHugepage);
+        if huge {
+            // Where the system allows them; a refusal (file systems without them) costs nothing.
+            // SAFETY: advice about our own mapping changes no contents.
+            unsafe {
+                let _ = rustix::mm::madvise(start as *mut _, len, Advice::LinuxHugepage);
+            }
         }
         Ok(Mapping { base, len, writable, guard, poison: keeper.unwrap_or(guard) })
     }

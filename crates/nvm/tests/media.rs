@@ -77,6 +77,19 @@ fn an_old_region_knows_of_faults_in_a_zone_that_grew() {
 }
 
 #[test]
+fn a_new_region_knows_of_faults_before_the_zone_grew() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    let old = zone.create_volume("old", VolumeKind::Native, None).unwrap();
+    zone.grow(2 * BYTES).unwrap();
+    let new = zone.create_volume("new", VolumeKind::Native, None).unwrap();
+    cut(&path, SEGMENT);
+    assert_eq!(old.load_u64(0), 0);
+    assert_eq!(new.check().unwrap_err().address, SEGMENT);
+}
+
+#[test]
 fn an_index_update_on_failed_media_is_an_error() {
     let directory = directory();
     let path = directory.path().join("zone");

@@ -90,6 +90,11 @@ fn a_replay_is_exact_with_racing_threads() {
     assert_eq!(recording.events.len(), 12_000);
     recording.replay(&mut image, usize::MAX).unwrap();
     assert!(image == zone.snapshot_image());
+    // Each event carries what its own thread stored.
+    let word = |event: &Event| u64::from_le_bytes(recording.bytes_of(event).unwrap().try_into().unwrap());
+    let mut values: Vec<u64> = recording.events.iter().map(word).collect();
+    values.sort_unstable();
+    assert!(values.into_iter().eq(0..12_000));
     let mut threads: Vec<u32> = recording.events.iter().map(|event| event.thread).collect();
     threads.sort_unstable();
     threads.dedup();

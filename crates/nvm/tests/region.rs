@@ -114,6 +114,53 @@ fn a_flush_on_a_plain_file_reaches_it_from_any_thread() {
     }
 }
 
+/// Kilobytes of a file's mappings that the system has yet to write.
+fn dirty_kb(path: &Path) -> u64 {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut ours = false;
+    let mut dirty = 0;
+    for line in smaps.lines() {
+        let (field, value) = line.split_once(':').unwrap();
+        if field.contains('-') {
+            ours = line.ends_with(path.to_str().unwrap());
+        } else if ours && matches!(field, "Shared_Dirty" | "Private_Dirty") {
+            dirty += value.trim_end_matches(" kB").trim().parse::<u64>().unwrap();
+        }
+    }
+    dirty
+}
+
+/// A file's readers see what was stored whether or not it was written back, so this asks the system.
+#[test]
+fn a_fence_writes_back_every_page_that_was_flushed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    if !matches!(zone.info().backing, nvm::Backing::PlainFile { .. }) {
+        return;
+    }
+    let region = zone.create_volume("test", VolumeKind::Native, None).unwrap();
+    for (at, len) in [(0, 8), (4096, 4096), (20_000, 1), (28_600, 200), (16_384, 64), (1 << 20, 9000)] {
+        region.store(Purpose::Data, at, &vec![1; len]);
+        let flushed = region.flush(Purpose::Data, at, len as u64);
+        assert!(dirty_kb(&path) > 0, "a flush alone writes nothing back");
+        let also = region.stream(Purpose::Journal, at + 500_000, &vec![2; len]);
+        region.fence(flushed.and(also)).ignore();
+        assert_eq!(dirty_kb(&path), 0, "after the fence of {len} bytes at {at}");
+    }
+    // One fence for many flushes: apart, overlapping, out of order.
+    let mut flushed = Flushed::none();
+    for at in [40_960u64, 300_000, 0, 45_056, 100, 296_000, 43_000, 8192, 36_864] {
+        region.store(Purpose::Data, at, &[3; 5000]);
+        flushed = flushed.and(region.flush(Purpose::Data, at, 5000));
+    }
+    region.fence(flushed).ignore();
+    assert_eq!(dirty_kb(&path), 0, "after one fence of many flushes");
+    region.store(Purpose::Data, 0, b"not flushed");
+    region.fence(Flushed::none()).ignore();
+    assert!(dirty_kb(&path) > 0, "a fence writes back what was flushed, not everything");
+}
+
 #[test]
 fn an_unsupported_method_is_refused() {
     for method in METHODS.into_iter().filter(|method| !method.supported()) {
