@@ -7,6 +7,12 @@ use std::marker::PhantomData;
 /// Only [`crate::Region::flush`], [`crate::Region::stream`] and [`crate::Region::stream_zero`] make one,
 /// and only [`crate::Region::fence`] takes one. It stays on its thread, because a fence waits only for the
 /// flushes of the thread that executes it.
+///
+/// ```compile_fail
+/// fn sent_to_another_thread(flushed: nvm::Flushed) {
+///     std::thread::spawn(move || drop(flushed));
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "flushed lines are not durable before a fence: pass this to `Region::fence`"]
 pub struct Flushed(PhantomData<*const ()>);
@@ -31,6 +37,15 @@ impl Flushed {
 ///
 /// A function that publishes something (`commit`, `publish`, `switch`) takes the `Durable` of what it
 /// publishes, so that forgetting the fence does not compile.
+///
+/// ```compile_fail
+/// # use nvm::{Durable, Purpose, Region};
+/// fn publish(region: &Region, record: Durable) {}
+///
+/// fn forgets_the_fence(region: &Region) {
+///     publish(region, region.flush(Purpose::Journal, 0, 64));
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "this proves that what was flushed is durable: hand it to what publishes it, or `.ignore()` it"]
 pub struct Durable(());

@@ -104,6 +104,8 @@ impl Zone {
         if options.read_only {
             return Err(Error::ReadOnly { path: path.to_path_buf(), doing: "create a zone there" });
         }
+        // Before anything is made or changed.
+        Backing::Memory.persist(options.persist)?;
         let (mut place, made) = Place::open(path, true, true)?;
         let zone = Self::create_in(&mut place, bytes, force, options).map(|parts| (parts, place));
         match zone {

@@ -76,25 +76,27 @@ fn a_replay_is_exact_with_racing_threads() {
     let (zone, region) = zone();
     let mut image = zone.snapshot_image();
     zone.start_recording(RecordingOptions::default());
+    let together = std::sync::Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let region = region.clone();
+            let (region, together) = (region.clone(), &together);
             scope.spawn(move || {
-                for number in 0..3000u64 {
-                    region.store_u64(Purpose::Metadata, number % 8 * 8, number * 4 + thread);
+                together.wait();
+                for number in 0..30_000u64 {
+                    region.store_u64(Purpose::Metadata, number % 2 * 8, number * 4 + thread);
                 }
             });
         }
     });
     let recording = zone.stop_recording().unwrap();
-    assert_eq!(recording.events.len(), 12_000);
+    assert_eq!(recording.events.len(), 120_000);
     recording.replay(&mut image, usize::MAX).unwrap();
     assert!(image == zone.snapshot_image());
     // Each event carries what its own thread stored.
     let word = |event: &Event| u64::from_le_bytes(recording.bytes_of(event).unwrap().try_into().unwrap());
     let mut values: Vec<u64> = recording.events.iter().map(word).collect();
     values.sort_unstable();
-    assert!(values.into_iter().eq(0..12_000));
+    assert!(values.into_iter().eq(0..120_000));
     let mut threads: Vec<u32> = recording.events.iter().map(|event| event.thread).collect();
     threads.sort_unstable();
     threads.dedup();
