@@ -94,7 +94,7 @@ pub struct DirEntry<'a> {
     /// The inode's kind.
     pub kind: crate::FileKind,
     /// Pass this to `readdir` to go on after the entry. Stable while the entry exists, across other
-    /// entries' creation and removal.
+    /// entries' creation and removal; and good to go on from when the entry is gone, as `rm -r` does.
     pub next: u64,
     /// The name, without `/` and NUL.
     pub name: &'a [u8],

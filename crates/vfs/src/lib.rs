@@ -7,7 +7,11 @@
 
 pub mod acl;
 mod attr;
+#[cfg(test)]
+mod broken;
 mod caller;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod error;
 mod file_system;
 pub mod model;

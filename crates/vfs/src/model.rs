@@ -68,6 +68,11 @@ impl Model {
         self
     }
 
+    /// Handles that are open: none after a front end that closes what it opens.
+    pub fn open_handles(&self) -> usize {
+        self.state().open_handles()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }

@@ -19,6 +19,7 @@
 //! and the same calls give the same operations.
 
 mod answer;
+mod arguments;
 mod choice;
 mod compare;
 mod known;
@@ -357,7 +358,8 @@ impl Torture {
         };
         let past: Vec<String> = self.past.iter().map(line).collect();
         panic!(
-            "torture with seed {} failed at step {}: {difference}\nthe last operations (the model's inode numbers):\n{}",
+            "torture with seed {} failed at step {}: {difference}\n\
+             the last operations (the model's inode numbers):\n{}",
             self.seed,
             self.step,
             past.join("\n")

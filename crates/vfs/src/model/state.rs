@@ -55,6 +55,10 @@ impl State {
         (root.atime, root.mtime, root.ctime, root.btime) = (now, now, now, now);
     }
 
+    pub(super) fn open_handles(&self) -> usize {
+        self.handles.len()
+    }
+
     pub(super) fn now(&self) -> Time {
         (self.clock)()
     }

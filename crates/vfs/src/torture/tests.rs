@@ -1,11 +1,9 @@
 //! The ordeal must pass what is right and catch what is wrong.
 
-mod broken;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use broken::{Broken, Fault};
+use crate::broken::{Broken, Fault};
 
 #[test]
 fn a_model_is_like_a_model() {

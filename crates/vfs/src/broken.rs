@@ -8,7 +8,7 @@ use crate::{
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Nothing,
     /// A write drops its last byte, and says nothing.
     LastByteDropped,
@@ -49,7 +49,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Fault; 18] = [
+    pub(crate) const ALL: [Fault; 18] = [
         Fault::LastByteDropped,
         Fault::LinksNotCounted,
         Fault::ModificationUnnoticed,
@@ -72,14 +72,14 @@ impl Fault {
 }
 
 /// A model with a fault.
-pub(super) struct Broken {
+pub(crate) struct Broken {
     model: Model,
     fault: Fault,
     handles: parking_lot::Mutex<std::collections::HashMap<u64, Ino>>,
 }
 
 impl Broken {
-    pub(super) fn new(fault: Fault) -> Broken {
+    pub(crate) fn new(fault: Fault) -> Broken {
         Broken { model: Model::new(), fault, handles: parking_lot::Mutex::default() }
     }
 
