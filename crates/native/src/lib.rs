@@ -22,6 +22,7 @@ mod allocator;
 mod apply;
 mod attributes;
 mod bia;
+mod check;
 mod checkpoint;
 mod core;
 mod data;
@@ -32,6 +33,7 @@ mod geometry;
 mod handles;
 mod index;
 mod inode;
+mod inspect;
 mod journal;
 mod locks;
 mod namespace;
@@ -48,8 +50,10 @@ mod superblock;
 mod volume;
 mod xattr;
 
+pub use check::{CheckReport, Problem, check};
 pub use error::Error;
 pub use format::format;
+pub use inspect::{Info, info};
 pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
 pub use volume::Volume;
 

@@ -160,11 +160,6 @@ impl Nat {
         Dirty(std::mem::take(&mut *self.dirty.lock()))
     }
 
-    /// The newest published tree.
-    pub(crate) fn published(&self) -> Tree {
-        *self.published.read()
-    }
-
     /// Switches to the tree of a checkpoint just published.
     pub(crate) fn publish(&self, tree: Tree) {
         *self.published.write() = tree;

@@ -1,6 +1,6 @@
 //! Random operations beside the model, with unmounts, crashes and checks in between.
 
-use native::{Durability, FormatOptions, MountOptions, Volume, format};
+use native::{Durability, FormatOptions, MountOptions, Volume, check, format};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::torture::{Limits, Torture};
 
@@ -29,6 +29,10 @@ fn torture(seed: u64, durability: Durability, steps: u64) {
         }
         let image = zone.snapshot_image();
         drop(volume);
+        let copy = Zone::from_bytes(&image, &OpenOptions::default()).unwrap();
+        let report = check(&copy.volume("v").unwrap(), true).unwrap();
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+        drop(copy);
         zone = Zone::from_bytes(&image, &OpenOptions::default()).unwrap();
         volume = Volume::open(zone.volume("v").unwrap(), &options).unwrap();
         assert_eq!(volume.recovery().was_clean, n % 2 == 0);
@@ -36,6 +40,10 @@ fn torture(seed: u64, durability: Durability, steps: u64) {
     }
     torture.clear(&volume);
     volume.close().unwrap();
+    let report = check(volume.region(), false).unwrap();
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    assert!(report.files == 0 && report.directories == 2, "{report:?}");
+    assert!(report.blocks_used < 64, "space is lost: {report:?}");
 }
 
 #[test]

@@ -1,0 +1,107 @@
+//! Looking at a volume that is not mounted, without changing it.
+
+use std::sync::Arc;
+
+use nvm::Region;
+use vfs::Time;
+
+use crate::Error;
+use crate::allocator::Allocator;
+use crate::checkpoint::Checkpoint;
+use crate::geometry::{BLOCK, Medium};
+use crate::nat::Nat;
+use crate::node::Nodes;
+use crate::recovery;
+use crate::sit::SitEntry;
+use crate::superblock::{Root, Superblock};
+
+/// What a volume says of itself.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Its name for people.
+    pub label: String,
+    /// When it was made.
+    pub created: Time,
+    /// Bytes of the whole volume.
+    pub bytes: u64,
+    /// Blocks that can hold files, in all.
+    pub blocks: u64,
+    /// Blocks not valid in the newest checkpoint.
+    pub blocks_free: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+    /// Version of the newest checkpoint.
+    pub checkpoint_version: u32,
+    /// Whether it was closed: false while it is mounted, and after a crash.
+    pub clean: bool,
+    /// Inodes in the newest checkpoint, the hidden one included.
+    pub inodes: u64,
+}
+
+/// The newest checkpoint of a volume at rest, seen without finishing what a crash interrupted.
+pub(crate) struct AtRest {
+    pub(crate) superblock: Superblock,
+    pub(crate) medium: Arc<Medium>,
+    pub(crate) root: Root,
+    pub(crate) checkpoint: Checkpoint,
+}
+
+impl AtRest {
+    pub(crate) fn read(region: &Region) -> Result<AtRest, Error> {
+        let superblock = Superblock::read(region)?;
+        let medium = Arc::new(Medium { region: region.clone(), geometry: superblock.geometry() });
+        let root = Root::read(region)?;
+        let mut checkpoint = Checkpoint::read(&medium, root.checkpoint.get())?;
+        if let Some(successor) = checkpoint.successor(&medium)? {
+            checkpoint = successor;
+        }
+        Ok(AtRest { superblock, medium, root, checkpoint })
+    }
+
+    /// The nodes of the checkpoint, for reading only.
+    pub(crate) fn nodes(&self) -> vfs::Result<Nodes> {
+        let body = &self.checkpoint.body;
+        let version = body.version.get() + 1;
+        let allocator = Allocator::open(self.medium.clone(), version)?;
+        let nat = Nat::new(self.medium.clone(), body.tree());
+        let key = [self.superblock.hash_key[0].get(), self.superblock.hash_key[1].get()];
+        let (next_nid, inodes) = (body.next_nid.get(), body.inodes.get());
+        Ok(Nodes::new(self.medium.clone(), nat, allocator, key, version, next_nid, inodes))
+    }
+}
+
+/// What the volume in `region` says of itself.
+pub fn info(region: &Region) -> Result<Info, Error> {
+    let at_rest = AtRest::read(region)?;
+    let (superblock, geometry) = (&at_rest.superblock, &at_rest.medium.geometry);
+    let mut valid = 0;
+    for segment in 0..geometry.segments {
+        valid += u64::from(SitEntry::read(&at_rest.medium, segment)?.valid.get());
+    }
+    let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(Info {
+        uuid: superblock.uuid,
+        label: String::from_utf8_lossy(label).into_owned(),
+        created: Time { sec: superblock.created.get() as i64, nsec: 0 },
+        bytes: geometry.blocks * BLOCK,
+        blocks: geometry.main_blocks(),
+        blocks_free: geometry.main_blocks() - valid,
+        log_bytes: 2 * geometry.log_half * BLOCK,
+        checkpoint_version: at_rest.checkpoint.body.version.get(),
+        clean: at_rest.root.clean.get() == 1,
+        inodes: at_rest.checkpoint.body.inodes.get(),
+    })
+}
+
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would; true if there was anything to do.
+pub(crate) fn recover(region: &Region) -> Result<bool, Error> {
+    let superblock = Superblock::read(region)?;
+    if Root::read(region)?.clean.get() == 1 {
+        return Ok(false);
+    }
+    let (core, _) = recovery::open(region.clone(), &superblock, &crate::MountOptions::default())?;
+    core.finish()?;
+    Ok(true)
+}
