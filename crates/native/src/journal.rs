@@ -256,7 +256,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<&'a [u8]> {
         let header = self.bytes.get(..TRANSACTION_HEADER)?;
         let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
-        if length < ALIGN || length % ALIGN != 0 {
+        if length < ALIGN || !length.is_multiple_of(ALIGN) {
             return None;
         }
         let record = self.bytes.get(..length)?;

@@ -27,6 +27,7 @@ mod checkpoint;
 mod core;
 mod data;
 mod directory;
+mod dump;
 mod error;
 mod format;
 mod geometry;
@@ -51,6 +52,7 @@ mod volume;
 mod xattr;
 
 pub use check::{CheckReport, Problem, check};
+pub use dump::{Structure, dump};
 pub use error::Error;
 pub use format::format;
 pub use inspect::{Info, info};

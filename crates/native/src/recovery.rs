@@ -127,7 +127,7 @@ fn replay(
     let budget = nodes.allocator.reserve(0, Urgency::Checkpoint).ok_or(vfs::Error::NoSpace)?;
     for half in halves {
         let mut half = half;
-        while let Some(items) = half.next() {
+        for items in half.by_ref() {
             apply::apply(nodes, &budget, items, InPlace::Now)?;
             recovery.transactions_replayed += 1;
             recovery.log_bytes_replayed += items.len() as u64;
