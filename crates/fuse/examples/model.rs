@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use vfs::model::Model;
+use vfs::{Caller, FileSystem, SetAttr};
 
 fn main() -> ExitCode {
     match run() {
@@ -35,6 +36,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let model = Model::new().with_capacity(capacity_mib << 20);
+    // The root directory is root's; make it the user's who mounts.
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let owner = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
+    model.setattr(&Caller::root(), vfs::ROOT_INO, &owner, None)?;
     let mount = fuse::mount(Arc::new(model), &dir, &options)?;
     eprintln!("model: mounted on {}", mount.dir().display());
     let counts = mount.counts();

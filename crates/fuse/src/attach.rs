@@ -121,7 +121,11 @@ fn escape(value: &str) -> String {
 fn helper_message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let text = text.trim();
-    text.strip_prefix("fusermount3: ").unwrap_or(if text.is_empty() { "failed" } else { text }).to_owned()
+    let text = text.strip_prefix("fusermount3: ").unwrap_or(if text.is_empty() { "failed" } else { text });
+    if text.contains("failed to open /dev/fuse") {
+        return format!("{text} (root can open it to all users: chmod 666 /dev/fuse)");
+    }
+    text.to_owned()
 }
 
 /// Unmounts `dir`; `lazy` detaches it at once and lets it end when nobody uses it any more. Works on a mount

@@ -1,6 +1,7 @@
 //! How a volume is mounted.
 
 use std::fs;
+use std::thread::available_parallelism;
 
 /// Options of one mount. `MountOptions::default()` is right for most; set [`MountOptions::fs_name`].
 #[derive(Clone, Debug)]
@@ -12,8 +13,8 @@ pub struct MountOptions {
     /// Others than the user who mounts may use it. By default true for root; for an ordinary user true if
     /// `/etc/fuse.conf` has `user_allow_other`.
     pub allow_other: bool,
-    /// Server threads, at least 1. One is best unless several programs use the mount at the same time: a
-    /// thread that is woken on another CPU than its caller's costs more than it gains.
+    /// Server threads, at least 1. By default one a CPU, at most 4. What a single client pays hardly depends on
+    /// it (`examples/latency.rs`), two clients gain, and a slow request doesn't hold up all others.
     pub threads: usize,
     /// The kernel keeps written pages until `fsync`, `close` or memory pressure. Only for a volume of which
     /// nobody expects a `write` to be durable when it returns.
@@ -30,8 +31,8 @@ pub struct MountOptions {
     pub noatime: bool,
 }
 
-/// Threads unless asked otherwise. One: measured with `examples/latency.rs`.
-pub(crate) const DEFAULT_THREADS: usize = 1;
+/// No more server threads than these unless asked for.
+const DEFAULT_THREADS_MAX: usize = 4;
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
@@ -40,7 +41,7 @@ impl Default for MountOptions {
             fs_name: "amberfs".to_owned(),
             read_only: false,
             allow_other: root || users_may_allow_other(),
-            threads: DEFAULT_THREADS,
+            threads: available_parallelism().map_or(1, usize::from).min(DEFAULT_THREADS_MAX),
             writeback_cache: false,
             durable_operations: false,
             nosuid: !root,

@@ -1,0 +1,164 @@
+//! What the kernel has learned it does not ask for again: the request counters prove it.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+
+use fuse::{MountOptions, Request};
+use support::Mounted;
+
+#[test]
+fn a_second_stat_is_free() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), b"x").unwrap();
+    fs::metadata(mounted.path("file")).unwrap();
+    mounted.without_requests(|| assert_eq!(fs::metadata(mounted.path("file")).unwrap().len(), 1));
+}
+
+#[test]
+fn an_absent_name_is_asked_for_once() {
+    let mounted = Mounted::new();
+    let absent = || assert!(fs::metadata(mounted.path("absent")).is_err());
+    let ((), requests) = mounted.requests(absent);
+    assert_eq!(requests.of(Request::Lookup), 1, "{requests}");
+    mounted.without_requests(absent);
+    fs::write(mounted.path("absent"), b"").unwrap();
+    fs::metadata(mounted.path("absent")).unwrap();
+}
+
+#[test]
+fn opening_reading_and_closing_again_is_free() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), vec![7; 100_000]).unwrap();
+    let read = || assert_eq!(fs::read(mounted.path("file")).unwrap(), vec![7; 100_000]);
+    read();
+    read(); // After a read that reached the server, the kernel asks for the access time once.
+    mounted.without_requests(read);
+    mounted.without_requests(|| {
+        drop(OpenOptions::new().write(true).open(mounted.path("file")).unwrap());
+    });
+}
+
+#[test]
+fn only_the_first_open_close_and_opendir_of_a_mount_are_asked_for() {
+    let mounted = Mounted::new();
+    let ((), requests) = mounted.requests(|| {
+        for number in 0..20 {
+            let path = mounted.path(&format!("file-{number}"));
+            fs::write(&path, b"some").unwrap();
+            File::open(&path).unwrap();
+            fs::read_dir(mounted.dir()).unwrap().count();
+        }
+    });
+    for (request, most) in [
+        (Request::Open, 1),
+        (Request::Opendir, 1),
+        (Request::Flush, 1),
+        (Request::Release, 1),
+        (Request::Releasedir, 0),
+        (Request::Access, 0),
+    ] {
+        assert!(requests.of(request) <= most, "{}: {requests}", request.name());
+    }
+}
+
+#[test]
+fn a_listing_is_kept_until_it_changes() {
+    let mounted = Mounted::new();
+    for number in 0..50 {
+        File::create(mounted.path(&format!("file-{number}"))).unwrap();
+    }
+    let list = || fs::read_dir(mounted.dir()).unwrap().count();
+    assert_eq!(list(), 50);
+    list();
+    assert_eq!(mounted.without_requests(list), 50);
+    File::create(mounted.path("one more")).unwrap();
+    assert_eq!(list(), 51);
+}
+
+#[test]
+fn a_listing_brings_attributes() {
+    let mounted = Mounted::new();
+    for number in 0..50 {
+        File::create(mounted.path(&format!("file-{number}"))).unwrap();
+    }
+    let mounted = mounted.again();
+    let (count, requests) = mounted.requests(|| {
+        let entries = fs::read_dir(mounted.dir()).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().metadata().unwrap().is_file()).count()
+    });
+    assert_eq!(count, 50);
+    assert!(requests.of(Request::Lookup) + requests.of(Request::Getattr) < 10, "{requests}");
+}
+
+#[test]
+fn a_symbolic_link_is_read_once() {
+    let mounted = Mounted::new();
+    symlink("target", mounted.path("link")).unwrap();
+    let read = || assert_eq!(fs::read_link(mounted.path("link")).unwrap().to_str(), Some("target"));
+    read();
+    mounted.without_requests(read);
+}
+
+#[test]
+fn written_back_data_waits_for_fsync() {
+    let mounted = Mounted::writing_back();
+    let path = mounted.path("file");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all(b"first").unwrap(); // The kernel looks for file capabilities once.
+    mounted.without_requests(|| {
+        for _ in 0..1000 {
+            file.write_all(b"0123456789").unwrap();
+        }
+        assert_eq!(file.metadata().unwrap().len(), 10_005);
+        let mut read = [0; 10];
+        file.read_exact_at(&mut read, 9_995).unwrap();
+        assert_eq!(&read, b"0123456789");
+    });
+    let ((), requests) = mounted.requests(|| file.sync_all().unwrap());
+    assert_eq!((requests.of(Request::Write), requests.of(Request::Fsync)), (1, 1), "{requests}");
+    let written = fs::metadata(mounted.path("file")).unwrap();
+    drop(file);
+    let mounted = mounted.again();
+    let read_again = fs::metadata(mounted.path("file")).unwrap();
+    assert_eq!((read_again.len(), read_again.mtime()), (written.len(), written.mtime()));
+    assert_eq!(read_again.mtime_nsec(), written.mtime_nsec());
+}
+
+#[test]
+fn without_writeback_each_write_arrives_at_once() {
+    let mounted = Mounted::new();
+    let file = File::create(mounted.path("file")).unwrap();
+    file.write_all_at(b"first", 0).unwrap();
+    let ((), requests) = mounted.requests(|| file.write_all_at(&[1; 4096], 0).unwrap());
+    assert_eq!((requests.of(Request::Write), requests.total()), (1, 1), "{requests}");
+    let ((), requests) = mounted.requests(|| file.write_all_at(&vec![1; 4 << 20], 0).unwrap());
+    assert!(requests.of(Request::Write) <= 5, "a write carries a MiB: {requests}");
+}
+
+#[test]
+fn fsync_is_free_where_all_is_durable() {
+    let options = MountOptions { durable_operations: true, ..MountOptions::default() };
+    let mounted = Mounted::with(&options);
+    let mut file = File::create(mounted.path("file")).unwrap();
+    file.write_all(b"first").unwrap();
+    file.sync_all().unwrap();
+    mounted.without_requests(|| file.sync_all().unwrap());
+    let dir = File::open(mounted.dir()).unwrap();
+    dir.sync_all().unwrap();
+    mounted.without_requests(|| dir.sync_all().unwrap());
+}
+
+#[test]
+fn reading_a_large_file_takes_large_requests() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), vec![3; 8 << 20]).unwrap();
+    let mounted = mounted.again();
+    let mut contents = Vec::new();
+    let (_, requests) =
+        mounted.requests(|| File::open(mounted.path("file")).unwrap().read_to_end(&mut contents).unwrap());
+    assert_eq!(contents.len(), 8 << 20);
+    assert!(requests.of(Request::Read) <= 70, "{requests}");
+}

@@ -1,0 +1,250 @@
+//! How long things live: inodes without names, handles, mounts.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fuse::{Error, MountOptions};
+use support::{Mounted, PANICS};
+
+#[track_caller]
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn unlinked_files_live_while_they_are_open() {
+    let mounted = Mounted::new();
+    let path = mounted.path("file");
+    fs::write(&path, b"contents").unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.write_all_at(b"CONT", 0).unwrap();
+    file.set_len(6).unwrap();
+    let mut read = [0; 6];
+    file.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"CONTen");
+    drop(file);
+    eventually("closing the orphan", || mounted.volume.open_handles() == 0);
+}
+
+#[test]
+fn replaced_files_live_while_they_are_open() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("old"), b"old").unwrap();
+    fs::write(mounted.path("new"), b"new").unwrap();
+    let old = File::open(mounted.path("old")).unwrap();
+    fs::rename(mounted.path("new"), mounted.path("old")).unwrap();
+    let mut read = [0; 3];
+    old.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!((&read, old.metadata().unwrap().nlink()), (b"old", 0));
+    assert_eq!(fs::read(mounted.path("old")).unwrap(), b"new");
+}
+
+#[test]
+fn one_of_two_links_may_go() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("one"), b"1").unwrap();
+    fs::hard_link(mounted.path("one"), mounted.path("two")).unwrap();
+    let file = File::open(mounted.path("one")).unwrap();
+    fs::remove_file(mounted.path("one")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    assert_eq!(fs::read(mounted.path("two")).unwrap(), b"1");
+    fs::remove_file(mounted.path("two")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+}
+
+#[test]
+fn what_cannot_be_opened_still_has_attributes_without_a_name() {
+    let mounted = Mounted::new();
+    symlink("target", mounted.path("link")).unwrap();
+    // O_PATH | O_NOFOLLOW: a descriptor of the link itself.
+    let link = rustix_open_path(&mounted.path("link"));
+    fs::remove_file(mounted.path("link")).unwrap();
+    let attributes = link.metadata().unwrap();
+    assert_eq!((attributes.nlink(), attributes.file_type().is_symlink()), (0, true));
+}
+
+fn rustix_open_path(path: &Path) -> File {
+    use rustix::fs::{Mode, OFlags, open};
+    open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).unwrap().into()
+}
+
+#[test]
+fn removed_directories_live_while_someone_is_in_them() {
+    let mounted = Mounted::new();
+    let dir = mounted.path("dir");
+    fs::create_dir(&dir).unwrap();
+    let status = Command::new("sh")
+        .current_dir(&dir)
+        .args(["-c", r#"rmdir "$PWD" && stat . && [ -z "$(ls -A .)" ] && ! mkdir new && ! test -e new"#])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    eventually("closing the directory", || mounted.volume.open_handles() == 0);
+}
+
+#[test]
+fn handles_kept_for_the_kernel_are_bounded_and_end_with_the_mount() {
+    let mounted = Mounted::new();
+    for number in 0..4000 {
+        fs::write(mounted.path(&format!("file-{number}")), b"x").unwrap();
+    }
+    let open = mounted.volume.open_handles();
+    assert!((1..=2048).contains(&open), "{open} handles are open");
+    for number in (0..4000).step_by(7) {
+        assert_eq!(fs::read(mounted.path(&format!("file-{number}"))).unwrap(), b"x");
+    }
+    assert_eq!(mounted.end().open_handles(), 0);
+}
+
+#[test]
+fn a_panic_in_the_volume_is_an_io_error_and_no_more() {
+    let mounted = Mounted::new();
+    for _ in 0..10 {
+        let error = fs::metadata(mounted.path(PANICS)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    }
+    fs::write(mounted.path("file"), b"alive").unwrap();
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"alive");
+    mounted.end();
+}
+
+#[test]
+fn a_busy_mount_is_unmounted_lazily_only() {
+    let mounted = Mounted::new();
+    let mut file = File::create(mounted.path("file")).unwrap();
+    match mounted.mount().unmounter().unmount(false) {
+        Err(Error::Busy(dir)) => assert_eq!(dir, mounted.dir().canonicalize().unwrap()),
+        other => panic!("{other:?}"),
+    }
+    mounted.mount().unmounter().unmount(true).unwrap();
+    mounted.mount().unmounter().unmount(false).unwrap(); // Nothing is left to do.
+    assert!(!mounted.path("file").exists(), "the directory is plain again");
+    file.write_all(b"still served").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 12);
+    drop(file);
+    eventually("the end of the session", || mounted.volume.open_handles() == 0);
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let mounted = Mounted::with(&MountOptions { read_only: true, ..MountOptions::default() });
+    let error = File::create(mounted.path("file")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(30), "{error}");
+    assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 0);
+}
+
+#[test]
+fn mounting_on_what_is_no_directory_fails_clearly() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let volume = std::sync::Arc::new(vfs::model::Model::new());
+    let error = fuse::mount(volume.clone(), file.path(), &MountOptions::default()).err().unwrap();
+    assert!(matches!(error, Error::MountPoint { .. }), "{error}");
+    assert!(error.to_string().contains("Not a directory"), "{error}");
+    let error = fuse::mount(volume, Path::new("/nowhere/at/all"), &MountOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("/nowhere/at/all"), "{error}");
+}
+
+#[test]
+fn the_mount_table_shows_the_volume() {
+    let mounted = Mounted::with(&MountOptions {
+        fs_name: "/dev/shm/z:one,two".to_owned(),
+        nosuid: true,
+        nodev: true,
+        noexec: true,
+        noatime: true,
+        ..MountOptions::default()
+    });
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    let dir = mounted.dir().canonicalize().unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(1) == dir.to_str()).unwrap();
+    assert!(line.starts_with("/dev/shm/z:one,two "), "{line}");
+    for word in ["fuse.amberfs", "rw", "nosuid", "nodev", "noexec", "noatime", "default_permissions"] {
+        assert!(line.split([' ', ',']).any(|option| option == word), "{word}: {line}");
+    }
+}
+
+/// The example server as a process of its own; `cargo test` builds it.
+fn example() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.parent().unwrap().parent().unwrap().join("examples/model");
+    assert!(example.exists(), "{} is missing: run `cargo build --examples`", example.display());
+    example
+}
+
+fn wait_for_mount(dir: &Path, server: &mut Child) {
+    eventually("the mount", || {
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        table.lines().any(|line| line.split(' ').nth(1) == dir.to_str())
+    });
+    assert!(server.try_wait().unwrap().is_none(), "the server has ended");
+}
+
+#[test]
+fn a_dead_servers_mount_point_can_be_unmounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir_path = dir.path().canonicalize().unwrap();
+    let mut server = Command::new(example()).arg(&dir_path).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_mount(&dir_path, &mut server);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    // Attributes may still be in the kernel's cache; a new name is not.
+    let error = fs::write(dir_path.join("file"), b"").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
+    fuse::unmount(&dir_path, false).unwrap();
+    assert_eq!(fs::read_dir(&dir_path).unwrap().count(), 0);
+}
+
+/// As an ordinary user: through `fusermount3`, which must be set-user-ID root. In a mount namespace of its own,
+/// because `/dev/fuse` is not open to everyone on every machine.
+#[test]
+fn ordinary_users_mount_and_unmount() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Then all other tests have shown it.
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = r#"
+        set -ex
+        dir=$1 example=$2
+        mount --make-rprivate /
+        mount -t tmpfs -o mode=755 tmpfs "$dir"
+        mknod -m 666 "$dir/fuse" c 10 229
+        mount --bind "$dir/fuse" /dev/fuse
+        cp "$example" "$dir/server"
+        mkdir "$dir/mount"
+        chown 65534:65534 "$dir/mount"
+        as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
+
+        as_nobody timeout 60 "$dir/server" "$dir/mount" writeback >"$dir/log" 2>&1 &
+        server=$!
+        trap 'kill $server; cat "$dir/log"' EXIT
+        for i in $(seq 400); do grep -q " $dir/mount " /proc/mounts && break; sleep 0.05; done
+        grep " $dir/mount fuse.amberfs rw,nosuid,nodev," /proc/mounts
+        as_nobody sh -ec 'cd "$1"; echo text >file; sync file; chmod 600 file; [ "$(cat file)" = text ]; mkdir -p a/b' sh "$dir/mount"
+        # Without allow_other, nobody else may look, not even root.
+        if ls "$dir/mount"; then exit 1; fi
+        as_nobody fusermount3 -u "$dir/mount"
+        wait $server
+        trap - EXIT
+    "#;
+    let output = Command::new("timeout")
+        .args(["90", "unshare", "--mount", "sh", "-c", script, "sh"])
+        .args([&dir.path().canonicalize().unwrap(), &example()])
+        .output()
+        .unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+}

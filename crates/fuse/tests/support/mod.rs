@@ -1,0 +1,177 @@
+//! A mount of the model in a temporary directory, with a volume that watches what reaches it.
+#![allow(dead_code, missing_docs, unreachable_pub)] // Each test program uses its part.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use fuse::{Mount, MountOptions, RequestCounts};
+use tempfile::TempDir;
+use vfs::model::Model;
+use vfs::{
+    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
+    SeekFrom, SetAttr, Statfs, XattrMode,
+};
+
+/// The name whose lookup makes the volume panic.
+pub const PANICS: &str = "makes-the-volume-panic";
+
+/// A model that counts its open handles and panics on demand.
+pub struct Watched {
+    model: Model,
+    handles: AtomicI64,
+}
+
+impl Watched {
+    pub fn new() -> Watched {
+        Watched { model: Model::new(), handles: AtomicI64::new(0) }
+    }
+
+    pub fn open_handles(&self) -> i64 {
+        self.handles.load(Ordering::SeqCst)
+    }
+
+    fn opened<T>(&self, result: Result<T>) -> Result<T> {
+        self.handles.fetch_add(i64::from(result.is_ok()), Ordering::SeqCst);
+        result
+    }
+}
+
+macro_rules! as_the_model {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> $result {
+            self.model.$name($($argument),*)
+        })*
+    };
+}
+
+impl FileSystem for Watched {
+    fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
+        assert_ne!(name, PANICS.as_bytes(), "as asked for");
+        self.model.lookup(caller, dir, name)
+    }
+    fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+        self.opened(self.model.open(caller, ino, flags))
+    }
+    fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.opened(self.model.create(caller, dir, name, mode, flags))
+    }
+    fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.opened(self.model.tmpfile(caller, dir, mode, flags))
+    }
+    fn release(&self, handle: Handle) -> Result<()> {
+        self.handles.fetch_sub(1, Ordering::SeqCst);
+        self.model.release(handle)
+    }
+    as_the_model! {
+        fn getattr(ino: Ino) -> Result<Attr>;
+        fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
+        fn readlink(ino: Ino) -> Result<Vec<u8>>;
+        fn access(caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
+        fn mknod(caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
+        fn mkdir(caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr>;
+        fn symlink(caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr>;
+        fn link(caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr>;
+        fn unlink(caller: &Caller, dir: Ino, name: &[u8]) -> Result<()>;
+        fn rmdir(caller: &Caller, dir: Ino, name: &[u8]) -> Result<()>;
+        fn rename(
+            caller: &Caller, dir: Ino, name: &[u8], new_dir: Ino, new_name: &[u8], flags: RenameFlags
+        ) -> Result<()>;
+        fn read(handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
+        fn read_slices(handle: Handle, offset: u64, len: usize, sink: &mut dyn FnMut(&[u8])) -> Result<usize>;
+        fn write(caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
+        fn fsync(handle: Handle, data_only: bool) -> Result<()>;
+        fn fsync_inode(ino: Ino) -> Result<()>;
+        fn syncfs() -> Result<()>;
+        fn readdir(dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;
+        fn statfs() -> Result<Statfs>;
+        fn getxattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+        fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+        fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
+        fn removexattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+        fn fallocate(
+            caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64
+        ) -> Result<()>;
+        fn seek(handle: Handle, from: SeekFrom) -> Result<u64>;
+        fn copy_file_range(
+            caller: &Caller, from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: u64
+        ) -> Result<u64>;
+    }
+}
+
+/// A mounted model, unmounted when dropped.
+pub struct Mounted {
+    mount: Option<Mount>,
+    pub volume: Arc<Watched>,
+    dir: TempDir,
+}
+
+impl Mounted {
+    pub fn new() -> Mounted {
+        Mounted::with(&MountOptions::default())
+    }
+
+    pub fn writing_back() -> Mounted {
+        Mounted::with(&MountOptions { writeback_cache: true, ..MountOptions::default() })
+    }
+
+    pub fn with(options: &MountOptions) -> Mounted {
+        Mounted::serving(Arc::new(Watched::new()), options)
+    }
+
+    /// The same volume, mounted anew by a kernel that knows nothing of it.
+    pub fn again(self) -> Mounted {
+        Mounted::serving(self.end(), &MountOptions::default())
+    }
+
+    fn serving(volume: Arc<Watched>, options: &MountOptions) -> Mounted {
+        let dir = tempfile::tempdir().unwrap();
+        let mount = fuse::mount(volume.clone(), dir.path(), options)
+            .expect("these tests need /dev/fuse, and root or fusermount3");
+        Mounted { mount: Some(mount), volume, dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn mount(&self) -> &Mount {
+        self.mount.as_ref().expect("still mounted")
+    }
+
+    /// The requests that `action` causes.
+    pub fn requests<T>(&self, action: impl FnOnce() -> T) -> (T, RequestCounts) {
+        let before = self.mount().requests();
+        let result = action();
+        (result, self.mount().requests().since(&before))
+    }
+
+    /// Asserts that the kernel does `action` alone.
+    #[track_caller]
+    pub fn without_requests<T>(&self, action: impl FnOnce() -> T) -> T {
+        let (result, requests) = self.requests(action);
+        assert_eq!(requests.total(), 0, "requests: {requests}");
+        result
+    }
+
+    /// Unmounts and waits for the server's end.
+    pub fn end(mut self) -> Arc<Watched> {
+        let mount = self.mount.take().expect("still mounted");
+        mount.unmounter().unmount(false).unwrap();
+        mount.wait().unwrap();
+        self.volume.clone()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mount) = self.mount.take() {
+            // Lazily: a failed test may have left files open.
+            let _ = mount.unmounter().unmount(true);
+        }
+    }
+}
