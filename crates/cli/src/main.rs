@@ -1,3 +1,48 @@
-//! The command `amberfs`.
+//! The command `amberfs`: zones, volumes, mounts, checks and accounts, from the shell, mount(8) and fstab.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod command_line;
+mod commands;
+mod control;
+mod exit;
+mod failure;
+mod launch;
+mod metering;
+mod mount_table;
+mod options;
+mod personality;
+mod place;
+mod report;
+mod server;
+mod size;
+mod zone_access;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use command_line::CommandLine;
+use personality::Personality;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let personality = Personality::of(arguments.first());
+    let parsed = match personality.translate(arguments) {
+        Ok(arguments) => CommandLine::try_parse_from(arguments.iter()).map_err(|error| {
+            let code = if error.use_stderr() { exit::usage(&arguments) } else { 0 };
+            let _ = error.print();
+            code
+        }),
+        Err(message) => {
+            eprintln!("{}: {message}", personality.name());
+            Err(personality.usage_exit())
+        }
+    };
+    let code = match parsed {
+        Ok(CommandLine { command }) => commands::run(command).unwrap_or_else(|failure| {
+            eprintln!("{}: {failure}", personality.name());
+            failure.exit
+        }),
+        Err(code) => code,
+    };
+    ExitCode::from(code)
+}

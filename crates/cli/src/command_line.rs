@@ -1,0 +1,265 @@
+//! The one table of commands: it parses, helps, completes and makes the man pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
+use nvm::VolumeKind;
+
+use crate::place::{Place, VolumePlace};
+use crate::{options, size};
+
+/// File systems in byte-addressable non-volatile memory.
+///
+/// A zone is one piece of NVM: a DAX device, a file on a DAX file system, a file in tmpfs, or a plain file. It
+/// holds volumes, each a file system: ZONE:VOLUME names one.
+#[derive(Parser, Debug)]
+#[command(
+    name = "amberfs",
+    version,
+    max_term_width = 110,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Make, list, show and change zones
+    #[command(subcommand)]
+    Zone(ZoneCommand),
+    /// Make a file system on a volume; makes the volume, too
+    Mkfs(Mkfs),
+    /// Mount a volume on a directory
+    #[command(after_long_help = options::help())]
+    Mount(Mount),
+    /// Unmount, and wait until the volume is closed
+    Umount(Umount),
+    /// Check a volume, and repair it where asked
+    #[command(
+        after_help = "Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 usage."
+    )]
+    Fsck(Fsck),
+    /// Tell what a zone or a volume is
+    Info(Query),
+    /// Tell how much space is used
+    Df(Df),
+    /// Print a structure of a volume as it is in NVM
+    Dump(Dump),
+    /// Tell what a mounted volume has done: bytes, lines, fences, operations
+    Stats(Stats),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Write the man pages to a directory
+    Man(Man),
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ZoneCommand {
+    /// Make a zone of a file or a device
+    Create(ZoneCreate),
+    /// List zones and their volumes
+    List(ZoneList),
+    /// Tell what a zone really is: on what, persisted how, holding which volumes
+    Show(ZoneShow),
+    /// Make a zone larger, also while its volumes are mounted
+    Grow(ZoneGrow),
+    /// Remove a volume and everything in it
+    RemoveVolume(RemoveVolume),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ZoneCreate {
+    /// File (made if it is not there) or DAX device
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// Bytes, or with K, M, G, T; without it, all that is there
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Overwrite what is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ZoneList {
+    /// Zones, or directories to look in; without them, DAX devices and zones being served
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ZoneShow {
+    /// The zone
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ZoneGrow {
+    /// The zone
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// Its new size in bytes, or with K, M, G, T; without it, all that is there
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RemoveVolume {
+    /// The zone
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub(crate) path: PathBuf,
+    /// The volume's name
+    pub(crate) name: String,
+    /// Needed if there is a file system on it
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mkfs {
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: VolumePlace,
+    /// What kind of file system: native (ext and flash are not there yet)
+    #[arg(long, default_value = "native")]
+    pub(crate) kind: VolumeKind,
+    /// The volume's bytes, or with K, M, G, T; without it, the largest free piece of the zone
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+    /// A name for people
+    #[arg(long, short = 'L', default_value = "")]
+    pub(crate) label: String,
+    /// Overwrite the file system that is there
+    #[arg(long, short)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mount {
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: VolumePlace,
+    /// Where
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Mount options, separated by commas; `amberfs mount --help` lists them
+    #[arg(short = 'o', long = "options")]
+    pub(crate) options: Vec<String>,
+    /// Serve in this process instead of in the background
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Skip mount options that are not known
+    #[arg(short = 's', long)]
+    pub(crate) sloppy: bool,
+    /// Do all but mount
+    #[arg(long)]
+    pub(crate) fake: bool,
+    /// Tell what recovery did
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// In a server started in the background: report on standard output, then leave the caller's terminal
+    #[arg(long, hide = true)]
+    pub(crate) report: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Umount {
+    /// Where it is mounted
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+    /// Take it out of the tree at once; it ends when the last file is closed
+    #[arg(long, short)]
+    pub(crate) lazy: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Fsck {
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: VolumePlace,
+    /// Repair what can be repaired
+    #[arg(long, short = 'y', visible_short_aliases = ['p', 'a'], conflicts_with = "no")]
+    pub(crate) repair: bool,
+    /// Change nothing (the default)
+    #[arg(short = 'n')]
+    pub(crate) no: bool,
+    /// Check even if it was unmounted cleanly (it always is)
+    #[arg(short = 'f', hide = true)]
+    pub(crate) force: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Query {
+    /// A zone, or a volume of it
+    #[arg(value_name = "ZONE[:VOLUME]")]
+    pub(crate) place: Place,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Df {
+    /// A zone, a volume of it, or a directory in a mounted volume
+    #[arg(value_name = "ZONE[:VOLUME]|DIR")]
+    pub(crate) place: Place,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Dump {
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: VolumePlace,
+    /// superblock, checkpoint, log, nat, sit, bia:SEGMENT, node:NID or inode:NUMBER
+    pub(crate) structure: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// A mounted volume, or where it is mounted
+    #[arg(value_name = "ZONE:VOLUME|DIR")]
+    pub(crate) place: Place,
+    /// Tell every second what was done in it, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// Where to
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) dir: PathBuf,
+}
+
+/// The table, for what is made of it.
+pub(crate) fn table() -> clap::Command {
+    CommandLine::command()
+}

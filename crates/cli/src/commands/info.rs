@@ -1,0 +1,70 @@
+//! `amberfs info`: what a zone or a volume is.
+
+use nvm::{Region, VolumeKind, Zone};
+
+use crate::command_line::Query;
+use crate::commands::zone;
+use crate::control::Request;
+use crate::failure::{Explain, Failure};
+use crate::report::{self, Fields, Value};
+use crate::zone_access::{Access, reach};
+
+pub(crate) fn run(arguments: &Query) -> Result<(), Failure> {
+    let (text, json) = match (reach(&arguments.place.zone, false)?, &arguments.place.volume) {
+        (Access::Open(zone), None) => both(zone::describe(&zone)),
+        (Access::Open(zone), Some(name)) => both(describe(&zone, name)?),
+        (Access::Served(mut client), None) => zone::unpack(client.ask(&Request::Zone)?),
+        (Access::Served(mut client), Some(name)) => {
+            zone::unpack(client.ask(&Request::Info { volume: name.clone() })?)
+        }
+    };
+    if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
+}
+
+fn both(fields: Fields) -> (String, serde_json::Value) {
+    (fields.text(), fields.json())
+}
+
+/// What a volume is.
+pub(crate) fn describe(zone: &Zone, name: &str) -> Result<Fields, Failure> {
+    let region = zone.volume(name).doing("opening the volume")?;
+    let about_zone = zone.info();
+    let fields = Fields::new()
+        .with("zone", about_zone.path.display().to_string())
+        .with("volume", name)
+        .with("kind", region.kind().to_string())
+        .with("backing", about_zone.backing.to_string())
+        .with("persist", about_zone.persist.to_string());
+    match region.kind() {
+        VolumeKind::Native => describe_native(&region, fields),
+        kind => {
+            Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version does not read")))
+        }
+    }
+}
+
+fn describe_native(region: &Region, fields: Fields) -> Result<Fields, Failure> {
+    if !native::recognise(region) {
+        return Ok(fields.with("bytes", Value::Bytes(region.len())).with("formatted", false));
+    }
+    let info = native::info(region).doing("reading the superblock and the newest checkpoint")?;
+    Ok(fields
+        .with("uuid", hyphenated(info.uuid))
+        .with("label", info.label)
+        .with("created", report::date(u64::try_from(info.created.sec).unwrap_or(0)))
+        .with("formatted", true)
+        .with("clean", info.clean)
+        .with("bytes", Value::Bytes(info.bytes))
+        .with("blocks", Value::Count(info.blocks))
+        .with("blocks_free", Value::Count(info.blocks_free))
+        .with("free_bytes", Value::Bytes(info.blocks_free * nvm::BLOCK))
+        .with("inodes", Value::Count(info.inodes))
+        .with("log_bytes", Value::Bytes(info.log_bytes))
+        .with("checkpoint_version", Value::Count(info.checkpoint_version.into())))
+}
+
+/// A UUID as people write it.
+fn hyphenated(uuid: [u8; 16]) -> String {
+    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}

@@ -1,0 +1,114 @@
+//! `amberfs mkfs`: a file system on a volume, which is made if it is not there.
+
+use nvm::{VolumeKind, Zone};
+use serde::{Deserialize, Serialize};
+
+use crate::command_line::Mkfs;
+use crate::control::Request;
+use crate::failure::{Explain, Failure};
+use crate::zone_access::{Access, reach};
+use crate::{report, size};
+
+/// What is asked for, also through the control socket.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) bytes: Option<u64>,
+    pub(crate) label: String,
+    pub(crate) force: bool,
+}
+
+pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
+    if arguments.kind != VolumeKind::Native {
+        return Err(Failure::new(format!(
+            "volumes of kind {} are planned, this version has none",
+            arguments.kind
+        ))
+        .leaving("nothing was made")
+        .remedy("choose --kind native"));
+    }
+    let settings = Settings { bytes: arguments.size, label: arguments.label.clone(), force: arguments.force };
+    let name = &arguments.place.volume;
+    let bytes = match reach(&arguments.place.zone, true)? {
+        Access::Open(zone) => format(&zone, name, &settings)?,
+        Access::Served(mut client) => {
+            if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| volume == name) {
+                return Err(Failure::new(format!("{} is mounted on {}", arguments.place, dir.display()))
+                    .leaving("nothing was changed")
+                    .remedy(format!("amberfs umount {}", dir.display())));
+            }
+            let answer = client.ask(&Request::Format { volume: name.clone(), settings })?;
+            answer["bytes"].as_u64().unwrap_or(0)
+        }
+    };
+    report::print_text(&format!("{}: a native volume of {}\n", arguments.place, size::human(bytes)))
+}
+
+/// Makes a native volume; gives its bytes.
+pub(crate) fn format(zone: &Zone, name: &str, settings: &Settings) -> Result<u64, Failure> {
+    let there = zone.volumes().into_iter().find(|entry| entry.name == name);
+    let region = match &there {
+        Some(entry) => {
+            refuse_to_lose(zone, entry, settings)?;
+            zone.volume(name).doing("opening the volume").leaving("nothing was changed")?
+        }
+        None => {
+            if let Some(bytes) = settings.bytes.filter(|bytes| *bytes < native::MIN_VOLUME_BYTES) {
+                return Err(too_small(bytes));
+            }
+            zone.create_volume(name, VolumeKind::Native, settings.bytes)
+                .doing("making the volume")
+                .leaving("nothing was changed")?
+        }
+    };
+    let bytes = region.len();
+    let options = native::FormatOptions { label: settings.label.clone(), ..Default::default() };
+    let made = match bytes < native::MIN_VOLUME_BYTES {
+        true => Err(too_small(bytes)),
+        false => native::format(&region, &options).doing("making the file system"),
+    };
+    drop(region);
+    made.map_err(|failure| match there {
+        Some(_) => failure.leaving("the volume's former contents may be lost"),
+        None => match zone.remove_volume(name) {
+            Ok(()) => failure.leaving("the volume made for it was removed again"),
+            Err(_) => failure.leaving("the volume is there, without a file system"),
+        },
+    })?;
+    Ok(bytes)
+}
+
+fn too_small(bytes: u64) -> Failure {
+    let (bytes, least) = (size::human(bytes), size::human(native::MIN_VOLUME_BYTES));
+    Failure::new(format!("{bytes} are too few for a native volume, which needs {least}"))
+        .doing("making the file system")
+        .remedy("make it larger with --size, or the zone with 'amberfs zone grow'")
+}
+
+/// An existing volume is formatted only with force, and neither moved nor resized.
+fn refuse_to_lose(zone: &Zone, entry: &nvm::VolumeEntry, settings: &Settings) -> Result<(), Failure> {
+    let refuse = |what: String, remedy: String| {
+        Err(Failure::new(what).doing("making the file system").leaving("nothing was changed").remedy(remedy))
+    };
+    let (name, path) = (&entry.name, zone.info().path);
+    let remove = format!("amberfs zone remove-volume {} {name} --force, if it may be lost", path.display());
+    if entry.kind != VolumeKind::Native {
+        return refuse(format!("volume '{name}' is of kind {}", entry.kind), remove);
+    }
+    if settings.bytes.is_some_and(|bytes| bytes.checked_next_multiple_of(nvm::SEGMENT) != Some(entry.bytes)) {
+        let now = size::human(entry.bytes);
+        return refuse(
+            format!("volume '{name}' is there already, with {now}"),
+            format!("leave --size away, or: {remove}"),
+        );
+    }
+    let region = zone.volume(name).doing("opening the volume").leaving("nothing was changed")?;
+    if native::recognise(&region) && !settings.force {
+        let label = native::info(&region).map(|info| info.label).unwrap_or_default();
+        let label = if label.is_empty() { String::new() } else { format!(" labelled '{label}'") };
+        return refuse(
+            format!("volume '{name}' holds a native file system{label}"),
+            "add --force if everything in it may be lost".to_string(),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! `amberfs mount`: in the background, in this process, or by a server that has the zone open already.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::command_line::Mount;
+use crate::control::Request;
+use crate::exit;
+use crate::failure::{Explain, Failure};
+use crate::launch::{self, Launch};
+use crate::options::Options;
+use crate::server::{self, MountRequest};
+use crate::{control, mount_table, report, size};
+
+pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
+    let options = Options::parse(&arguments.options, arguments.sloppy)
+        .map_err(|wrong| Failure::new(wrong).leaving("nothing was mounted").exit(exit::MOUNT_USAGE))?;
+    let place = arguments.place.absolute().doing("finding the zone").exit(exit::MOUNT_FAILED)?;
+    let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
+    if arguments.fake {
+        return Ok(0);
+    }
+    let request =
+        MountRequest { place, dir, option_lists: arguments.options.clone(), sloppy: arguments.sloppy };
+    if arguments.report {
+        return Ok(launch::serve_in_background(request, &options));
+    }
+    let answer = mount(&request, &options, arguments.foreground)
+        .leaving("nothing was mounted")
+        .map_err(|failure| if failure.exit == 1 { failure.exit(exit::MOUNT_FAILED) } else { failure })?;
+    match answer {
+        Some(answer) => {
+            tell(&answer, &request, arguments.verbose)?;
+            Ok(0)
+        }
+        None => Ok(0),
+    }
+}
+
+/// Mounts; gives what recovery did, or nothing if this process served and the mount has ended.
+fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<Option<Json>, Failure> {
+    if let Some(answer) = by_server(request) {
+        return answer.map(Some);
+    }
+    if foreground {
+        server::run(request, options, |answer| {
+            let _ = tell(answer, request, true);
+        })?;
+        return Ok(None);
+    }
+    match Launch::of(request)?.wait() {
+        Ok(answer) => Ok(Some(answer)),
+        // Another mount of the same zone may have been a moment faster (at boot, they run side by side).
+        Err(failure) => by_server(request).unwrap_or(Err(failure)).map(Some),
+    }
+}
+
+/// One process has a zone open. If a server has, it serves this volume, too.
+fn by_server(request: &MountRequest) -> Option<Result<Json, Failure>> {
+    let ask = Request::Mount {
+        volume: request.place.volume.clone(),
+        dir: request.dir.clone(),
+        options: request.option_lists.clone(),
+        sloppy: request.sloppy,
+    };
+    control::server_of_zone(&request.place.zone).map(|mut client| client.ask(&ask))
+}
+
+/// The directory, without symbolic links; a dead mount on it is told apart from a wrong path.
+fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
+    let wrong =
+        |what: String| Failure::new(what).doing("looking at the mount point").leaving("nothing was mounted");
+    match std::fs::metadata(dir) {
+        Ok(metadata) if metadata.is_dir() => {
+            std::fs::canonicalize(dir).map_err(|error| wrong(format!("{}: {error}", dir.display())))
+        }
+        Ok(_) => Err(wrong(format!("{} is not a directory", dir.display()))),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
+            let dead = mount_table::resolve(dir).ok().and_then(|dir| mount_table::at(&dir).ok()?);
+            let source = dead.map(|entry| format!(" of {}", entry.source)).unwrap_or_default();
+            Err(wrong(format!("{} is a mount{source} whose server is gone", dir.display()))
+                .remedy(format!("amberfs umount {}, then mount again: it recovers", dir.display())))
+        }
+        Err(error) => Err(wrong(format!("{}: {error}", dir.display()))),
+    }
+}
+
+/// Tells what recovery did, if it had something to do.
+fn tell(answer: &Json, request: &MountRequest, verbose: bool) -> Result<(), Failure> {
+    let recovery = &answer["recovery"];
+    let number = |key: &str| recovery[key].as_u64().unwrap_or(0);
+    let (place, dir) = (&request.place, request.dir.display());
+    if recovery["was_clean"] == true {
+        if verbose {
+            report::print_text(&format!("{place}: mounted on {dir}\n"))?;
+        }
+        return Ok(());
+    }
+    report::print_text(&format!(
+        "{place}: mounted on {dir}; was not unmounted cleanly: replayed {} transactions ({} of log), reclaimed {} \
+         orphans, in {:.1} ms\n",
+        number("transactions_replayed"),
+        size::human(number("log_bytes_replayed")),
+        number("orphans_reclaimed"),
+        recovery["seconds"].as_f64().unwrap_or(0.0) * 1e3,
+    ))
+}

@@ -1,0 +1,106 @@
+//! `amberfs stats`: what a mounted volume has done, from its server.
+
+use std::time::{Duration, Instant};
+
+use nvm::{Account, Purpose, Written};
+use serde_json::Value as Json;
+
+use crate::command_line::Stats;
+use crate::control::{self, Client, Request};
+use crate::failure::Failure;
+use crate::report::{self, Fields, Value};
+use crate::{mount_table, size};
+
+pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
+    let (mut client, volume) = find(arguments)?;
+    let request = Request::Stats { volume };
+    if arguments.watch {
+        return watch(&mut client, &request, arguments.json);
+    }
+    let (text, json) = super::zone::unpack(client.ask(&request)?);
+    if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
+}
+
+fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
+    let place = &arguments.place;
+    let not_served = |what: String| {
+        Failure::new(what).doing("looking for its server").remedy(
+            "accounts are kept while a volume is mounted: name a mounted volume of yours, or where it is mounted",
+        )
+    };
+    if place.volume.is_none() && place.zone.is_dir() {
+        let dir = mount_table::resolve(&place.zone)?;
+        let client = control::server_of_mount(&dir);
+        let client = client.ok_or_else(|| not_served(format!("no volume is served on {}", dir.display())))?;
+        let volume = client.volume_at(&dir).unwrap_or_default().to_string();
+        return Ok((client, volume));
+    }
+    let client = control::server_of_zone(&place.zone);
+    let client =
+        client.ok_or_else(|| not_served(format!("no volume of {} is mounted", place.zone.display())))?;
+    let volume = match (&place.volume, &client.hello.mounts[..]) {
+        (Some(volume), _) => volume.clone(),
+        (None, [(volume, _)]) => volume.clone(),
+        (None, mounts) => {
+            let names: Vec<&str> = mounts.iter().map(|(volume, _)| volume.as_str()).collect();
+            return Err(Failure::new(format!("the zone has several volumes mounted: {}", names.join(", ")))
+                .remedy("name one as ZONE:VOLUME"));
+        }
+    };
+    Ok((client, volume))
+}
+
+/// Stores by purpose, with their sum.
+pub(crate) fn account(account: &Account) -> Fields {
+    let row = |name: String, written: Written| {
+        Fields::new()
+            .with("purpose", name)
+            .with("bytes", Value::Bytes(written.bytes))
+            .with("lines_flushed", Value::Count(written.lines_flushed))
+            .with("lines_streamed", Value::Count(written.lines_streamed))
+    };
+    let mut rows: Vec<Fields> =
+        Purpose::ALL.iter().map(|purpose| row(purpose.to_string(), account.of(*purpose))).collect();
+    rows.push(row("total".to_string(), account.total()));
+    Fields::new().with("written", Value::Rows(rows)).with("fences", Value::Count(account.fences))
+}
+
+/// What was done in each second, a line each.
+fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failure> {
+    const PERIOD: Duration = Duration::from_secs(1);
+    let mut before = super::zone::unpack(client.ask(request)?).1;
+    if !json {
+        report::print_text(
+            " user written     user read   changes     syncs  NVM written     lines    fences\n",
+        )?;
+    }
+    let mut next = Instant::now() + PERIOD;
+    loop {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next += PERIOD;
+        client.send(request)?;
+        let Some(answer) = client.receive()? else { return Ok(()) };
+        let now = super::zone::unpack(answer).1;
+        if json {
+            report::print_text(&format!("{now}\n"))?;
+        } else {
+            let since = |path: &str| number(&now, path).saturating_sub(number(&before, path));
+            let lines = since("/nvm/written/4/lines_flushed") + since("/nvm/written/4/lines_streamed");
+            report::print_text(&format!(
+                "{:>13} {:>13} {:>9} {:>9} {:>12} {:>9} {:>9}\n",
+                size::human(since("/user/bytes_written")),
+                size::human(since("/user/bytes_read")),
+                since("/user/changes"),
+                since("/user/syncs"),
+                size::human(since("/nvm/written/4/bytes")),
+                lines,
+                since("/nvm/fences"),
+            ))?;
+        }
+        before = now;
+    }
+}
+
+fn number(json: &Json, path: &str) -> u64 {
+    json.pointer(path).and_then(Json::as_u64).unwrap_or(0)
+}

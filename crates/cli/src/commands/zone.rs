@@ -1,0 +1,226 @@
+//! `amberfs zone`: make, list, show and change zones.
+
+use std::path::{Path, PathBuf};
+
+use nvm::{EntranceHealth, OpenOptions, VolumeKind, Zone};
+use serde_json::{Value as Json, json};
+
+use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
+use crate::control::{self, Request};
+use crate::failure::{Explain, Failure};
+use crate::report::{self, Fields, Value};
+use crate::size;
+use crate::zone_access::{Access, reach};
+
+pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
+    let path = &arguments.path;
+    let there = path.exists();
+    if !there && arguments.size.is_none() {
+        return Err(Failure::new(format!("{} is not there", path.display()))
+            .doing("making a zone")
+            .leaving("nothing was made")
+            .remedy(format!(
+                "say how large a file to make: amberfs zone create {} --size 1G",
+                path.display()
+            )));
+    }
+    let bytes = arguments.size.unwrap_or(0);
+    let zone = Zone::create(path, bytes, arguments.force, &OpenOptions::default())
+        .doing("making a zone")
+        .leaving(if there { "what was there is unchanged" } else { "nothing was made" })?;
+    let info = zone.info();
+    if arguments.json {
+        return report::print_json(&describe(&zone).json());
+    }
+    report::print_text(&format!(
+        "{}: a zone of {}, {}, persisted by {}\n",
+        path.display(),
+        size::human(info.bytes),
+        info.backing,
+        info.persist
+    ))
+}
+
+pub(crate) fn show(arguments: &ZoneShow) -> Result<(), Failure> {
+    let (text, json) = match reach(&arguments.path, false)? {
+        Access::Open(zone) => (describe(&zone).text(), describe(&zone).json()),
+        Access::Served(mut client) => unpack(client.ask(&Request::Zone)?),
+    };
+    if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
+}
+
+/// Text and JSON, for an answer through the control socket: the server knows how to say both.
+pub(crate) fn pack(fields: &Fields) -> Json {
+    json!({ "text": fields.text(), "json": fields.json() })
+}
+
+/// What [`pack`] packed.
+pub(crate) fn unpack(mut answer: Json) -> (String, Json) {
+    let text = answer["text"].as_str().unwrap_or_default().to_string();
+    (text, answer["json"].take())
+}
+
+/// What a zone really is.
+pub(crate) fn describe(zone: &Zone) -> Fields {
+    let info = zone.info();
+    let entrance = match &info.entrance {
+        EntranceHealth::Sound => "sound".to_string(),
+        EntranceHealth::Behind { copy, repaired } => format!(
+            "copy {copy} was older than the other one, as an interrupted update leaves it{}",
+            if *repaired { "; brought up" } else { "" }
+        ),
+        EntranceHealth::Damaged { copy, what, repaired } => format!(
+            "copy {copy} was damaged ({what}); the other one served{}",
+            if *repaired { "; rewritten" } else { "" }
+        ),
+    };
+    Fields::new()
+        .with("path", info.path.display().to_string())
+        .with("uuid", info.uuid.to_string())
+        .with("bytes", Value::Bytes(info.bytes))
+        .with("free_bytes", Value::Bytes(info.free_bytes))
+        .with("created", report::date(info.created_s))
+        .with("format_version", Value::Count(info.version.into()))
+        .with("backing", info.backing.to_string())
+        .with("persist", info.persist.to_string())
+        .with("persist_reason", info.persist_reason)
+        .with("huge_page_bytes", info.huge_bytes.map_or(Value::None, Value::Bytes))
+        .with("technology", info.technology.to_string())
+        .with("entrance", entrance)
+        .with("volumes", volumes(zone))
+}
+
+fn volumes(zone: &Zone) -> Value {
+    let row = |entry: nvm::VolumeEntry| {
+        Fields::new()
+            .with("name", entry.name)
+            .with("kind", entry.kind.to_string())
+            .with("bytes", Value::Bytes(entry.bytes))
+            .with("start", Value::Bytes(entry.start))
+            .with("uuid", entry.uuid.to_string())
+    };
+    Value::Rows(zone.volumes().into_iter().map(row).collect())
+}
+
+pub(crate) fn list(arguments: &ZoneList) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut failures = 0;
+    for (path, named) in candidates(&arguments.paths) {
+        match row(&path) {
+            Ok(row) => rows.push(row),
+            Err(failure) if named => {
+                eprintln!("amberfs: {}", failure.what);
+                failures += 1;
+            }
+            Err(_) => {}
+        }
+    }
+    report::print(&Fields::new().with("zones", Value::Rows(rows)), arguments.json)?;
+    match failures {
+        0 => Ok(()),
+        1 => Err(Failure::new("one of the paths is no zone that can be read")),
+        more => Err(Failure::new(format!("{more} of the paths are no zones that can be read"))),
+    }
+}
+
+/// Where to look, and whether the user named just that (and so wants to hear what is wrong with it).
+fn candidates(paths: &[PathBuf]) -> Vec<(PathBuf, bool)> {
+    let files = |dir: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> =
+            entries.map(|entry| entry.path()).filter(|path| !path.is_dir()).collect();
+        files.sort();
+        files
+    };
+    if !paths.is_empty() {
+        let look = |path: &PathBuf| match path.is_dir() {
+            true => files(path).into_iter().map(|file| (file, false)).collect(),
+            false => vec![(path.clone(), true)],
+        };
+        return paths.iter().flat_map(look).collect();
+    }
+    let is_dax = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name.starts_with("dax") || name.starts_with("pmem")
+    };
+    let mut found: Vec<PathBuf> = files(Path::new("/dev")).into_iter().filter(is_dax).collect();
+    found.extend(control::servers().into_iter().map(|client| client.hello.zone));
+    found.sort();
+    found.dedup();
+    found.into_iter().map(|path| (path, false)).collect()
+}
+
+fn row(path: &Path) -> Result<Fields, Failure> {
+    let (json, mounted) = match reach(path, false)? {
+        Access::Open(zone) => (describe(&zone).json(), Vec::new()),
+        Access::Served(mut client) => (unpack(client.ask(&Request::Zone)?).1, client.hello.mounts),
+    };
+    let names = json["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str());
+    let names: Vec<&str> = names.collect();
+    let mounted: Vec<String> =
+        mounted.iter().map(|(volume, dir)| format!("{volume} on {}", dir.display())).collect();
+    Ok(Fields::new()
+        .with("path", path.display().to_string())
+        .with("bytes", Value::Bytes(json["bytes"].as_u64().unwrap_or(0)))
+        .with("free_bytes", Value::Bytes(json["free_bytes"].as_u64().unwrap_or(0)))
+        .with("backing", json["backing"].as_str().unwrap_or_default())
+        .with("volumes", names.join(" "))
+        .with("mounted", mounted.join(", ")))
+}
+
+pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {
+    let bytes = arguments.size.unwrap_or(0);
+    let (now, free) = match reach(&arguments.path, true)? {
+        Access::Open(zone) => grow_zone(&zone, bytes)?,
+        Access::Served(mut client) => {
+            let answer = client.ask(&Request::Grow { bytes })?;
+            (answer["bytes"].as_u64().unwrap_or(0), answer["free_bytes"].as_u64().unwrap_or(0))
+        }
+    };
+    let path = arguments.path.display();
+    report::print_text(&format!(
+        "{path}: now {}, {} of it free for volumes\n",
+        size::human(now),
+        size::human(free)
+    ))
+}
+
+/// Grows a zone; gives its bytes and its free bytes.
+pub(crate) fn grow_zone(zone: &Zone, bytes: u64) -> Result<(u64, u64), Failure> {
+    zone.grow(bytes).doing("growing the zone").leaving("the zone and its volumes are as they were")?;
+    let info = zone.info();
+    Ok((info.bytes, info.free_bytes))
+}
+
+pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
+    match reach(&arguments.path, true)? {
+        Access::Open(zone) => remove_from(&zone, &arguments.name, arguments.force)?,
+        Access::Served(mut client) => {
+            let mounted = client.hello.mounts.iter().find(|(volume, _)| *volume == arguments.name);
+            if let Some((_, dir)) = mounted {
+                return Err(Failure::new(format!(
+                    "volume '{}' is mounted on {}",
+                    arguments.name,
+                    dir.display()
+                ))
+                .leaving("nothing was removed")
+                .remedy(format!("amberfs umount {}", dir.display())));
+            }
+            client.ask(&Request::RemoveVolume { volume: arguments.name.clone(), force: arguments.force })?;
+        }
+    }
+    report::print_text(&format!("{}: removed volume '{}'\n", arguments.path.display(), arguments.name))
+}
+
+/// Removes a volume, unless it holds a file system and `force` is not given.
+pub(crate) fn remove_from(zone: &Zone, name: &str, force: bool) -> Result<(), Failure> {
+    let region = zone.volume(name).doing("looking at the volume").leaving("nothing was removed")?;
+    let holds_files = region.kind() != VolumeKind::Native || native::recognise(&region);
+    drop(region);
+    if holds_files && !force {
+        return Err(Failure::new(format!("volume '{name}' holds a file system"))
+            .leaving("nothing was removed")
+            .remedy("add --force if everything in it may be lost"));
+    }
+    zone.remove_volume(name).doing("removing the volume").leaving("nothing was removed")
+}

@@ -1,0 +1,270 @@
+//! The control socket, by which commands talk to the server of a zone.
+//!
+//! A server has one zone open and serves volumes of it. While it runs it listens on
+//! `RUNTIME-DIRECTORY/ZONE-UUID.sock`, where only the user who mounted (and root) can connect. A connection carries
+//! requests and responses in turn, each one line of JSON:
+//!
+//! ```text
+//! {"request":"stats","volume":"home"}
+//! {"ok":{...}}
+//! {"request":"stats","volume":"hom"}
+//! {"failed":{"what":"...","doing":null,"state":null,"remedy":"...","exit":1}}
+//! ```
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::failure::Failure;
+
+/// Longest line that either side accepts.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How long a server may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a server can be asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// Who are you? Answered by [`Hello`].
+    Hello,
+    /// As `amberfs zone show`.
+    Zone,
+    /// As `amberfs info`.
+    Info { volume: String },
+    /// As `amberfs stats`.
+    Stats { volume: String },
+    /// Serve another volume of the zone.
+    Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
+    /// Answer when the volume is no longer served and has been closed.
+    Ended { volume: String },
+    /// Make a file system on another volume of the zone.
+    Format { volume: String, settings: crate::commands::mkfs::Settings },
+    /// Remove another volume of the zone.
+    RemoveVolume { volume: String, force: bool },
+    /// Grow the zone; 0 takes all that is there.
+    Grow { bytes: u64 },
+}
+
+/// What a server says of itself.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) pid: u32,
+    pub(crate) zone: PathBuf,
+    /// Volumes served, and where they are mounted.
+    pub(crate) mounts: Vec<(String, PathBuf)>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Response {
+    Ok(Json),
+    Failed(Failure),
+}
+
+/// Where this user's servers listen.
+fn runtime_dir() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return "/run/amberfs".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("amberfs"),
+        _ => format!("/tmp/amberfs-{}", user.as_raw()).into(),
+    }
+}
+
+/// Everywhere that servers this user may talk to can listen: root may talk to all.
+fn runtime_dirs() -> Vec<PathBuf> {
+    let mut dirs = vec![runtime_dir()];
+    if rustix::process::geteuid().is_root() {
+        let entries = |dir: &str| std::fs::read_dir(dir).into_iter().flatten().flatten();
+        dirs.extend(entries("/run/user").map(|entry| entry.path().join("amberfs")));
+        let ours = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"amberfs-");
+        dirs.extend(entries("/tmp").filter(ours).map(|entry| entry.path()));
+    }
+    dirs
+}
+
+/// Makes the runtime directory, and refuses one that others could have prepared.
+fn prepare(dir: &Path) -> Result<(), Failure> {
+    let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
+    let metadata = made.and_then(|()| std::fs::symlink_metadata(dir)).map_err(|error| {
+        Failure::new(format!("{}: {error}", dir.display()))
+            .remedy("set XDG_RUNTIME_DIR to a directory of yours")
+    })?;
+    let owner = rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() || metadata.uid() != owner || metadata.mode() & 0o022 != 0 {
+        return Err(Failure::new(format!("{} is not a directory that only you can write to", dir.display()))
+            .remedy("remove it, or set XDG_RUNTIME_DIR to a directory of yours"));
+    }
+    Ok(())
+}
+
+/// A server's side: listens until dropped.
+pub(crate) struct Listener {
+    path: PathBuf,
+}
+
+/// Answers requests; called from a thread of each connection's own.
+pub(crate) type Handler = Arc<dyn Fn(Request) -> Result<Json, Failure> + Send + Sync>;
+
+impl Listener {
+    /// Listens for the server of the zone with this UUID. The zone's lock is what keeps a second server away,
+    /// so a socket that is there already belonged to a server that is gone.
+    pub(crate) fn start(zone_uuid: &str, handler: Handler) -> Result<Listener, Failure> {
+        let dir = runtime_dir();
+        prepare(&dir)?;
+        let path = dir.join(format!("{zone_uuid}.sock"));
+        let failed = |error| Failure::new(format!("cannot listen on {}: {error}", path.display()));
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let socket = UnixListener::bind(&path).map_err(failed)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        std::thread::spawn(move || {
+            for stream in socket.incoming().flatten() {
+                let handler = handler.clone();
+                std::thread::spawn(move || answer(stream, &handler));
+            }
+        });
+        Ok(Listener { path })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Serves one connection until its other end goes away.
+fn answer(stream: UnixStream, handler: &Handler) {
+    let Ok(mut out) = stream.try_clone() else { return };
+    let mut lines = BufReader::new(stream);
+    while let Ok(Some(line)) = read_line(&mut lines) {
+        let result = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => handler(request),
+            Err(error) => Err(Failure::new(format!("the server does not know this request: {error}"))
+                .remedy("client and server are of different versions: unmount and mount again")),
+        };
+        let response = match result {
+            Ok(value) => Response::Ok(value),
+            Err(failure) => Response::Failed(failure),
+        };
+        let Ok(mut text) = serde_json::to_string(&response) else { return };
+        text.push('\n');
+        if out.write_all(text.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_line(from: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
+    let mut line = String::new();
+    from.take(LINE_BYTES_MAX).read_line(&mut line)?;
+    Ok(line.ends_with('\n').then_some(line))
+}
+
+/// A command's side.
+pub(crate) struct Client {
+    lines: BufReader<UnixStream>,
+    pub(crate) hello: Hello,
+}
+
+impl Client {
+    fn connect(path: &Path) -> std::io::Result<Client> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
+        let nobody = Hello { pid: 0, zone: PathBuf::new(), mounts: Vec::new() };
+        let mut client = Client { lines: BufReader::new(stream), hello: nobody };
+        let answer = client.ask(&Request::Hello).map_err(|failure| std::io::Error::other(failure.what))?;
+        client.hello = serde_json::from_value(answer)?;
+        client.lines.get_ref().set_read_timeout(None)?;
+        Ok(client)
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Json, Failure> {
+        self.send(request)?;
+        self.receive()?.ok_or_else(|| {
+            Failure::new(format!("the server (process {}) went away before it answered", self.hello.pid))
+        })
+    }
+
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), Failure> {
+        let mut text = serde_json::to_string(request).map_err(Failure::new)?;
+        text.push('\n');
+        self.lines.get_mut().write_all(text.as_bytes()).map_err(|error| {
+            Failure::new(format!("cannot reach the server (process {}): {error}", self.hello.pid))
+        })
+    }
+
+    /// The next answer; None if the server has ended.
+    pub(crate) fn receive(&mut self) -> Result<Option<Json>, Failure> {
+        match read_line(&mut self.lines) {
+            Ok(Some(line)) => match serde_json::from_str(&line).map_err(Failure::new)? {
+                Response::Ok(value) => Ok(Some(value)),
+                Response::Failed(failure) => Err(failure),
+            },
+            Ok(None) => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => {
+                Err(Failure::new(format!("no answer from the server (process {}): {error}", self.hello.pid)))
+            }
+        }
+    }
+
+    /// Gives up waiting after `limit`: [`Client::receive`] fails then.
+    pub(crate) fn limit_waiting(&self, limit: Duration) {
+        let _ = self.lines.get_ref().set_read_timeout(Some(limit));
+    }
+
+    /// Waits until the server's process closes the connection, which it does by ending.
+    pub(crate) fn wait_for_end(mut self) {
+        let mut rest = Vec::new();
+        let _ = self.lines.read_to_end(&mut rest);
+    }
+
+    /// The volume mounted on `dir`, if this server serves one there.
+    pub(crate) fn volume_at(&self, dir: &Path) -> Option<&str> {
+        self.hello.mounts.iter().find(|(_, at)| at == dir).map(|(volume, _)| volume.as_str())
+    }
+}
+
+/// All servers that answer this user. Sockets of servers that are gone are removed.
+pub(crate) fn servers() -> Vec<Client> {
+    let files =
+        runtime_dirs().into_iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
+    let sockets =
+        files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "sock"));
+    let mut clients = Vec::new();
+    for path in sockets {
+        match Client::connect(&path) {
+            Ok(client) => clients.push(client),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                let _ = std::fs::remove_file(&path);
+            }
+            Err(_) => {}
+        }
+    }
+    clients
+}
+
+/// The server that has this zone open.
+pub(crate) fn server_of_zone(zone: &Path) -> Option<Client> {
+    let zone = std::fs::canonicalize(zone).ok()?;
+    servers().into_iter().find(|client| client.hello.zone == zone)
+}
+
+/// The server of what is mounted on `dir` (a path without symbolic links).
+pub(crate) fn server_of_mount(dir: &Path) -> Option<Client> {
+    servers().into_iter().find(|client| client.volume_at(dir).is_some())
+}

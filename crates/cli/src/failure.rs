@@ -1,0 +1,97 @@
+//! Failures, told as: what happened, what we were doing, the state it leaves, what to do.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Exit code of a command that failed, unless it has codes of its own.
+pub(crate) const EXIT_FAILURE: u8 = 1;
+
+/// Why a command failed. Its text goes to standard error, its code to the caller.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Failure {
+    /// What happened, in one sentence.
+    pub(crate) what: String,
+    /// What we were doing: "opening the zone".
+    pub(crate) doing: Option<String>,
+    /// The state it leaves: "nothing was mounted".
+    pub(crate) state: Option<String>,
+    /// What to do about it.
+    pub(crate) remedy: Option<String>,
+    /// The process's exit code.
+    pub(crate) exit: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl fmt::Display) -> Failure {
+        Failure { what: what.to_string(), doing: None, state: None, remedy: None, exit: EXIT_FAILURE }
+    }
+
+    pub(crate) fn doing(mut self, doing: impl fmt::Display) -> Failure {
+        self.doing.get_or_insert(doing.to_string());
+        self
+    }
+
+    pub(crate) fn leaving(mut self, state: impl fmt::Display) -> Failure {
+        self.state.get_or_insert(state.to_string());
+        self
+    }
+
+    pub(crate) fn remedy(mut self, remedy: impl fmt::Display) -> Failure {
+        self.remedy.get_or_insert(remedy.to_string());
+        self
+    }
+
+    pub(crate) fn exit(mut self, code: u8) -> Failure {
+        self.exit = code;
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        for (label, text) in [("while", &self.doing), ("now", &self.state), ("to do", &self.remedy)] {
+            if let Some(text) = text {
+                write!(f, "\n  {label}: {text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+macro_rules! failure_from {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::new(error)
+            }
+        })*
+    };
+}
+
+failure_from!(nvm::Error, nvm::MediaError, native::Error, fuse::Error, std::io::Error);
+
+/// Adds to the failure of a result.
+pub(crate) trait Explain<T> {
+    /// What we were doing.
+    fn doing(self, doing: impl fmt::Display) -> Result<T, Failure>;
+    /// The state it leaves.
+    fn leaving(self, state: impl fmt::Display) -> Result<T, Failure>;
+    /// The exit code.
+    fn exit(self, code: u8) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<Failure>> Explain<T> for Result<T, E> {
+    fn doing(self, doing: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| error.into().doing(doing))
+    }
+
+    fn leaving(self, state: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|error| error.into().leaving(state))
+    }
+
+    fn exit(self, code: u8) -> Result<T, Failure> {
+        self.map_err(|error| error.into().exit(code))
+    }
+}

@@ -1,0 +1,141 @@
+//! Serving in the background: the server is this program run again as a child in a session of its own. It reports
+//! on a pipe, and the caller waits for the report, so that a mount that returns is one that answers.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit;
+use crate::failure::Failure;
+use crate::options::Options;
+use crate::server::{self, MountRequest};
+
+/// A child's report, one line.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Report {
+    Mounted(Json),
+    Failed(Failure),
+}
+
+/// A server that was started and has not reported yet.
+pub(crate) struct Launch {
+    child: Child,
+    report: BufReader<ChildStdout>,
+}
+
+impl Launch {
+    pub(crate) fn of(request: &MountRequest) -> Result<Launch, Failure> {
+        let fail = |error| Failure::new(format!("cannot start the server: {error}")).exit(exit::MOUNT_SYSTEM);
+        // The link, not the path that it names: it is this very program even if another one has replaced it.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["mount", "--report"]);
+        if request.sloppy {
+            command.arg("--sloppy");
+        }
+        for list in &request.option_lists {
+            command.arg("-o").arg(list);
+        }
+        command.arg("--").arg(request.place.to_string()).arg(&request.dir);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(fail)?;
+        let out = child.stdout.take().ok_or_else(|| fail(std::io::Error::other("no pipe")))?;
+        Ok(Launch { child, report: BufReader::new(out) })
+    }
+
+    /// Waits for the report: what recovery did, or why there is no mount.
+    pub(crate) fn wait(mut self) -> Result<Json, Failure> {
+        self.stop_if_interrupted()?;
+        let mut line = String::new();
+        let read = self.report.read_line(&mut line);
+        match serde_json::from_str(&line) {
+            Ok(Report::Mounted(answer)) => Ok(answer),
+            Ok(Report::Failed(failure)) => {
+                let _ = self.child.wait();
+                Err(failure)
+            }
+            Err(_) => {
+                let ended = self.child.wait().map(|status| status.to_string()).unwrap_or_default();
+                let why = read.err().map(|error| format!(" ({error})")).unwrap_or_default();
+                Err(Failure::new(format!("the server ended without a report{why}: {ended}"))
+                    .doing("waiting for it to mount")
+                    .remedy("run it with --foreground to see what it says")
+                    .exit(exit::MOUNT_SYSTEM))
+            }
+        }
+    }
+
+    /// An interrupted caller takes the server with it.
+    fn stop_if_interrupted(&self) -> Result<(), Failure> {
+        let child = rustix::process::Pid::from_child(&self.child);
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
+            Failure::new(format!("cannot watch signals: {error}")).exit(exit::MOUNT_SYSTEM)
+        })?;
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
+                eprintln!("amberfs: interrupted: the server was told to end");
+                std::process::exit(exit::MOUNT_INTERRUPTED.into());
+            }
+        });
+        Ok(())
+    }
+}
+
+/// The child's side: leaves the caller's session, serves, reports once, and then leaves the caller's terminal.
+/// Gives the exit code, which only shows where nobody waits any more.
+pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u8 {
+    // Fails only for the leader of a process group, which a child is not.
+    let _ = rustix::process::setsid();
+    let result = server::run(&request, options, |answer| {
+        send(&Report::Mounted(answer.clone()));
+        if let Err(failure) = leave_terminal(options) {
+            eprintln!("amberfs: {failure}");
+        }
+    });
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprint!(
+                "{}",
+                if options.log.is_some() { format!("amberfs: {failure}\n") } else { String::new() }
+            );
+            let code = failure.exit;
+            send(&Report::Failed(failure));
+            code
+        }
+    }
+}
+
+fn send(report: &Report) {
+    if let Ok(mut text) = serde_json::to_string(report) {
+        text.push('\n');
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+/// Standard output closes the caller's pipe; standard error goes to the log, if there is one.
+fn leave_terminal(options: &Options) -> Result<(), Failure> {
+    let fail = |what: &str, error: std::io::Error| Failure::new(format!("{what}: {error}"));
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|error| fail("/dev/null", error))?;
+    let log = match &options.log {
+        Some(path) => {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            Some(file.map_err(|error| fail(&path.display().to_string(), error))?)
+        }
+        None => None,
+    };
+    let to =
+        |result: rustix::io::Result<()>| result.map_err(|errno| fail("leaving the terminal", errno.into()));
+    to(rustix::stdio::dup2_stdout(null.as_fd()))?;
+    to(rustix::stdio::dup2_stderr(log.as_ref().map_or(null.as_fd(), |log| log.as_fd())))?;
+    let _ = std::env::set_current_dir("/");
+    Ok(())
+}

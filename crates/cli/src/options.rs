@@ -1,0 +1,327 @@
+//! Mount options: one table that parses, helps and suggests.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use native::Durability;
+use nvm::{PersistMethod, Technology};
+
+/// How a volume is to be mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) durability: Durability,
+    pub(crate) commit_interval: Duration,
+    pub(crate) read_only: bool,
+    /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
+    pub(crate) allow_other: Option<bool>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) technology: Technology,
+    pub(crate) persist: Option<PersistMethod>,
+    pub(crate) nosuid: bool,
+    pub(crate) nodev: bool,
+    pub(crate) noexec: bool,
+    pub(crate) noatime: bool,
+    pub(crate) log: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            durability: Durability::Fsync,
+            commit_interval: Duration::from_secs(5),
+            read_only: false,
+            allow_other: None,
+            threads: None,
+            technology: Technology::Dram,
+            persist: None,
+            nosuid: false,
+            nodev: false,
+            noexec: false,
+            noatime: false,
+            log: None,
+        }
+    }
+}
+
+/// What an option does with its value (which is empty for a word).
+enum Effect {
+    /// A word: `ro`.
+    Word(fn(&mut Options)),
+    /// A name and a value: `threads=N`. The text says what a value is.
+    Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
+    /// Meant for mount(8), systemd or fstab; nothing to do here.
+    Accepted,
+}
+
+struct MountOption {
+    name: &'static str,
+    effect: Effect,
+    help: &'static str,
+}
+
+const fn word(name: &'static str, help: &'static str, effect: fn(&mut Options)) -> MountOption {
+    MountOption { name, effect: Effect::Word(effect), help }
+}
+
+const fn accepted(name: &'static str) -> MountOption {
+    MountOption { name, effect: Effect::Accepted, help: "" }
+}
+
+/// A parsed value, or what its type says is wrong with it.
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|error: T::Err| error.to_string())
+}
+
+const TABLE: &[MountOption] = &[
+    MountOption {
+        name: "durability",
+        help: "what survives a crash: each operation when it returns (op), what was fsynced (fsync, the default), \
+               or the last checkpoint (snapshot)",
+        effect: Effect::Value("op|fsync|snapshot", |options, value| {
+            options.durability = parsed(value)?;
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "commit",
+        help: "seconds between checkpoints (5)",
+        effect: Effect::Value("SECONDS", |options, value| {
+            let seconds: f64 = value.parse().map_err(|_| "a number of seconds belongs there".to_string())?;
+            if !(0.01..=3600.0).contains(&seconds) {
+                return Err("choose from 0.01 to 3600 seconds".to_string());
+            }
+            options.commit_interval = Duration::from_secs_f64(seconds);
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "threads",
+        help: "server threads (1): more helps only where several programs use the mount at once",
+        effect: Effect::Value("N", |options, value| match value.parse() {
+            Ok(threads @ 1..=256) => {
+                options.threads = Some(threads);
+                Ok(())
+            }
+            _ => Err("choose from 1 to 256 threads".to_string()),
+        }),
+    },
+    MountOption {
+        name: "technology",
+        help: "emulate a memory's latencies: dram (none, the default), stt-mram, pcm, memristor, optane, cxl",
+        effect: Effect::Value("NAME", |options, value| {
+            options.technology = parsed(value)?;
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "persist",
+        help: "how lines leave the caches, instead of the best way found: clwb, clflushopt, clflush, msync",
+        effect: Effect::Value("METHOD", |options, value| {
+            options.persist = if value == "auto" { None } else { Some(parsed(value)?) };
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "log",
+        help: "where the server writes what it has to say (without --foreground it says nothing otherwise)",
+        effect: Effect::Value("FILE", |options, value| {
+            options.log = Some(std::path::absolute(value).map_err(|error| error.to_string())?);
+            Ok(())
+        }),
+    },
+    word("ro", "no changes", |options| options.read_only = true),
+    word("rw", "changes (the default)", |options| options.read_only = false),
+    word("allow_other", "other users may use the mount (the default for root)", |options| {
+        options.allow_other = Some(true);
+    }),
+    word("noallow_other", "only who mounts may use the mount", |options| options.allow_other = Some(false)),
+    word("nosuid", "ignore set-user-ID and set-group-ID bits", |options| options.nosuid = true),
+    word("suid", "", |options| options.nosuid = false),
+    word("nodev", "device nodes cannot be opened", |options| options.nodev = true),
+    word("dev", "", |options| options.nodev = false),
+    word("noexec", "programs cannot be run", |options| options.noexec = true),
+    word("exec", "", |options| options.noexec = false),
+    word(
+        "noatime",
+        "show noatime (access times are not kept by the kernel on a FUSE mount in any case)",
+        |options| {
+            options.noatime = true;
+        },
+    ),
+    word("atime", "", |options| options.noatime = false),
+    // An entry of fstab that ordinary users may mount implies these (mount(8)).
+    word("user", "", untrusted),
+    word("users", "", untrusted),
+    word("owner", "", |options| (options.nosuid, options.nodev) = (true, true)),
+    word("group", "", |options| (options.nosuid, options.nodev) = (true, true)),
+    accepted("defaults"),
+    accepted("auto"),
+    accepted("noauto"),
+    accepted("nouser"),
+    accepted("nofail"),
+    accepted("_netdev"),
+    accepted("relatime"),
+    accepted("norelatime"),
+    accepted("strictatime"),
+    accepted("nostrictatime"),
+    accepted("diratime"),
+    accepted("nodiratime"),
+    accepted("lazytime"),
+    accepted("nolazytime"),
+    accepted("async"),
+    accepted("silent"),
+    accepted("loud"),
+    accepted("comment"),
+];
+
+fn untrusted(options: &mut Options) {
+    (options.nosuid, options.nodev, options.noexec) = (true, true, true);
+}
+
+impl Options {
+    /// Reads lists of options, separated by commas. Later ones win. With `sloppy`, unknown ones are skipped
+    /// (mount(8) `-s`).
+    pub(crate) fn parse<S: AsRef<str>>(lists: &[S], sloppy: bool) -> Result<Options, String> {
+        let mut options = Options::default();
+        let texts = lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim);
+        for text in texts.filter(|text| !text.is_empty()) {
+            options.set(text, sloppy)?;
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, text: &str, sloppy: bool) -> Result<(), String> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        // What others put into fstab for themselves.
+        if name.starts_with("x-") || name.starts_with("X-") {
+            return Ok(());
+        }
+        let Some(option) = TABLE.iter().find(|option| option.name == name) else {
+            return if sloppy { Ok(()) } else { Err(unknown(name)) };
+        };
+        match (&option.effect, value) {
+            (Effect::Accepted, _) => Ok(()),
+            (Effect::Word(effect), None) => {
+                effect(self);
+                Ok(())
+            }
+            (Effect::Word(_), Some(_)) => Err(format!("mount option '{name}' takes no value")),
+            (Effect::Value(values, _), None | Some("")) => {
+                Err(format!("mount option '{name}' needs a value: {name}={values}"))
+            }
+            (Effect::Value(_, effect), Some(value)) => {
+                effect(self, value).map_err(|wrong| format!("mount option '{text}': {wrong}"))
+            }
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let nearest = TABLE.iter().map(|option| (distance(name, option.name), option.name)).min();
+    match nearest {
+        // Beyond a half of the letters wrong, a guess misleads.
+        Some((wrong, nearest)) if wrong * 2 <= nearest.len().max(2) => {
+            format!("unknown mount option '{name}': did you mean '{nearest}'?")
+        }
+        _ => format!("unknown mount option '{name}': 'amberfs mount --help' lists those there are"),
+    }
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours that make one word of the other.
+fn distance(left: &str, right: &str) -> usize {
+    let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+    let mut rows = vec![vec![0; right.len() + 1]; left.len() + 1];
+    for i in 0..=left.len() {
+        for j in 0..=right.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let replaced = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
+                let mut least = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1] {
+                    least = least.min(rows[i - 2][j - 2] + 1);
+                }
+                least
+            };
+        }
+    }
+    rows[left.len()][right.len()]
+}
+
+/// The table as help and man page show it.
+pub(crate) fn help() -> String {
+    let mut text = String::from("Mount options (-o, separated by commas):\n");
+    for option in TABLE.iter().filter(|option| !option.help.is_empty()) {
+        let name = match option.effect {
+            Effect::Value(values, _) => format!("{}={values}", option.name),
+            _ => option.name.to_string(),
+        };
+        text.push_str(&format!("  {name}\n        {}\n", option.help));
+    }
+    text.push_str(
+        "  defaults, noauto, nofail, user, _netdev, relatime, x-* and other options of mount(8)\n        \
+         accepted; those that concern mount(8) and fstab alone change nothing here\n",
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(list: &str) -> Result<Options, String> {
+        Options::parse(&[list], false)
+    }
+
+    #[test]
+    fn options_are_read_in_order() {
+        let options = parse("rw,nosuid,durability=op,commit=0.5,threads=4,ro,technology=pcm").unwrap();
+        assert!(options.read_only && options.nosuid && !options.nodev);
+        assert_eq!(options.commit_interval, Duration::from_millis(500));
+        assert_eq!(options.threads, Some(4));
+        assert!(matches!(options.durability, Durability::Operation));
+        assert!(!parse("ro,rw").unwrap().read_only);
+    }
+
+    #[test]
+    fn what_fstab_may_carry_is_accepted() {
+        let list =
+            "defaults,noauto,nofail,_netdev,x-systemd.automount,X-mount.mkdir,comment=mine,relatime,lazytime";
+        assert!(parse(list).is_ok());
+        let options = parse("user,exec").unwrap();
+        assert!(
+            options.nosuid && options.nodev && !options.noexec,
+            "later options win over what user implies"
+        );
+    }
+
+    #[test]
+    fn an_unknown_option_is_named_with_its_neighbour() {
+        assert_eq!(
+            parse("durabilty=op").unwrap_err(),
+            "unknown mount option 'durabilty': did you mean 'durability'?"
+        );
+        assert_eq!(
+            parse("raed").unwrap_err(),
+            "unknown mount option 'raed': 'amberfs mount --help' lists those there are"
+        );
+        assert_eq!(
+            parse("thraeds=2").unwrap_err(),
+            "unknown mount option 'thraeds': did you mean 'threads'?"
+        );
+        assert!(Options::parse(&["nonsense,ro"], true).unwrap().read_only, "sloppy skips it");
+    }
+
+    #[test]
+    fn a_wrong_value_is_explained() {
+        for list in
+            ["threads=0", "threads", "threads=", "commit=never", "commit=0", "durability=maybe", "ro=1"]
+        {
+            let message = parse(list).unwrap_err();
+            assert!(message.contains(list.split('=').next().unwrap()), "{message}");
+        }
+    }
+}

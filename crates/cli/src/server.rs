@@ -1,0 +1,425 @@
+//! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nvm::{OpenOptions, Region, VolumeKind, Zone};
+use serde_json::{Value as Json, json};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::commands::{info, mkfs, stats, zone};
+use crate::control::{Handler, Hello, Listener, Request};
+use crate::failure::{Explain, Failure};
+use crate::metering::{Meter, Metered};
+use crate::options::Options;
+use crate::place::VolumePlace;
+use crate::report::{self, Fields, Value};
+
+/// How long to wait for the zone: umount(8) returns before the server has let go of it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is to be mounted where, with paths that hold from any directory.
+#[derive(Clone, Debug)]
+pub(crate) struct MountRequest {
+    pub(crate) place: VolumePlace,
+    pub(crate) dir: PathBuf,
+    pub(crate) option_lists: Vec<String>,
+    pub(crate) sloppy: bool,
+}
+
+/// A volume being served.
+struct Served {
+    dir: PathBuf,
+    options: String,
+    since: SystemTime,
+    started: Instant,
+    volume: Arc<native::Volume>,
+    /// For its account; the volume has one of its own.
+    region: Region,
+    meter: Arc<Meter>,
+    requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
+    unmounter: fuse::Unmounter,
+}
+
+/// The zone and what is served of it.
+struct Server {
+    path: PathBuf,
+    read_only: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// None once the last volume is closed: nothing more is served then.
+    zone: Option<Zone>,
+    served: BTreeMap<String, Arc<Served>>,
+    /// None while the socket could not be opened, and at the end.
+    listener: Option<Listener>,
+    /// What went wrong while volumes were closed.
+    failures: BTreeMap<String, Failure>,
+}
+
+/// Opens the zone, mounts the volume, calls `ready` once it answers, and serves until the last mount is gone.
+pub(crate) fn run(
+    request: &MountRequest,
+    options: &Options,
+    ready: impl FnOnce(&Json),
+) -> Result<(), Failure> {
+    start_logging();
+    // Before any thread, so that none takes the signal instead.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Failure::new(format!("cannot watch signals: {error}")))?;
+    let zone = open_zone(request, options)?;
+    let uuid = zone.info().uuid.to_string();
+    let server = Arc::new(Server {
+        path: request.place.zone.clone(),
+        read_only: zone.is_read_only(),
+        state: Mutex::new(State {
+            zone: Some(zone),
+            served: BTreeMap::new(),
+            listener: None,
+            failures: BTreeMap::new(),
+        }),
+        changed: Condvar::new(),
+    });
+    let handler: Handler = {
+        let server = server.clone();
+        Arc::new(move |request| server.answer(request))
+    };
+    let answer = server.mount(request, options)?;
+    // A mount without its socket would do, but could not be asked anything.
+    match Listener::start(&uuid, handler).doing("opening the control socket") {
+        Ok(listener) => server.lock().listen(listener),
+        Err(failure) => eprintln!("amberfs: {failure}\n  now: the volume is served without accounts"),
+    }
+    {
+        let server = server.clone();
+        std::thread::spawn(move || server.obey(signals));
+    }
+    ready(&answer);
+    server.wait()
+}
+
+/// Read-only where the mount is; unless recovery has to write first.
+fn open_zone(request: &MountRequest, options: &Options) -> Result<Zone, Failure> {
+    let open = |read_only| {
+        let how = OpenOptions {
+            persist: options.persist,
+            technology: options.technology,
+            read_only,
+            ..OpenOptions::default()
+        };
+        let patience = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match Zone::open(&request.place.zone, &how) {
+                Err(nvm::Error::Locked { .. }) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
+                opened => return opened.doing("opening the zone"),
+            }
+        }
+    };
+    let zone = open(options.read_only)?;
+    if options.read_only && native_volume(&zone, &request.place.volume)?.1 {
+        drop(zone);
+        return open(false).leaving("the volume was not unmounted cleanly, and recovering it needs to write");
+    }
+    Ok(zone)
+}
+
+/// A volume's region, if it is a native one, and whether it needs recovery.
+fn native_volume(zone: &Zone, name: &str) -> Result<(Region, bool), Failure> {
+    let region = zone.volume(name).doing("finding the volume")?;
+    if region.kind() != VolumeKind::Native {
+        let what = format!("volume '{name}' is of kind {}, which this version cannot mount", region.kind());
+        return Err(Failure::new(what));
+    }
+    if !native::recognise(&region) {
+        let path = zone.info().path;
+        return Err(Failure::new(format!("volume '{name}' holds no file system"))
+            .doing("looking for its superblock")
+            .remedy(format!("amberfs mkfs {}:{name}", path.display())));
+    }
+    let clean = native::info(&region).doing("reading the volume's superblock")?.clean;
+    Ok((region, !clean))
+}
+
+impl State {
+    /// The mount may have ended before the socket was there.
+    fn listen(&mut self, listener: Listener) {
+        self.listener = self.zone.is_some().then_some(listener);
+    }
+}
+
+impl Server {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mounts a volume and starts serving it; gives what recovery did.
+    fn mount(self: &Arc<Server>, request: &MountRequest, options: &Options) -> Result<Json, Failure> {
+        let name = &request.place.volume;
+        let mut state = self.lock();
+        let Some(zone) = state.zone.clone() else {
+            return Err(Failure::new("the zone's server is just ending").remedy("try again"));
+        };
+        if let Some(served) = state.served.get(name) {
+            let failure =
+                Failure::new(format!("{} is mounted already, on {}", request.place, served.dir.display()));
+            return Err(if served.dir == request.dir {
+                failure
+            } else {
+                let (here, there) = (request.dir.display(), served.dir.display());
+                failure.remedy(format!("for a second place: mount --bind {there} {here}"))
+            });
+        }
+        if self.read_only && !options.read_only {
+            return Err(Failure::new("the zone is open read-only for another mount")
+                .remedy("mount with -o ro, or unmount the other one first"));
+        }
+        let (region, _) = native_volume(&zone, name)?;
+        let account = zone.volume(name)?;
+        let how = native::MountOptions {
+            durability: options.durability,
+            commit_interval: options.commit_interval,
+            read_only: options.read_only,
+        };
+        let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
+        let recovery = volume.recovery();
+        let meter = Arc::new(Meter::default());
+        let metered = Arc::new(Metered::new(volume.clone(), meter.clone()));
+        let mount = fuse::mount(metered, &request.dir, &fuse_options(&request.place, options));
+        let mount = mount.doing("mounting").inspect_err(|_| {
+            let _ = volume.close();
+        })?;
+        let served = Served {
+            dir: mount.dir().to_path_buf(),
+            options: request.option_lists.join(","),
+            since: SystemTime::now(),
+            started: Instant::now(),
+            volume,
+            region: account,
+            meter,
+            requests: Mutex::new(Box::new(mount.counts())),
+            unmounter: mount.unmounter(),
+        };
+        state.failures.remove(name);
+        state.served.insert(name.clone(), Arc::new(served));
+        let (server, name) = (self.clone(), name.clone());
+        std::thread::spawn(move || {
+            let served = mount.wait().doing("serving the mount");
+            server.finish(&name, served);
+        });
+        Ok(json!({ "recovery": {
+            "was_clean": recovery.was_clean,
+            "transactions_replayed": recovery.transactions_replayed,
+            "log_bytes_replayed": recovery.log_bytes_replayed,
+            "orphans_reclaimed": recovery.orphans_reclaimed,
+            "seconds": recovery.duration.as_secs_f64(),
+        }}))
+    }
+
+    /// Closes a volume whose mount has ended. It stays listed until it is closed.
+    fn finish(&self, name: &str, served: Result<(), Failure>) {
+        let volume = self.lock().served.get(name).map(|served| served.volume.clone());
+        let closed = match &volume {
+            Some(volume) => volume.close().doing("closing the volume"),
+            None => Ok(()),
+        };
+        drop(volume);
+        let mut state = self.lock();
+        state.served.remove(name);
+        if let Err(failure) = served.and(closed) {
+            eprintln!("amberfs: volume '{name}': {failure}");
+            state.failures.insert(name.to_string(), failure);
+        }
+        if state.served.is_empty() {
+            // In this order: as soon as the lock is free, another server may listen under the same name.
+            state.listener = None;
+            state.zone = None;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing is served any more; then the zone is closed, and its lock free.
+    fn wait(&self) -> Result<(), Failure> {
+        let state = self.changed.wait_while(self.lock(), |state| state.zone.is_some());
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        match std::mem::take(&mut state.failures).into_values().next() {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// A first signal unmounts, lazily where files are open; a second one doesn't wait for those.
+    fn obey(&self, mut signals: Signals) {
+        let mut told = false;
+        for _ in signals.forever() {
+            let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
+            for served in &served {
+                if told {
+                    let _ = served.volume.close();
+                } else if let Err(error) = served.unmounter.unmount(false) {
+                    let lazily = served.unmounter.unmount(true).is_ok();
+                    let now = if lazily {
+                        "detached; it ends when the last file is closed"
+                    } else {
+                        "still mounted"
+                    };
+                    eprintln!("amberfs: {error}\n  now: {now}");
+                }
+            }
+            if told {
+                std::process::exit(0);
+            }
+            told = true;
+        }
+    }
+
+    /// Answers a command.
+    fn answer(self: &Arc<Server>, request: Request) -> Result<Json, Failure> {
+        let zone = || {
+            let ending = || Failure::new("the zone's server is just ending").remedy("try again");
+            self.lock().zone.clone().ok_or_else(ending)
+        };
+        match request {
+            Request::Hello => {
+                let state = self.lock();
+                let mounts =
+                    state.served.iter().map(|(name, served)| (name.clone(), served.dir.clone())).collect();
+                serde_json::to_value(Hello { pid: std::process::id(), zone: self.path.clone(), mounts })
+                    .map_err(Failure::new)
+            }
+            Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
+            Request::Info { volume } => {
+                let mut fields = info::describe(&zone()?, &volume)?;
+                if let Some(served) = self.lock().served.get(&volume) {
+                    fields = fields.with("mounted", served.dir.display().to_string());
+                }
+                Ok(zone::pack(&fields))
+            }
+            Request::Stats { volume } => {
+                let served = self.lock().served.get(&volume).cloned();
+                let served =
+                    served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
+                Ok(zone::pack(&served.stats(&self.path, &volume)))
+            }
+            Request::Mount { volume, dir, options, sloppy } => {
+                let parsed = Options::parse(&options, sloppy).map_err(Failure::new)?;
+                let place = VolumePlace { zone: self.path.clone(), volume };
+                self.mount(&MountRequest { place, dir, option_lists: options, sloppy }, &parsed)
+            }
+            Request::Ended { volume } => {
+                let here = |state: &mut State| state.served.contains_key(&volume);
+                let state = self.changed.wait_while(self.lock(), here);
+                let mut state = state.unwrap_or_else(PoisonError::into_inner);
+                match state.failures.get_mut(&volume) {
+                    Some(failure) => Err(failure.clone()),
+                    None => Ok(json!({ "last": state.zone.is_none() })),
+                }
+            }
+            Request::Format { volume, settings } => {
+                self.refuse_served(&volume)?;
+                Ok(json!({ "bytes": mkfs::format(&zone()?, &volume, &settings)? }))
+            }
+            Request::RemoveVolume { volume, force } => {
+                self.refuse_served(&volume)?;
+                zone::remove_from(&zone()?, &volume, force).map(|()| Json::Null)
+            }
+            Request::Grow { bytes } => {
+                let (bytes, free_bytes) = zone::grow_zone(&zone()?, bytes)?;
+                Ok(json!({ "bytes": bytes, "free_bytes": free_bytes }))
+            }
+        }
+    }
+
+    fn refuse_served(&self, volume: &str) -> Result<(), Failure> {
+        match self.lock().served.get(volume) {
+            Some(served) => {
+                let dir = served.dir.display();
+                Err(Failure::new(format!("volume '{volume}' is mounted on {dir}"))
+                    .leaving("nothing was changed")
+                    .remedy(format!("amberfs umount {dir}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Served {
+    /// What the volume has done since it was mounted.
+    fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
+        let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
+        let since = self.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let user = Fields::new()
+            .with("bytes_written", Value::Bytes(self.meter.bytes_written.load(Relaxed)))
+            .with("bytes_read", Value::Bytes(self.meter.bytes_read.load(Relaxed)))
+            .with("changes", Value::Count(self.meter.changes.load(Relaxed)))
+            .with("syncs", Value::Count(self.meter.syncs.load(Relaxed)));
+        let counts = self.requests.lock().unwrap_or_else(PoisonError::into_inner)();
+        let requests = counts.iter().filter(|(_, count)| *count > 0);
+        let requests = requests
+            .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
+        let native = self.volume.stats();
+        let volume = Fields::new()
+            .with("transactions", Value::Count(native.transactions))
+            .with("checkpoints", Value::Count(native.checkpoints))
+            .with("log_bytes", Value::Bytes(native.log_bytes))
+            .with("log_used_bytes", Value::Bytes(native.log_used_bytes))
+            .with("nat_cache_bytes", Value::Bytes(native.nat_cache_bytes))
+            .with("segment_cache_bytes", Value::Bytes(native.segment_cache_bytes))
+            .with("epoch_nodes", Value::Count(native.epoch_nodes))
+            .with("open_handles", Value::Count(native.open_handles))
+            .with("blocks_free", Value::Count(native.blocks_free))
+            .with("blocks_total", Value::Count(native.blocks_total));
+        let recovery = self.volume.recovery();
+        let recovery = Fields::new()
+            .with("was_clean", recovery.was_clean)
+            .with("transactions_replayed", Value::Count(recovery.transactions_replayed))
+            .with("log_bytes_replayed", Value::Bytes(recovery.log_bytes_replayed))
+            .with("orphans_reclaimed", Value::Count(recovery.orphans_reclaimed))
+            .with("seconds", Value::Seconds(recovery.duration.as_secs_f64()));
+        Fields::new()
+            .with("volume", place.to_string())
+            .with("dir", self.dir.display().to_string())
+            .with("options", self.options.as_str())
+            .with("pid", Value::Count(std::process::id().into()))
+            .with("mounted_since", report::date(since))
+            .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
+            .with("user", Value::Fields(user))
+            .with("nvm", Value::Fields(stats::account(&self.region.account())))
+            .with("native", Value::Fields(volume))
+            .with("recovery", Value::Fields(recovery))
+            .with("kernel_requests", Value::Fields(requests))
+    }
+}
+
+fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {
+    let default = fuse::MountOptions::default();
+    // With every operation durable, a page that the kernel keeps back would break the promise.
+    let durable = matches!(options.durability, native::Durability::Operation);
+    fuse::MountOptions {
+        fs_name: place.to_string(),
+        read_only: options.read_only,
+        allow_other: options.allow_other.unwrap_or(default.allow_other),
+        threads: options.threads.unwrap_or(default.threads),
+        writeback_cache: !durable,
+        durable_operations: durable,
+        nosuid: options.nosuid || default.nosuid,
+        nodev: options.nodev || default.nodev,
+        noexec: options.noexec,
+        noatime: options.noatime,
+    }
+}
+
+/// What the layers below have to say goes to standard error: the terminal, or the log.
+fn start_logging() {
+    let _ = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_max_level(tracing::Level::INFO)
+        .try_init();
+}

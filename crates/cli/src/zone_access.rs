@@ -1,0 +1,59 @@
+//! Reaching a zone: opening it, or asking the server that has it open.
+
+use std::path::Path;
+
+use nvm::{OpenOptions, Zone};
+
+use crate::control::{self, Client};
+use crate::failure::Failure;
+
+/// A zone within reach.
+pub(crate) enum Access {
+    /// Open in this process.
+    Open(Zone),
+    /// Open in a server, which answers for it.
+    Served(Client),
+}
+
+/// Opens a zone, to change it or only to look, or finds its server.
+pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
+    let options = OpenOptions { read_only: !change, ..OpenOptions::default() };
+    match Zone::open(path, &options) {
+        Ok(zone) => Ok(Access::Open(zone)),
+        Err(error @ nvm::Error::Locked { .. }) => match control::server_of_zone(path) {
+            Some(client) => Ok(Access::Served(client)),
+            None => Err(Failure::new(error).doing("opening the zone")),
+        },
+        Err(error) => Err(Failure::new(error).doing("opening the zone")),
+    }
+}
+
+/// Opens a zone that no server may have: what is wanted cannot be done beside one.
+pub(crate) fn open_alone(path: &Path, change: bool) -> Result<Zone, Failure> {
+    match reach(path, change)? {
+        Access::Open(zone) => Ok(zone),
+        Access::Served(client) => {
+            let mounts: Vec<String> = client
+                .hello
+                .mounts
+                .iter()
+                .map(|(volume, dir)| format!("{volume} on {}", dir.display()))
+                .collect();
+            let dirs: Vec<String> = client
+                .hello
+                .mounts
+                .iter()
+                .map(|(_, dir)| format!("amberfs umount {}", dir.display()))
+                .collect();
+            Err(Failure::new(format!(
+                "{} is in use: process {} serves {}",
+                path.display(),
+                client.hello.pid,
+                mounts.join(", ")
+            ))
+            .doing("opening the zone")
+            .leaving("nothing was changed")
+            .remedy(dirs.join("; ")))
+        }
+    }
+}
