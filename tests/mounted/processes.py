@@ -514,7 +514,13 @@ def set_user_id_goes_when_others_change_the_file():
     def direct():
         os.pwrite(os.open("suid", os.O_WRONLY | os.O_DIRECT), mmap.mmap(-1, 4096), 0)
 
-    for change in (write, truncate, open_truncating, direct):
+    def allocate():
+        fallocate(os.open("suid", os.O_WRONLY), 0, 0, 100)
+
+    def copy():
+        os.copy_file_range(os.open("suid", os.O_RDONLY), os.open("suid", os.O_WRONLY), 2, 0, 2)
+
+    for change in (write, truncate, open_truncating, direct, allocate, copy):
         put("suid", b"data")
         os.chmod("suid", 0o6777)
         as_nobody(change)
@@ -523,6 +529,26 @@ def set_user_id_goes_when_others_change_the_file():
         change()
         assert os.stat("suid").st_mode & 0o7777 == 0o6777, f"after root's {change.__name__}"
         os.unlink("suid")
+
+
+@check
+def setting_an_acl_takes_the_set_group_id_of_strange_groups():
+    if not ROOT:
+        raise Skip("needs root")
+    entries = acl((USER_OBJ, 7, NONE), (GROUP_OBJ, 5, NONE), (OTHER, 5, NONE))
+    for group, groups, kept in ((0, [], False), (NOBODY, [], True), (7, [5, 7], True), (7, [5], False)):
+        put("sgid")
+        os.chown("sgid", NOBODY, group)
+        os.chmod("sgid", 0o2755)
+
+        def set_acl():
+            os.setgroups(groups)
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            os.setxattr("sgid", "system.posix_acl_access", entries)
+
+        elsewhere(set_acl)
+        assert bool(os.stat("sgid").st_mode & stat.S_ISGID) == kept, (group, groups)
 
 
 @check

@@ -4,7 +4,7 @@
 HERE=$(cd "$(dirname "$0")" && pwd)
 status=0 closing=()
 for suite in pjdfstest processes fsx fio stress; do
-    output=$("$HERE/$suite.sh" "$@" | tee /dev/stderr) || status=1
+    output=$("$HERE/$suite.sh" "${1:-}" | tee /dev/stderr) || status=1
     closing+=("$(tail -1 <<<"$output")")
 done
 printf '\n'

@@ -19,12 +19,14 @@ use crate::convert::{
     time,
 };
 use crate::requests::Request;
-use crate::server::{Server, caller};
+use crate::server::{Server, caller, content_changer};
 
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
+
+const ACCESS_ACL: &str = "system.posix_acl_access";
 
 /// Handles are not used: see `inodes.rs`.
 const NO_HANDLE: FileHandle = FileHandle(0);
@@ -387,7 +389,11 @@ impl Filesystem for Server {
                 XATTR_REPLACE => XattrMode::Replace,
                 _ => return Err(Error::Invalid),
             };
-            self.volume.setxattr(&caller(request, 0), ino.0, name.as_bytes(), value, mode)
+            let caller = caller(request, 0);
+            if name == ACCESS_ACL && request.uid() != 0 {
+                self.before_acl(&caller, request.pid(), ino.0)?;
+            }
+            self.volume.setxattr(&caller, ino.0, name.as_bytes(), value, mode)
         });
         answer(reply, result);
     }
@@ -457,7 +463,7 @@ impl Filesystem for Server {
         let result = self.handle(Request::Fallocate, || {
             let mode = fallocate_mode(mode)?;
             let file = self.inodes.file(ino.0)?;
-            self.volume.fallocate(&caller(request, 0), file.handle(), mode, offset, length)
+            self.volume.fallocate(&content_changer(request), file.handle(), mode, offset, length)
         });
         answer(reply, result);
     }
@@ -508,7 +514,7 @@ impl Filesystem for Server {
         let result = self.handle(Request::CopyFileRange, || {
             let (from, to) = (self.inodes.file(ino_in.0)?, self.inodes.file(ino_out.0)?);
             let len = len.min(COPY_MAX);
-            let caller = caller(request, 0);
+            let caller = content_changer(request);
             self.volume.copy_file_range(&caller, from.handle(), offset_in, to.handle(), offset_out, len)
         });
         match result {

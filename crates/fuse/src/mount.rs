@@ -1,8 +1,9 @@
 //! A running mount: starting, serving, ending.
 
-use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io, thread};
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use vfs::FileSystem;
@@ -46,9 +47,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     config.clone_fd = options.threads > 1;
     // The kernel itself refuses other users where `allow_other` is not set. The library must not: a write-back
     // comes from a kernel thread, which is root, on an ordinary user's mount, too.
-    let session = Session::from_fd(server, connection, SessionACL::All, config)
-        .and_then(Session::spawn)
-        .map_err(not_answering)?;
+    let session = start(server, connection, config).map_err(not_answering)?;
     // Asking for the root directory proves that the threads serve.
     let device = rustix::fs::statvfs(&dir)
         .map_err(Into::into)
@@ -56,6 +55,19 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         .map_err(not_answering)?;
     let unmounter = Unmounter { dir, device, turn: Arc::default() };
     Ok(Mount { session, unmounter, counters })
+}
+
+/// Shakes hands with the kernel and starts the server threads.
+///
+/// The kernel writes pages back through them when memory is short. As `IO_FLUSHER`s they get memory then without
+/// waiting for a write-back, that is, for themselves. The flag goes from a thread to those that it starts, so a
+/// thread of its own takes it. (It needs CAP_SYS_RESOURCE; without it the mount works, less safely.)
+fn start(server: Server, connection: OwnedFd, config: Config) -> io::Result<BackgroundSession> {
+    let starter = thread::Builder::new().name("fuse-start".to_owned()).spawn(move || {
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        Session::from_fd(server, connection, SessionACL::All, config).and_then(Session::spawn)
+    })?;
+    starter.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE library panicked")))
 }
 
 impl Mount {

@@ -137,6 +137,21 @@ impl Server {
         self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)
     }
 
+    /// Before `caller`, running as thread `pid`, sets an access ACL: as with `chmod`, set-group-ID goes unless the
+    /// caller is of the file's group. The kernel leaves that to the server and sends no supplementary groups.
+    pub(crate) fn before_acl(&self, caller: &Caller, pid: u32, ino: Ino) -> Result<()> {
+        const S_ISGID: u32 = 0o2000;
+        let attr = self.volume.getattr(ino)?;
+        if attr.mode & S_ISGID == 0
+            || caller.in_group(attr.gid)
+            || supplementary_groups(pid).contains(&attr.gid)
+        {
+            return Ok(());
+        }
+        let set = SetAttr { mode: Some(attr.perm() & !S_ISGID), ..SetAttr::default() };
+        self.volume.setattr(caller, ino, &set, None).map(drop)
+    }
+
     /// Creates or finds an inode by name, of which the kernel is then told.
     pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
         let attr = make().map_err(in_directory)?;
@@ -194,9 +209,21 @@ impl Server {
     }
 }
 
+/// The groups of a running thread; none if that cannot be found out.
+fn supplementary_groups(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    groups.into_iter().flat_map(str::split_whitespace).filter_map(|group| group.parse().ok()).collect()
+}
+
 /// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
 fn unprivileged() -> Caller {
     Caller::user(u32::MAX - 1, u32::MAX - 1)
+}
+
+/// The identity under which a request changes a file's contents: it decides about set-user-ID.
+pub(crate) fn content_changer(request: &fuser::Request) -> Caller {
+    if request.uid() == 0 { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() }
 }
 
 /// The identity behind a request, whose permissions the kernel has checked.

@@ -128,6 +128,31 @@ fn written_back_data_waits_for_fsync() {
 }
 
 #[test]
+fn times_written_back_are_those_of_the_writes() {
+    let mounted =
+        Mounted::with(&MountOptions { writeback_cache: true, threads: 4, ..MountOptions::default() });
+    let times = |mounted: &Mounted, number: usize| {
+        let found = fs::metadata(mounted.path(&format!("file-{number}"))).unwrap();
+        (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
+    };
+    let mut files = Vec::new();
+    for number in 0..50 {
+        let mut file = File::create(mounted.path(&format!("file-{number}"))).unwrap();
+        file.write_all(&vec![1; 500_000]).unwrap();
+        if number % 2 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            rustix::fs::syncfs(&file).unwrap();
+        }
+        files.push(file);
+    }
+    let written: Vec<_> = (0..50).map(|number| times(&mounted, number)).collect();
+    drop(files);
+    let mounted = mounted.again();
+    let found: Vec<_> = (0..50).map(|number| times(&mounted, number)).collect();
+    assert_eq!(found, written);
+}
+
+#[test]
 fn without_writeback_each_write_arrives_at_once() {
     let mounted = Mounted::new();
     let file = File::create(mounted.path("file")).unwrap();
