@@ -41,12 +41,10 @@ impl Server {
             })?;
             for entry in &batch {
                 // An entry whose inode has gone meanwhile is left out.
-                if let Ok(attr) = self.volume.getattr(entry.ino) {
+                let known = entry.name != b"." && entry.name != b"..";
+                let attr = self.volume.getattr(entry.ino);
+                if let Ok(attr) = attr.and_then(|attr| if known { self.remembered(attr) } else { Ok(attr) }) {
                     let name = OsStr::from_bytes(&entry.name);
-                    let known = entry.name != b"." && entry.name != b"..";
-                    if known {
-                        self.inodes.remember(attr.ino);
-                    }
                     if reply.add(
                         INodeNo(attr.ino),
                         entry.next,

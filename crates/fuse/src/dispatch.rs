@@ -270,9 +270,7 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel says whether the writer's privileges let set-user-ID survive the write.
-        let kills = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let result = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, kills));
+        let result = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, write_flags));
         match result {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(errno),
@@ -304,8 +302,7 @@ impl Filesystem for Server {
             self.counters.count(Request::Fsync);
             return reply.error(Errno::ENOSYS); // "Never ask again": the pages have been written before.
         }
-        let result =
-            self.handle(Request::Fsync, || self.volume.fsync(self.inodes.file(ino.0)?.handle(), data_only));
+        let result = self.handle(Request::Fsync, || Server::fsync(self, ino.0, data_only));
         answer(reply, result);
     }
 

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fuser::{InitFlags, KernelConfig, ReplyData};
+use fuser::{InitFlags, KernelConfig, ReplyData, WriteFlags};
 use vfs::rules::mode_after_write;
-use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
+use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr, SetTime};
 
 use crate::MountOptions;
 use crate::convert::{errno, in_directory};
@@ -125,6 +125,10 @@ impl Server {
                 set.mode = (after != mode).then_some(after & 0o7777);
             }
         }
+        if self.writeback_cache {
+            let given = |time| if let Some(SetTime::At(at)) = time { Some(at) } else { None };
+            self.inodes.keep_times(ino, given(set.mtime), set.ctime);
+        }
         let handle = file.as_deref().map(OpenFile::handle);
         match self.volume.setattr(caller, ino, &set, handle) {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
@@ -132,9 +136,25 @@ impl Server {
         }
     }
 
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], kills_privileges: bool) -> Result<usize> {
-        let caller = if kills_privileges { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
-        self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<usize> {
+        // The kernel says whether the writer's privileges let set-user-ID survive the write.
+        let caller = if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            unprivileged()
+        } else {
+            Caller::checked_by_kernel(0, 0, 0)
+        };
+        let written = self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)?;
+        if self.writeback_cache && flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.inodes.overtake_times(ino);
+        }
+        Ok(written)
+    }
+
+    pub(crate) fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
+        if self.writeback_cache {
+            self.inodes.settle_times(ino);
+        }
+        self.volume.fsync(self.inodes.file(ino)?.handle(), data_only)
     }
 
     /// Before `caller`, running as thread `pid`, sets an access ACL: as with `chmod`, set-group-ID goes unless the
@@ -155,7 +175,15 @@ impl Server {
     /// Creates or finds an inode by name, of which the kernel is then told.
     pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
         let attr = make().map_err(in_directory)?;
-        self.inodes.remember(attr.ino);
+        self.remembered(attr)
+    }
+
+    /// The kernel is about to be told of `attr`.
+    pub(crate) fn remembered(&self, attr: Attr) -> Result<Attr> {
+        if self.inodes.remember(attr.ino) {
+            self.inodes.settle_times(attr.ino);
+            return self.volume.getattr(attr.ino);
+        }
         Ok(attr)
     }
 
