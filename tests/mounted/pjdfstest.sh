@@ -38,7 +38,7 @@ printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" >"$LOGS/bin/mount"
 chmod +x "$LOGS/bin/mount"
 
 run() { # CONFIG LOG [PATTERN]
-    PATH="$LOGS/bin:$PATH" NO_COLOR=1 "$TOOLS/bin/pjdfstest" -c "$1" -p "$WORK" -s "$other" -- ${3:-} >"$2" 2>&1
+    PATH="$LOGS/bin:$PATH" NO_COLOR=1 "$TOOLS/bin/pjdfstest" -c "$1" -p "$WORK" -s "$other" -- ${3:+"$3"} >"$2" 2>&1
 }
 # The tests of read-only file systems (EROFS) remount it, which Linux refuses while a file that was unlinked is
 # open; other tests leave such files behind. So they run in a process of their own.
@@ -47,7 +47,7 @@ run "$LOGS/remount.toml" "$LOGS/erofs" erofs
 rm -rf "$other"
 
 # Each test's line is "NAME  ok|FAILED|skipped", then the reasons, indented.
-QUIET=1
+export QUIET=1
 results() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aE '^[a-z0-9_:]+ +(ok|FAILED|skipped)$'; }
 reason() { sed 's/\x1b\[[0-9;]*m//g' "$1" | grep -aF -A1 "$2 " | sed -n '2s/^[[:space:]]*//p' | head -1; }
 while read -r name result; do

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the suites in this folder: counting, and installing what a suite needs.
 #
 # A suite calls `begin NAME "$@"`, then `passed`, `failed` and `skipped` once a check, and ends with `finish`.
