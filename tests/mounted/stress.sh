@@ -5,6 +5,7 @@
 begin stress "$@"
 seconds=${2:-2}
 need stress-ng stress-ng
+cd "$WORK" || exit 2 # some stressors make files in the working directory
 
 # STRESSOR REASON: what does not test this file system, or harms the machine.
 excluded='bind-mount mounts over the whole machine
