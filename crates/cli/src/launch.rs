@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -32,8 +34,7 @@ pub(crate) struct Launch {
 impl Launch {
     pub(crate) fn of(request: &MountRequest) -> Result<Launch, Failure> {
         let fail = |error| Failure::new(format!("cannot start the server: {error}")).exit(exit::MOUNT_SYSTEM);
-        // The link, not the path that it names: it is this very program even if another one has replaced it.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(this_program());
         command.args(["mount", "--report"]);
         if request.sloppy {
             command.arg("--sloppy");
@@ -85,6 +86,18 @@ impl Launch {
         });
         Ok(())
     }
+}
+
+/// The path of this program, by which `ps` names the server; if another program has replaced it meanwhile, the
+/// kernel's own link to it.
+fn this_program() -> PathBuf {
+    let link = Path::new("/proc/self/exe");
+    let same = |path: &PathBuf| {
+        let (ours, theirs) = (std::fs::metadata(link).ok(), std::fs::metadata(path).ok());
+        ours.zip(theirs)
+            .is_some_and(|(ours, theirs)| (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()))
+    };
+    std::fs::read_link(link).ok().filter(same).unwrap_or_else(|| link.to_path_buf())
 }
 
 /// The child's side: leaves the caller's session, serves, reports once, and then leaves the caller's terminal.
