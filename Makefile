@@ -1,18 +1,37 @@
 # Amberfs. `make help` lists the targets.
 
 SHELL := /bin/bash
+PREFIX ?= /usr/local
+# mount(8), mkfs(8) and fsck(8) look for their helpers here and nowhere else.
+SBINDIR ?= /sbin
+DESTDIR ?=
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
+BIN := $(CARGO_TARGET_DIR)/release/amberfs
+KILL_ROUNDS ?= 10
 
-.PHONY: help test clean fmt lint doc licences
+.PHONY: help build run test check unit mounted test-vm soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: ## everything that must pass: style, unit tests, licences
-	@scripts/install-deps.sh build test
+build: ## the release binary
+	@scripts/install-deps.sh build
+	cargo build --release --locked -p amberfs-cli --bins --examples
+
+run: ## a zone in memory, a volume at work, a crash, the recovery, and one table of it all
+	@scripts/install-deps.sh build run
+	@$(MAKE) --no-print-directory build
+	@scripts/run.sh
+
+test: ## everything that must pass: style, unit tests, licences, mounted suites, kill and recover
+	@scripts/install-deps.sh build run test
 	@scripts/test.sh
+
+test-vm: build ## power cuts on an emulated machine with an NVDIMM (MAP_SYNC on ext4 -o dax, and devdax)
+	@scripts/install-deps.sh vm
+	@tests/vm/run.sh
 
 fmt: ## format the sources
 	cargo fmt --all
@@ -26,6 +45,26 @@ doc: ## the crates' documentation, in target/doc
 
 licences: ## fail if something we are built from has a licence that is not on the list
 	@scripts/licences.sh
+
+soak: build ## hours of load, kills and recoveries: KILL_ROUNDS=500 unless you say otherwise
+	@scripts/kill-loop.sh $(if $(filter 10,$(KILL_ROUNDS)),500,$(KILL_ROUNDS))
+
+install: ## the binary, the helpers of mount(8), mkfs(8), fsck(8), man pages and completions: PREFIX, SBINDIR, DESTDIR
+	@[ -x $(BIN) ] || { echo "install: run 'make build' first" >&2; exit 1; }
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/amberfs
+	install -d $(DESTDIR)$(SBINDIR)
+	for tool in mount mkfs fsck; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
+	install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man8
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
+	$(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs
+	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
+
+uninstall: ## what install put there
+	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mkfs fsck,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man8/amberfs*.8 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 
 clean: ## remove what was built
 	cargo clean

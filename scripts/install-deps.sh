@@ -39,7 +39,7 @@ for group in "$@"; do
             need setfacl acl
             need mkfs.ext4 e2fsprogs
             need bc bc
-            need rsync rsync
+            need python3 python3
             need runuser util-linux
             ;;
         vm)

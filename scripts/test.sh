@@ -2,7 +2,7 @@
 # Everything that must pass. Each step's closing lines are repeated at the end.
 #
 #   test.sh             all steps
-#   test.sh STEP...     some: format lint unit licences
+#   test.sh STEP...     some: format lint unit licences mounted kill full
 #
 # A step that fails doesn't stop the others; the exit code says whether all passed.
 set -uo pipefail
@@ -13,7 +13,7 @@ export PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
 logs=$CARGO_TARGET_DIR/test-logs
 mkdir -p "$logs"
 steps=("$@")
-[ $# -gt 0 ] || steps=(format lint unit licences)
+[ $# -gt 0 ] || steps=(format lint unit licences mounted kill full)
 summary=()
 failed=0
 
@@ -44,7 +44,18 @@ for name in "${steps[@]}"; do
         lint) step lint 1 cargo clippy --workspace --all-targets --locked -- -D warnings ;;
         unit) step unit 0 cargo test --workspace --locked --no-fail-fast ;;
         licences) step licences 1 scripts/licences.sh ;;
-        *) echo "test: no step '$name' (format lint unit licences)" >&2; exit 2 ;;
+        mounted | kill | full)
+            if [ -z "${built:-}" ]; then
+                built=yes
+                step build 1 cargo build --release --locked -p amberfs-cli --bins --examples
+            fi
+            case $name in
+                mounted) step mounted 7 scripts/mounted-suites.sh ;;
+                kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-10}" ;;
+                full) step full 1 scripts/full-volume.sh ;;
+            esac
+            ;;
+        *) echo "test: no step '$name' (format lint unit licences mounted kill full)" >&2; exit 2 ;;
     esac
 done
 
