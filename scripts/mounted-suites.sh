@@ -14,7 +14,7 @@ for options in "$@"; do
     echo "== mounted with -o $options"
     volume_mount "$options,log=$scratch/server.log" || exit 1
     chmod 755 "$scratch"
-    "$top/tests/mounted/suites.sh" "$mnt" 2>&1 | tee "$scratch/suites.log"
+    (cd "$scratch" && exec "$top/tests/mounted/suites.sh" "$mnt") 2>&1 | tee "$scratch/suites.log"
     suites=${PIPESTATUS[0]}
     [ "$suites" -eq 0 ] || status=1
     # Its closing lines stand after the last empty line.
