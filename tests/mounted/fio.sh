@@ -6,6 +6,7 @@
 begin fio "$@"
 size=${2:-32m}
 need fio fio
+cd "$LOGS" || exit 2 # fio leaves its verification state in the working directory
 
 # NAME ENGINE OPTIONS
 jobs='buffered psync --bssplit=512/20:4k/40:10k/20:64k/15:1m/5 --blockalign=512

@@ -36,7 +36,7 @@ for stressor in $(stress-ng --class 'filesystem?' 2>&1 | sed -n "s/^class 'files
                 passed "$stressor"
             fi
             ;;
-        3 | 4) skipped "$stressor: $(grep -m1 -i 'skip\|not implemented\|no resource\|fail' "$log")" ;;
+        3 | 4) skipped "$stressor: $(grep -m1 -i 'skip\|not implemented\|resource\|fail\|space' "$log" || tail -1 "$log")" ;;
         124 | 137) failed "$stressor: hangs" ;;
         *) failed "$stressor: status $status"; grep -i 'fail\|error' "$log" | head -5 | sed 's/^/      /' ;;
     esac
