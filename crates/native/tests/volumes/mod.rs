@@ -133,6 +133,16 @@ pub(crate) struct Seen {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+impl Seen {
+    pub(crate) fn is_dir(&self) -> bool {
+        FileKind::from_mode(self.mode) == Some(FileKind::Directory)
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        FileKind::from_mode(self.mode) == Some(FileKind::Regular)
+    }
+}
+
 pub(crate) type Tree = BTreeMap<String, Seen>;
 
 /// All that can be reached from the root, by path.

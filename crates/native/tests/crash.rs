@@ -1,0 +1,654 @@
+//! A power cut at any moment leaves a volume that opens, in which nothing is wrong, and whose tree is one that the
+//! model had: with `durability=op` the tree after all operations that had returned, or also the one under way;
+//! with `fsync` and `snapshot` the tree after some operation since the last that made everything durable.
+//!
+//! A run is recorded with its bytes. At every fence and at random events in between, states of the medium
+//! are built: a line that was stored to since it was last made durable has reached the medium in any of its versions,
+//! torn at 8 bytes, or not at all. Each state is recovered, checked and compared; some recoveries are recorded
+//! and crashed in their turn.
+//!
+//! A failure names its state: the seed, the event and the choice give it again.
+
+mod volumes;
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use native::{Durability, FormatOptions, Volume, check, format};
+use nvm::{EventKind, OpenOptions, Recording, RecordingOptions, VolumeKind, Zone};
+use vfs::model::Model;
+use vfs::{
+    Caller, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SetAttr,
+    XattrMode,
+};
+use volumes::*;
+
+const LINE: usize = nvm::LINE as usize;
+const RETURNED: &str = "returned";
+/// Marks an operation after which all that came before is durable in any mode.
+const SYNCED: &str = "synced";
+
+/// A line as a store left it, and which event that was.
+type Version = (usize, [u8; LINE]);
+
+/// The medium during a recorded run: what is durable, and what may be.
+struct Medium<'a> {
+    recording: &'a Recording,
+    durable: Vec<u8>,
+    memory: Vec<u8>,
+    /// By line: the versions that may have reached the medium, beside the durable one, oldest first.
+    pending: BTreeMap<usize, Vec<Version>>,
+    /// By thread: lines on their way, and the event that sent them.
+    flushing: HashMap<u32, Vec<(usize, usize)>>,
+    at: usize,
+}
+
+/// Which of the pending versions reach the medium.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Nothing,
+    Everything,
+    /// Each line in a version of its own.
+    Lines,
+    /// Each word in a version of its own.
+    Words,
+    /// All lines but one.
+    AllButOne,
+    /// One line only.
+    OnlyOne,
+}
+
+const CHOICES: [Choice; 6] =
+    [Choice::Nothing, Choice::Everything, Choice::Lines, Choice::Words, Choice::AllButOne, Choice::OnlyOne];
+
+impl<'a> Medium<'a> {
+    fn new(recording: &'a Recording, image: &[u8]) -> Medium<'a> {
+        Medium {
+            recording,
+            durable: image.to_vec(),
+            memory: image.to_vec(),
+            pending: BTreeMap::new(),
+            flushing: HashMap::new(),
+            at: 0,
+        }
+    }
+
+    /// Lets the next event happen.
+    fn step(&mut self) {
+        let event = &self.recording.events[self.at];
+        let (start, end) = (event.address as usize, (event.address + event.length) as usize);
+        let lines = start / LINE..end.div_ceil(LINE);
+        if event.kind.is_store() {
+            self.recording.apply(self.at, event, &mut self.memory).unwrap();
+            for line in lines.clone() {
+                let now = self.memory[line * LINE..(line + 1) * LINE].try_into().unwrap();
+                self.pending.entry(line).or_default().push((self.at, now));
+            }
+        }
+        let sent = matches!(event.kind, EventKind::Flush | EventKind::Stream | EventKind::StreamZero);
+        if sent && event.length > 0 {
+            let flushing = self.flushing.entry(event.thread).or_default();
+            flushing.extend(lines.filter(|line| self.pending.contains_key(line)).map(|line| (line, self.at)));
+        }
+        if event.kind == EventKind::Fence {
+            for (line, sent) in self.flushing.remove(&event.thread).unwrap_or_default() {
+                let Some(versions) = self.pending.get_mut(&line) else { continue };
+                let arrived = versions.partition_point(|(stored, _)| *stored <= sent);
+                if let Some((_, bytes)) = versions[..arrived].last() {
+                    self.durable[line * LINE..(line + 1) * LINE].copy_from_slice(bytes);
+                }
+                versions.drain(..arrived);
+                if versions.is_empty() {
+                    self.pending.remove(&line);
+                }
+            }
+        }
+        self.at += 1;
+    }
+
+    /// A state that a power cut before the next event could leave.
+    fn state(&self, choice: Choice, random: &mut Random) -> Vec<u8> {
+        if matches!(choice, Choice::Everything) {
+            return self.memory.clone();
+        }
+        let mut image = self.durable.clone();
+        let chosen = random.below(self.pending.len().max(1) as u64) as usize;
+        let share = 1 + random.below(8);
+        for (index, (line, versions)) in self.pending.iter().enumerate() {
+            let target = &mut image[line * LINE..(line + 1) * LINE];
+            let last = &versions.last().unwrap().1;
+            let some = |random: &mut Random| {
+                let version = random.below(versions.len() as u64 + 8) as usize;
+                (random.below(8) < share).then(|| versions.get(version).map_or(last, |version| &version.1))
+            };
+            match choice {
+                Choice::Lines => {
+                    if let Some(version) = some(random) {
+                        target.copy_from_slice(version);
+                    }
+                }
+                Choice::Words => {
+                    for word in (0..LINE).step_by(8) {
+                        if let Some(version) = some(random) {
+                            target[word..word + 8].copy_from_slice(&version[word..word + 8]);
+                        }
+                    }
+                }
+                Choice::AllButOne if index != chosen => target.copy_from_slice(last),
+                Choice::OnlyOne if index == chosen => target.copy_from_slice(last),
+                Choice::Nothing | Choice::Everything | Choice::AllButOne | Choice::OnlyOne => {}
+            }
+        }
+        image
+    }
+}
+
+/// One operation of the run, by paths, so that it means the same to the volume and to the model.
+#[derive(Clone, Debug)]
+enum Operation {
+    Create(String),
+    Mkdir(String),
+    Symlink(String, Vec<u8>),
+    Write(String, u64, Vec<u8>),
+    WriteHeld(u64, Vec<u8>),
+    Truncate(String, u64),
+    Allocate(String, FallocateMode, u64, u64),
+    Copy(String, String),
+    Setxattr(String, String, Vec<u8>),
+    Removexattr(String, String),
+    Chmod(String, u32),
+    Link(String, String),
+    Unlink(String),
+    Rmdir(String),
+    Rename(String, String, RenameFlags),
+    /// Opens a file and keeps it open.
+    Hold(String),
+    /// Makes a file without a name and keeps it open.
+    Tmpfile,
+    /// Gives a name to what is held.
+    LinkHeld(String),
+    Release,
+    Fsync,
+    Sync,
+}
+
+/// A file system and the files that are held open on it.
+struct Actor<'a> {
+    fs: &'a dyn FileSystem,
+    held: Vec<(Ino, Handle)>,
+}
+
+impl Actor<'_> {
+    fn find(&self, path: &str) -> Result<Ino> {
+        let mut at = ROOT_INO;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self.fs.lookup(&Caller::root(), at, name.as_bytes())?.ino;
+        }
+        Ok(at)
+    }
+
+    fn split<'p>(&self, path: &'p str) -> Result<(Ino, &'p [u8])> {
+        // The root has no name.
+        let (dir, name) = path.trim_end_matches('/').rsplit_once('/').ok_or(Error::Busy)?;
+        Ok((self.find(dir)?, name.as_bytes()))
+    }
+
+    fn with(&self, path: &str, then: impl FnOnce(Handle) -> Result<()>) -> Result<()> {
+        let handle = self.fs.open(&Caller::root(), self.find(path)?, RW)?;
+        let result = then(handle);
+        self.fs.release(handle)?;
+        result
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<()> {
+        let (fs, root) = (self.fs, &Caller::root());
+        match operation {
+            Operation::Create(path) => {
+                let (dir, name) = self.split(path)?;
+                let created = fs.create(root, dir, name, 0o644, RW | OpenFlags::EXCLUSIVE)?;
+                fs.release(created.handle)
+            }
+            Operation::Mkdir(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.mkdir(root, dir, name, 0o755).map(drop)
+            }
+            Operation::Symlink(path, target) => {
+                let (dir, name) = self.split(path)?;
+                fs.symlink(root, dir, name, target).map(drop)
+            }
+            Operation::Write(path, at, bytes) => {
+                self.with(path, |handle| fs.write(root, handle, *at, bytes).map(drop))
+            }
+            Operation::WriteHeld(at, bytes) => match self.held.last() {
+                Some((_, handle)) => fs.write(root, *handle, *at, bytes).map(drop),
+                None => Ok(()),
+            },
+            Operation::Truncate(path, size) => {
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                fs.setattr(root, self.find(path)?, &set, None).map(drop)
+            }
+            Operation::Allocate(path, mode, at, length) => {
+                self.with(path, |handle| fs.fallocate(root, handle, *mode, *at, *length))
+            }
+            Operation::Copy(from, to) => {
+                let source = self.find(from)?;
+                self.with(to, |sink| {
+                    let from = fs.open(root, source, RW)?;
+                    let copied = fs.copy_file_range(root, from, 0, sink, 4000, 20_000);
+                    fs.release(from)?;
+                    copied.map(drop)
+                })
+            }
+            Operation::Setxattr(path, name, value) => {
+                fs.setxattr(root, self.find(path)?, name.as_bytes(), value, XattrMode::Either)
+            }
+            Operation::Removexattr(path, name) => fs.removexattr(root, self.find(path)?, name.as_bytes()),
+            Operation::Chmod(path, mode) => {
+                let set = SetAttr { mode: Some(*mode), uid: Some(*mode), ..SetAttr::default() };
+                fs.setattr(root, self.find(path)?, &set, None).map(drop)
+            }
+            Operation::Link(from, to) => {
+                let (dir, name) = self.split(to)?;
+                fs.link(root, self.find(from)?, dir, name).map(drop)
+            }
+            Operation::Unlink(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.unlink(root, dir, name)
+            }
+            Operation::Rmdir(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.rmdir(root, dir, name)
+            }
+            Operation::Rename(from, to, flags) => {
+                let ((dir, name), (new_dir, new_name)) = (self.split(from)?, self.split(to)?);
+                fs.rename(root, dir, name, new_dir, new_name, *flags)
+            }
+            Operation::Hold(path) => {
+                let ino = self.find(path)?;
+                let handle = fs.open(root, ino, RW)?;
+                self.held.push((ino, handle));
+                Ok(())
+            }
+            Operation::Tmpfile => {
+                let created = fs.tmpfile(root, ROOT_INO, 0o600, RW)?;
+                self.held.push((created.attr.ino, created.handle));
+                Ok(())
+            }
+            Operation::LinkHeld(path) => {
+                let Some(&(ino, _)) = self.held.last() else { return Ok(()) };
+                let (dir, name) = self.split(path)?;
+                fs.link(root, ino, dir, name).map(drop)
+            }
+            Operation::Release if self.held.is_empty() => Ok(()),
+            Operation::Release => fs.release(self.held.remove(0).1),
+            Operation::Fsync => fs.fsync_inode(ROOT_INO),
+            Operation::Sync => fs.syncfs(),
+        }
+    }
+}
+
+/// The next operation, for a tree that looks like this.
+fn choose(random: &mut Random, tree: &Tree) -> Operation {
+    let new = |random: &mut Random| {
+        let dirs: Vec<&String> = tree.keys().filter(|path| tree[*path].is_dir()).collect();
+        let dir = dirs[random.below(dirs.len() as u64) as usize];
+        let long = if random.one_in(4) { "-with-a-name-that-takes-room".repeat(8) } else { String::new() };
+        format!("{dir}n{}{long}", random.below(30))
+    };
+    let any = |random: &mut Random| {
+        let path = tree.keys().nth(random.below(tree.len() as u64) as usize).unwrap();
+        if random.one_in(8) { new(random) } else { path.clone() }
+    };
+    let file = |random: &mut Random| {
+        let files: Vec<&String> = tree.keys().filter(|path| tree[*path].is_file()).collect();
+        match files.len() {
+            0 => new(random),
+            n => files[random.below(n as u64) as usize].clone(),
+        }
+    };
+    let offset = |random: &mut Random| match random.below(4) {
+        0 => 0,
+        1 => random.below(5_000),
+        2 => random.below(40) * 4096,
+        _ => random.below(300_000),
+    };
+    let bytes = |random: &mut Random| {
+        let length = match random.below(8) {
+            0..=2 => 1 + random.below(200),
+            3 => 1 + random.below(4000),
+            4 => 4096,
+            5 => 8192 + random.below(3) * 4096,
+            6 => random.below(30_000),
+            _ => 1 + random.below(100_000),
+        };
+        random.bytes(length as usize)
+    };
+    match random.below(34) {
+        0..=4 => Operation::Create(new(random)),
+        5..=6 => Operation::Mkdir(new(random)),
+        7 => {
+            let length = 1 + random.below(4095) as usize;
+            let target = random.bytes(length).iter().map(|byte| byte | 1).collect();
+            Operation::Symlink(new(random), target)
+        }
+        8..=14 => Operation::Write(file(random), offset(random), bytes(random)),
+        15 => Operation::WriteHeld(offset(random), bytes(random)),
+        16..=17 => Operation::Truncate(file(random), offset(random)),
+        18 => Operation::Allocate(file(random), FallocateMode::empty(), offset(random), 1 + offset(random)),
+        19 => {
+            let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+            Operation::Allocate(file(random), mode, offset(random), 1 + offset(random))
+        }
+        20 => Operation::Copy(file(random), file(random)),
+        21..=22 => {
+            let length = random.below(1800) as usize;
+            Operation::Setxattr(any(random), format!("user.x{}", random.below(2)), random.bytes(length))
+        }
+        23 => Operation::Removexattr(any(random), format!("user.x{}", random.below(2))),
+        24 => Operation::Chmod(any(random), random.below(0o1000) as u32),
+        25 => Operation::Link(any(random), new(random)),
+        26..=27 => Operation::Unlink(any(random)),
+        28 => Operation::Rmdir(any(random)),
+        29 => {
+            let flags = [RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+            Operation::Rename(any(random), any(random), flags[random.below(3) as usize])
+        }
+        30 => Operation::Rename(any(random), new(random), RenameFlags::empty()),
+        31 => [Operation::Tmpfile, Operation::Hold(file(random)), Operation::Hold(file(random))]
+            [random.below(3) as usize]
+            .clone(),
+        32 => [Operation::LinkHeld(new(random)), Operation::Release][random.below(2) as usize].clone(),
+        _ if random.one_in(2) => Operation::Fsync,
+        _ => Operation::Sync,
+    }
+}
+
+/// A recorded run: the zone before it, what happened, and the trees after each operation.
+struct Run {
+    seed: u64,
+    image: Vec<u8>,
+    recording: Recording,
+    operations: Vec<(Operation, std::result::Result<(), Error>)>,
+    trees: Vec<Tree>,
+}
+
+/// Ends the other thread when its holder returns or panics.
+#[derive(Default)]
+struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Mounts, does `count` operations beside the model, and unmounts. With `concurrent`, another thread makes checkpoints
+/// all the while.
+fn run(seed: u64, durability: Durability, count: usize, concurrent: bool) -> Run {
+    let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    // The smallest log, so that it fills.
+    format(&region, &FormatOptions { log_bytes: Some(1), ..FormatOptions::default() }).unwrap();
+    let image = zone.snapshot_image();
+    zone.start_recording(RecordingOptions::default());
+    let volume = mount(&region, durability);
+    let model = Model::new();
+    let (mut ours, mut theirs) =
+        (Actor { fs: &volume, held: Vec::new() }, Actor { fs: &model, held: Vec::new() });
+    let mut random = Random(seed);
+    let mut trees = vec![tree(&model).unwrap()];
+    let mut operations = Vec::new();
+    let (done, checkpointed) = (Done::default(), &volume);
+    std::thread::scope(|scope| {
+        let ends = done;
+        if concurrent {
+            let ended = ends.0.clone();
+            scope.spawn(move || {
+                while !ended.load(Relaxed) {
+                    checkpointed.checkpoint().unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+            });
+        }
+        for _ in 0..count {
+            let operation = choose(&mut random, trees.last().unwrap());
+            let (result, expected) = (ours.perform(&operation), theirs.perform(&operation));
+            assert_eq!(result, expected, "seed {seed}: {operation:?}");
+            let synced = matches!(operation, Operation::Fsync | Operation::Sync);
+            zone.mark(if synced { SYNCED } else { RETURNED });
+            trees.push(tree(&model).unwrap());
+            operations.push((operation, result));
+        }
+    });
+    assert_eq!(difference(&tree(&volume).unwrap(), trees.last().unwrap()), None, "seed {seed}");
+    volume.close().unwrap();
+    let recording = zone.stop_recording().unwrap();
+    assert!(recording.complete);
+    Run { seed, image, recording, operations, trees }
+}
+
+/// A state to be judged.
+struct State {
+    image: Vec<u8>,
+    event: usize,
+    choice: Choice,
+    /// The trees that it may have: after so many operations, both inclusive.
+    low: usize,
+    high: usize,
+    crash_recovery: bool,
+}
+
+/// Recovers `image`; returns which of `trees` it has.
+fn judge(image: &[u8], trees: &[Tree], check_first: bool) -> std::result::Result<usize, String> {
+    let (_zone, region) = zone_of(image);
+    let sound = |region: &nvm::Region, repair| match check(region, repair) {
+        Err(error) => Err(format!("check fails: {error}")),
+        Ok(report) if report.problems.is_empty() && !report.needs_recovery => Ok(()),
+        Ok(report) => Err(format!("check finds {:#?}", report.problems)),
+    };
+    if check_first {
+        sound(&region, true)?;
+    }
+    let volume = Volume::open(region.clone(), &options(Durability::Operation))
+        .map_err(|error| format!("it does not open: {error}"))?;
+    let index = which(&volume, trees)?;
+    // It can be written to, and what is written stays.
+    write_file(&volume, ROOT_INO, "after the crash", b"alive").map_err(|error| error.to_string())?;
+    volume.close().map_err(|error| format!("closing fails: {error}"))?;
+    sound(&region, false)?;
+    Ok(index)
+}
+
+fn which(volume: &Volume, trees: &[Tree]) -> std::result::Result<usize, String> {
+    let found = tree(volume).map_err(|error| format!("reading the tree fails: {error}"))?;
+    if let Some(index) = trees.iter().position(|tree| *tree == found) {
+        return Ok(index);
+    }
+    let differences = trees.iter().filter_map(|tree| difference(&found, tree)).collect::<Vec<_>>();
+    Err(format!("the tree is none of those it may be:\n    {}", differences.join("\n    ")))
+}
+
+/// Crashes the recovery of `image` at some of its events: it must find the same tree again.
+fn crash_recovery(image: &[u8], expected: &Tree, random: &mut Random) -> std::result::Result<(), String> {
+    let (zone, region) = zone_of(image);
+    zone.start_recording(RecordingOptions::default());
+    let volume = mount(&region, Durability::Operation);
+    drop(volume);
+    let recording = zone.stop_recording().unwrap();
+    let mut medium = Medium::new(&recording, image);
+    let points: Vec<usize> = (0..6).map(|_| random.below(recording.events.len() as u64) as usize).collect();
+    for event in 0..recording.events.len() {
+        if points.contains(&event) {
+            let choice = CHOICES[random.below(6) as usize];
+            judge(&medium.state(choice, random), std::slice::from_ref(expected), false)
+                .map_err(|error| format!("recovery, cut at its event {event} with {choice:?}: {error}"))?;
+        }
+        medium.step();
+    }
+    Ok(())
+}
+
+impl Run {
+    fn explain(&self, state: &State, what: &str) -> String {
+        let shown = |index: usize| match self.operations.get(index) {
+            Some((operation, result)) => {
+                let text = format!("{operation:?}");
+                format!("{index}: {} = {result:?}", text.chars().take(300).collect::<String>())
+            }
+            None => format!("{index}: unmounting"),
+        };
+        let around: Vec<String> =
+            (state.low.saturating_sub(3)..=(state.high).min(self.operations.len())).map(shown).collect();
+        let event = &self.recording.events[state.event.min(self.recording.events.len() - 1)];
+        format!(
+            "AMBERFS_SEED={} event {} of {} ({:?} in {:?}), {:?}; {} to {} operations are in: {what}\n  {}",
+            self.seed,
+            state.event,
+            self.recording.events.len(),
+            event.kind,
+            self.recording.operation_of(event),
+            state.choice,
+            state.low,
+            state.high,
+            around.join("\n  ")
+        )
+    }
+
+    /// Builds and judges states: two at each fence and `extra` at random events.
+    fn explore(&self, durability: Durability, extra: usize) {
+        let mut random = Random(self.seed ^ 0xc0ffee);
+        let events = &self.recording.events;
+        let (sender, receiver) = sync_channel::<State>(2);
+        let receiver = Mutex::new(receiver);
+        let failures = Mutex::new(Vec::new());
+        let mut count = 0;
+        std::thread::scope(|scope| {
+            for worker in 0..2 {
+                let (receiver, failures) = (&receiver, &failures);
+                scope.spawn(move || self.judge_all(receiver, failures, Random(self.seed + worker)));
+            }
+            let mut medium = Medium::new(&self.recording, &self.image);
+            let (mut returned, mut synced) = (0, 0);
+            let share = (events.len() / extra.max(1)).max(1) as u64;
+            for (index, event) in events.iter().enumerate() {
+                let fence = event.kind == EventKind::Fence;
+                for _ in 0..if fence { 2 } else { usize::from(random.one_in(share)) } {
+                    let choice = CHOICES[random.below(6) as usize];
+                    let state = State {
+                        image: medium.state(choice, &mut random),
+                        event: index,
+                        choice,
+                        low: if durability == Durability::Operation { returned } else { synced },
+                        high: (returned + 1).min(self.operations.len()),
+                        crash_recovery: random.one_in(12),
+                    };
+                    count += 1;
+                    if sender.send(state).is_err() {
+                        break;
+                    }
+                }
+                if event.kind == EventKind::Mark {
+                    returned += 1;
+                    if self.recording.operation_of(event) == SYNCED {
+                        synced = returned;
+                    }
+                }
+                medium.step();
+                if !failures.lock().unwrap().is_empty() {
+                    break;
+                }
+            }
+            drop(sender);
+        });
+        eprintln!("{durability}: {} events, {count} states", events.len());
+        let failures = failures.into_inner().unwrap();
+        assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    }
+
+    fn judge_all(&self, states: &Mutex<Receiver<State>>, failures: &Mutex<Vec<String>>, mut random: Random) {
+        loop {
+            let Ok(state) = states.lock().unwrap().recv() else { return };
+            if !failures.lock().unwrap().is_empty() {
+                continue;
+            }
+            let trees = &self.trees[state.low..=state.high];
+            let judged = catch_unwind(AssertUnwindSafe(|| {
+                let index = judge(&state.image, trees, random.one_in(2))?;
+                if state.crash_recovery {
+                    crash_recovery(&state.image, &trees[index], &mut random)?;
+                }
+                Ok(())
+            }));
+            let what = match judged {
+                Ok(Ok(())) => continue,
+                Ok(Err(what)) => what,
+                Err(_) => "it panics".to_owned(),
+            };
+            failures.lock().unwrap().push(self.explain(&state, &what));
+        }
+    }
+}
+
+#[test]
+fn with_every_operation_durable() {
+    run(seed(), Durability::Operation, 70, false).explore(Durability::Operation, 150);
+}
+
+#[test]
+fn with_durable_fsyncs() {
+    run(seed() + 1, Durability::Fsync, 90, false).explore(Durability::Fsync, 200);
+}
+
+#[test]
+fn with_durable_checkpoints() {
+    run(seed() + 2, Durability::Snapshot, 90, false).explore(Durability::Snapshot, 150);
+}
+
+#[test]
+fn while_checkpoints_are_made() {
+    run(seed() + 3, Durability::Operation, 60, true).explore(Durability::Operation, 50);
+}
+
+/// A power cut while formatting leaves no volume or an empty one, never half of one.
+#[test]
+fn while_formatting() {
+    let mut random = Random(seed());
+    let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    format(&region, &FormatOptions::default()).unwrap();
+    // Something was there before.
+    let volume = mount(&region, Durability::Operation);
+    let model = Model::new();
+    let empty = [tree(&model).unwrap()];
+    write_file(&volume, ROOT_INO, "old", b"old").unwrap();
+    drop(volume);
+    let image = zone.snapshot_image();
+    zone.start_recording(RecordingOptions::default());
+    format(&region, &FormatOptions::default()).unwrap();
+    let recording = zone.stop_recording().unwrap();
+    let mut medium = Medium::new(&recording, &image);
+    let mut volumes = 0;
+    for (index, event) in recording.events.iter().enumerate() {
+        if index > 0 && (event.kind == EventKind::Fence || random.one_in(20)) {
+            for choice in CHOICES {
+                let image = medium.state(choice, &mut random);
+                match Volume::open(zone_of(&image).1, &options(Durability::Operation)) {
+                    // The old one, before its superblocks were removed.
+                    Ok(volume) if read_file(&volume, ROOT_INO, "old").is_ok() => {}
+                    Ok(_) => {
+                        judge(&image, &empty, false)
+                            .unwrap_or_else(|error| panic!("event {index}, {choice:?}: {error}"));
+                        volumes += 1;
+                    }
+                    Err(native::Error::NotNative | native::Error::SuperblocksDamaged(_)) => {}
+                    Err(error) => panic!("event {index}, {choice:?}: {error}"),
+                }
+            }
+        }
+        medium.step();
+    }
+    assert!(volumes > 0, "some state has the new volume");
+}
