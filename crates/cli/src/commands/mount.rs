@@ -71,17 +71,19 @@ fn by_server(request: &MountRequest) -> Option<Result<Json, Failure>> {
 fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
     let wrong =
         |what: String| Failure::new(what).doing("looking at the mount point").leaving("nothing was mounted");
-    match std::fs::metadata(dir) {
-        Ok(metadata) if metadata.is_dir() => {
+    let dead = || {
+        let entry = mount_table::resolve(dir).ok().and_then(|dir| mount_table::at(&dir).ok()?);
+        let source = entry.map(|entry| format!(" of {}", entry.source)).unwrap_or_default();
+        Err(wrong(format!("{} is a mount{source} whose server is gone", dir.display()))
+            .remedy(format!("amberfs umount {}, then mount again: it recovers", dir.display())))
+    };
+    // The kernel may still know a dead mount's directory; how full it is only the server knows.
+    match std::fs::metadata(dir).and_then(|metadata| Ok((metadata, rustix::fs::statvfs(dir)?))) {
+        Ok((metadata, _)) if metadata.is_dir() => {
             std::fs::canonicalize(dir).map_err(|error| wrong(format!("{}: {error}", dir.display())))
         }
         Ok(_) => Err(wrong(format!("{} is not a directory", dir.display()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            let dead = mount_table::resolve(dir).ok().and_then(|dir| mount_table::at(&dir).ok()?);
-            let source = dead.map(|entry| format!(" of {}", entry.source)).unwrap_or_default();
-            Err(wrong(format!("{} is a mount{source} whose server is gone", dir.display()))
-                .remedy(format!("amberfs umount {}, then mount again: it recovers", dir.display())))
-        }
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => dead(),
         Err(error) => Err(wrong(format!("{}: {error}", dir.display()))),
     }
 }

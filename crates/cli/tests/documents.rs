@@ -1,0 +1,54 @@
+//! What is made of the table of commands: help, completions, man pages.
+
+mod support;
+
+use support::{Scratch, amberfs, run};
+
+const COMMANDS: [&str; 11] =
+    ["zone", "mkfs", "mount", "umount", "fsck", "info", "df", "dump", "stats", "completions", "man"];
+
+#[test]
+fn help_lists_every_command_and_each_has_its_own() {
+    let help = run("--help").ok().out;
+    for command in COMMANDS {
+        assert!(help.contains(&format!("\n  {command}")), "{command} is not in:\n{help}");
+        assert!(run(&format!("{command} --help")).ok().out.contains("Usage: amberfs"), "{command}");
+    }
+    for command in ["create", "list", "show", "grow", "remove-volume"] {
+        run(&format!("zone {command} --help")).ok();
+    }
+}
+
+#[test]
+fn mount_help_lists_the_mount_options() {
+    let help = run("mount --help").ok().out;
+    for option in
+        ["durability=op|fsync|snapshot", "commit=SECONDS", "threads=N", "technology=", "allow_other", "ro\n"]
+    {
+        assert!(help.contains(option), "{option} is not in:\n{help}");
+    }
+}
+
+#[test]
+fn completions_are_made_for_each_shell() {
+    for (shell, word) in [("bash", "_amberfs"), ("zsh", "#compdef amberfs"), ("fish", "complete -c amberfs")]
+    {
+        let script = run(&format!("completions {shell}")).ok().out;
+        assert!(script.contains(word) && script.contains("remove-volume"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_man_page() {
+    let scratch = Scratch::new();
+    let dir = scratch.text("man8");
+    amberfs(&["man", &dir]).ok();
+    let page = |name: &str| std::fs::read_to_string(scratch.path("man8").join(format!("{name}.8"))).unwrap();
+    assert!(page("amberfs").contains(".TH amberfs 8"));
+    for command in COMMANDS {
+        assert!(page(&format!("amberfs-{command}")).contains(&format!("amberfs\\-{command}")), "{command}");
+    }
+    assert!(page("amberfs-mount").contains("durability"));
+    assert!(page("amberfs-zone-create").contains("size"));
+    assert_eq!(page("mount.amberfs"), ".so man8/amberfs-mount.8\n");
+}

@@ -1,0 +1,191 @@
+//! A volume's life on a mount: by root, by an ordinary user, with several volumes of a zone, and past its server's death.
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::{PROGRAM, Run, Scratch, can_mount, run};
+
+fn shell(line: &str) -> Run {
+    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
+}
+
+#[test]
+fn a_volume_is_mounted_used_unmounted_and_checked() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    assert_eq!(
+        run(&format!("mount {zone}:home {dir}")).ok().out,
+        "",
+        "a mount that had nothing to recover is silent"
+    );
+    std::fs::write(scratch.path("mnt/file"), vec![7; 100_000]).unwrap();
+    std::fs::File::open(scratch.path("mnt/file")).unwrap().sync_all().unwrap();
+
+    let stats = run(&format!("stats {dir} --json")).ok().json();
+    assert_eq!(stats["volume"], format!("{zone}:home"));
+    assert!(stats["user"]["bytes_written"].as_u64().unwrap() >= 100_000);
+    let total = &stats["nvm"]["written"][4];
+    assert_eq!(total["purpose"], "total");
+    assert!(total["bytes"].as_u64().unwrap() >= 100_000);
+    assert!(stats["nvm"]["fences"].as_u64().unwrap() > 0);
+    assert_eq!(run(&format!("stats {zone}:home --json")).ok().json()["pid"], stats["pid"]);
+
+    run(&format!("mount {zone}:home {dir}")).fails(32, &["mounted already"]);
+    run(&format!("fsck {zone}:home")).fails(8, &["serves home", "amberfs umount"]);
+    run(&format!("zone remove-volume {zone} home --force")).fails(1, &["mounted on"]);
+    assert_eq!(run(&format!("df {dir} --json")).ok().json()["volumes"][0]["mounted"], dir.as_str());
+
+    // Busy, then not.
+    let open = std::fs::File::open(scratch.path("mnt/file")).unwrap();
+    run(&format!("umount {dir}")).fails(32, &["in use", "stays mounted"]);
+    drop(open);
+    run(&format!("umount {dir}")).ok();
+    // The zone is free as soon as umount has returned.
+    run(&format!("fsck {zone}:home")).ok();
+    assert_eq!(run(&format!("info {zone}:home --json")).ok().json()["clean"], true);
+
+    run(&format!("mount {zone}:home {dir} -o ro")).ok();
+    assert_eq!(std::fs::read(scratch.path("mnt/file")).unwrap(), vec![7; 100_000]);
+    assert_eq!(std::fs::write(scratch.path("mnt/no"), "no").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    run(&format!("umount {dir}")).ok();
+}
+
+#[test]
+fn one_server_serves_several_volumes_of_a_zone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, one, two) = (scratch.zone(), scratch.mount_point("one"), scratch.mount_point("two"));
+    run(&format!("mount {zone}:home {one}")).ok();
+    run(&format!("mkfs {zone}:second --size 16M")).ok();
+    run(&format!("mount {zone}:second {two} -o durability=op")).ok();
+    std::fs::write(scratch.path("one/a"), "a").unwrap();
+    std::fs::write(scratch.path("two/b"), "b").unwrap();
+    run(&format!("zone grow {zone} --size 96M")).ok();
+    run(&format!("mkfs {zone}:third")).ok();
+    assert_eq!(run(&format!("df {zone} --json")).ok().json()["volumes"].as_array().unwrap().len(), 3);
+    run(&format!("zone remove-volume {zone} third --force")).ok();
+    run(&format!("umount {one}")).ok();
+    assert_eq!(std::fs::read_to_string(scratch.path("two/b")).unwrap(), "b");
+    run(&format!("umount {two}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+    run(&format!("fsck {zone}:second")).ok();
+}
+
+#[test]
+fn a_killed_server_leaves_a_volume_that_recovers() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let mut file = std::fs::File::create(scratch.path("mnt/kept")).unwrap();
+    file.write_all(b"kept").unwrap();
+    file.sync_all().unwrap();
+    let pid = run(&format!("stats {dir} --json")).ok().json()["pid"].to_string();
+    shell(&format!("kill -9 {pid}")).ok();
+    drop(file);
+    let patience = Instant::now() + Duration::from_secs(5);
+    while rustix::fs::statvfs(dir.as_str()).is_ok() {
+        assert!(Instant::now() < patience, "the mount does not notice that its server is dead");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    run(&format!("mount {zone}:home {dir}")).fails(32, &["whose server is gone", "amberfs umount"]);
+    run(&format!("umount {dir}")).ok();
+    let mounted = run(&format!("mount {zone}:home {dir}")).ok();
+    assert!(mounted.out.contains("not unmounted cleanly"), "{}", mounted.out);
+    assert_eq!(std::fs::read_to_string(scratch.path("mnt/kept")).unwrap(), "kept");
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+}
+
+#[test]
+fn a_server_in_the_foreground_ends_with_a_signal_or_with_umount() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    for signal in [Some("TERM"), Some("INT"), None] {
+        let mut server = Command::new(PROGRAM)
+            .args(["mount", "--foreground", &format!("{zone}:home"), &dir])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let patience = Instant::now() + Duration::from_secs(10);
+        while run(&format!("stats {dir}")).code != 0 {
+            assert!(Instant::now() < patience, "it does not mount");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match signal {
+            Some(signal) => shell(&format!("kill -{signal} {}", server.id())),
+            // umount(8) itself, which knows nothing of us.
+            None => shell(&format!("umount -i {dir}")),
+        }
+        .ok();
+        assert_eq!(server.wait().unwrap().code(), Some(0), "{signal:?}");
+        assert_eq!(run(&format!("info {zone}:home --json")).ok().json()["clean"], true, "{signal:?}");
+    }
+}
+
+#[test]
+fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let mut file = std::fs::File::create(scratch.path("mnt/late")).unwrap();
+    let answer = run(&format!("umount --lazy {dir}")).ok();
+    assert!(answer.out.contains("last file"), "{}", answer.out);
+    file.write_all(b"late").unwrap();
+    drop(file);
+    let patience = Instant::now() + Duration::from_secs(10);
+    while run(&format!("fsck {zone}:home")).code == 8 {
+        assert!(Instant::now() < patience, "the server does not let go of the zone");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(std::fs::read_to_string(scratch.path("mnt/late")).unwrap(), "late");
+    run(&format!("umount {dir}")).ok();
+}
+
+#[test]
+fn an_ordinary_user_mounts_with_fusermount() {
+    if !can_mount() || !shell("command -v fusermount3 runuser").out.contains("runuser") {
+        eprintln!("left out: needs fusermount3 and runuser");
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::set_permissions(scratch.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
+    // The program may lie where an ordinary user cannot look.
+    std::fs::copy(PROGRAM, scratch.path("amberfs")).unwrap();
+    let (program, home) = (scratch.text("amberfs"), scratch.mount_point("home"));
+    shell(&format!("chown nobody {home}")).ok();
+    let user =
+        |line: &str| shell(&format!("cd / && runuser -u nobody -- env -u XDG_RUNTIME_DIR {program} {line}"));
+    let as_user = |line: &str| shell(&format!("cd / && runuser -u nobody -- {line}"));
+    as_user(&format!("mkdir {home}/mnt")).ok();
+    user(&format!("zone create {home}/zone --size 64M")).ok();
+    user(&format!("mkfs {home}/zone:mine")).ok();
+    user(&format!("mount {home}/zone:mine {home}/mnt")).ok();
+    as_user(&format!("sh -c 'echo hello > {home}/mnt/file && sync {home}/mnt/file'")).ok();
+    assert_eq!(as_user(&format!("cat {home}/mnt/file")).ok().out, "hello\n");
+    assert_eq!(user(&format!("stats {home}/mnt --json")).ok().json()["volume"], format!("{home}/zone:mine"));
+    user(&format!("umount {home}/mnt")).ok();
+    user(&format!("fsck {home}/zone:mine")).ok();
+    // Another user's zone is not root's to have by accident, nor a root's zone the user's.
+    let zone = scratch.zone();
+    shell(&format!("chmod 600 {zone}")).ok();
+    assert_eq!(user(&format!("zone show {zone}")).code, 1);
+}

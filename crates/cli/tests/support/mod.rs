@@ -1,0 +1,110 @@
+//! A scratch directory in memory, and the program run in it.
+#![allow(dead_code, unreachable_pub, missing_docs)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_amberfs");
+
+/// What a run left: exit code and both outputs.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    pub fn of(output: Output) -> Run {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Demands success.
+    pub fn ok(self) -> Run {
+        assert_eq!(self.code, 0, "{}{}", self.out, self.err);
+        self
+    }
+
+    /// Demands a failure with this code, whose message has these words.
+    pub fn fails(self, code: i32, words: &[&str]) -> Run {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        for word in words {
+            assert!(self.err.contains(word), "no '{word}' in: {}", self.err);
+        }
+        self
+    }
+
+    pub fn json(&self) -> Json {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}
+
+pub fn amberfs<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
+    Run::of(Command::new(PROGRAM).args(arguments).output().unwrap())
+}
+
+/// Splits at blanks: for arguments without any.
+pub fn run(line: &str) -> Run {
+    amberfs(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// A directory of this test's own, with a zone in it; unmounts what is left.
+pub struct Scratch {
+    dir: TempDir,
+}
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+        Scratch { dir: dir.unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// A zone of 64 MiB with a volume `home` of 32 MiB, formatted.
+    pub fn zone(&self) -> String {
+        let zone = self.text("zone");
+        run(&format!("zone create {zone} --size 64M")).ok();
+        run(&format!("mkfs {zone}:home --size 32M --label mine")).ok();
+        zone
+    }
+
+    /// A directory to mount on.
+    pub fn mount_point(&self, name: &str) -> String {
+        std::fs::create_dir(self.path(name)).unwrap();
+        self.text(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let here = self.dir.path().display().to_string();
+        for dir in
+            mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|dir| dir.starts_with(&here))
+        {
+            amberfs(&["umount", "--lazy", dir]);
+        }
+    }
+}
+
+/// Whether volumes can be mounted here; says so if not.
+pub fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("left out: mounting needs root and /dev/fuse");
+    }
+    can
+}
