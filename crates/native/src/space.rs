@@ -35,6 +35,15 @@ fn cut(range: &Range<u64>) -> Cut {
     Cut { head: range.start..first, blocks: first / BLOCK..last / BLOCK, tail: last..range.end }
 }
 
+/// Logs that what an inline file has of `range` is zeros.
+fn log_inline_zeros(operation: &mut Operation<'_>, inode: Inode<'_>, range: &Range<u64>) {
+    static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+    if let Some(length) = range.end.min(inode.size()).checked_sub(range.start).filter(|length| *length > 0) {
+        let bytes = &ZEROS[..length as usize];
+        operation.log(&Item::Inline { ino: inode.nid(), offset: range.start as u16, bytes });
+    }
+}
+
 impl Core {
     pub(crate) fn fallocate(
         &self,
@@ -60,17 +69,16 @@ impl Core {
         }
         let range = offset..end_of_range(offset, len)?;
         let new_size = if keep_size { 0 } else { range.end };
-        if punch || zero {
-            self.zero_range(caller, opened.ino, range.clone())?;
-        }
-        if !punch {
-            self.preallocate(caller, opened.ino, range, new_size)?;
+        if punch {
+            self.punch(caller, opened.ino, range)?;
+        } else {
+            self.preallocate(caller, opened.ino, range, new_size, zero)?;
         }
         if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
     }
 
     /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
-    fn zero_range(&self, caller: &Caller, ino: u32, range: Range<u64>) -> Result<()> {
+    fn punch(&self, caller: &Caller, ino: u32, range: Range<u64>) -> Result<()> {
         let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
         let inode = self.regular(ino)?;
@@ -84,12 +92,7 @@ impl Core {
                     operation.log(&Item::Unmap { ino, from: parts.blocks.start, to: parts.blocks.end });
                 }
             }
-            _ if range.start < size => {
-                let zeros = [0; BLOCK as usize];
-                let bytes = &zeros[..(range.end.min(size) - range.start) as usize];
-                operation.log(&Item::Inline { ino, offset: range.start as u16, bytes });
-            }
-            _ => {}
+            _ => log_inline_zeros(&mut operation, inode, &range),
         }
         self.log_changed(&mut operation, caller, inode, size);
         operation.commit()
@@ -105,19 +108,32 @@ impl Core {
         }
     }
 
-    /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size. The file gets its
-    /// new length with the last, so that a failure for want of space leaves the length as it was.
-    fn preallocate(&self, caller: &Caller, ino: u32, range: Range<u64>, new_size: u64) -> Result<()> {
+    /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size; with `zero` also in
+    /// place of what has data, so that all of it reads as zeros. The file gets its new length with the last, so that a
+    /// failure for want of space leaves the length as it was; and what one transaction covers fails as a whole.
+    fn preallocate(
+        &self,
+        caller: &Caller,
+        ino: u32,
+        range: Range<u64>,
+        new_size: u64,
+        zero: bool,
+    ) -> Result<()> {
+        let parts = cut(&range);
+        let zeroed = if zero { parts.blocks } else { 0..0 };
         let end = range.end.div_ceil(BLOCK);
         let mut index = range.start / BLOCK;
         loop {
             let stop = end.min(index + CHUNK_BLOCKS);
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
-            let mut operation = self.begin(blocks_for(stop - index + 1), log, Urgency::Ordinary)?;
+            let mut operation = self.begin(blocks_for(stop - index + 3), log, Urgency::Ordinary)?;
             let _lock = self.locks.write(ino);
             let inode = self.regular(ino)?;
             if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
                 // A small file's space is its inode's.
+                if zero {
+                    log_inline_zeros(&mut operation, inode, &range);
+                }
                 self.log_changed(&mut operation, caller, inode, inode.size().max(new_size));
                 return operation.commit();
             }
@@ -125,16 +141,26 @@ impl Core {
             if spills {
                 operation.log(&Item::Spill { ino });
                 if inode.size() > 0 {
-                    self.log_new_block(&mut operation, ino, 0, inode.inline_bytes())?;
+                    let mut bytes = inode.inline_bytes().to_vec();
+                    let end = bytes.len();
+                    if zero {
+                        bytes[(range.start as usize).min(end)..(range.end as usize).min(end)].fill(0);
+                    }
+                    self.log_new_block(&mut operation, ino, 0, &bytes)?;
                     index = index.max(1); // block 0 is there now
                 }
             }
+            if zero && !spills && index == range.start / BLOCK {
+                self.log_zeros(&mut operation, inode, parts.head.clone())?;
+            }
             while index < stop {
+                let limit =
+                    [zeroed.start, zeroed.end].into_iter().filter(|at| *at > index).fold(stop, u64::min);
                 let (old, mut length) = match spills {
-                    true => (DataPointer::HOLE, stop - index),
-                    false => index::run(&self.nodes, inode, index, stop - index)?,
+                    true => (DataPointer::HOLE, limit - index),
+                    false => index::run(&self.nodes, inode, index, limit - index)?,
                 };
-                if old.is_hole() {
+                if old.is_hole() || (old.has_data() && zeroed.contains(&index)) {
                     let (block, got) = self.nodes.allocator.allocate(
                         &operation.budget,
                         BlockKind::Data,
@@ -149,6 +175,9 @@ impl Core {
                 index += length;
             }
             let last = index >= end;
+            if zero && !spills && last {
+                self.log_zeros(&mut operation, inode, parts.tail.clone())?;
+            }
             let size = if last { inode.size().max(new_size) } else { inode.size() };
             self.log_changed(&mut operation, caller, inode, size);
             operation.commit()?;
