@@ -1,0 +1,267 @@
+//! A full volume stays a volume: an operation that finds no space fails with `ENOSPC` and changes nothing, what is there
+//! reads right, deleting is always possible, and all the space comes back, round after round.
+
+mod volumes;
+
+use native::{Durability, Volume};
+use vfs::torture::{Limits, Torture};
+use vfs::{Caller, Error, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, Result, XattrMode};
+use volumes::*;
+
+const SIZES: [u64; 2] = [16 << 20, 64 << 20];
+const ROUNDS: usize = 3;
+
+/// Fills volumes round after round: `add` makes the `n`th thing below a directory, `until` there is no space. Deletes all
+/// and expects the space back.
+fn fills(what: &str, add: impl Fn(&dyn FileSystem, Ino, usize) -> Result<()>) {
+    let root = Caller::root();
+    for size in SIZES {
+        for durability in DURABILITIES {
+            let (zone, region) = made(size);
+            let volume = mount(&region, durability);
+            let mut before = None;
+            let mut counts = Vec::new();
+            for round in 0..ROUNDS {
+                let dir = volume.mkdir(&root, ROOT_INO, b"full", 0o755).unwrap().ino;
+                let mut count = 0;
+                let error = loop {
+                    match add(&volume, dir, count) {
+                        Ok(()) => count += 1,
+                        Err(error) => break error,
+                    }
+                };
+                assert_eq!(error, Error::NoSpace, "{what}, round {round}");
+                assert_eq!(volume.statfs().unwrap().blocks, volume.stats().blocks_total);
+                counts.push(count);
+                if round == 1 {
+                    volume.syncfs().unwrap();
+                    assert_sound_if_crashed(&zone);
+                }
+                remove_all(&volume, ROOT_INO);
+                volume.checkpoint().unwrap();
+                let free = volume.stats().blocks_free;
+                assert_eq!(*before.get_or_insert(free), free, "{what}: space leaks in round {round}");
+            }
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(most - least <= 2 + most / 50, "{what}: every round another capacity: {counts:?}");
+            assert!(*least > 3, "{what}: {counts:?} are not many");
+            volume.close().unwrap();
+            drop(volume);
+            assert_sound(&region);
+        }
+    }
+}
+
+/// Removes what is below `dir`, as `rm -r` does, on a volume that may be full.
+fn remove_all(fs: &dyn FileSystem, dir: Ino) {
+    for (name, kind, ino) in names(fs, dir).unwrap() {
+        if kind == vfs::FileKind::Directory {
+            remove_all(fs, ino);
+            fs.rmdir(&Caller::root(), dir, &name).unwrap();
+        } else {
+            fs.unlink(&Caller::root(), dir, &name).unwrap();
+        }
+    }
+}
+
+fn content(n: usize, length: usize) -> Vec<u8> {
+    Random(n as u64).bytes(length)
+}
+
+#[test]
+fn by_data() {
+    fills("data", |fs, dir, n| {
+        let length = 100_000 + n * 1000 % 50_000;
+        match write_file(fs, dir, &format!("{n}"), &content(n, length)) {
+            Ok(written) if written == length => {}
+            Ok(_) => return Err(Error::NoSpace), // the rest
+            Err(error) => return Err(error),
+        }
+        for earlier in [0, n / 2] {
+            let bytes = read_file(fs, dir, &format!("{earlier}"))?;
+            assert!(bytes == content(earlier, bytes.len()) && bytes.len() >= 100_000);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn by_empty_files() {
+    fills("empty files", |fs, dir, n| write_file(fs, dir, &format!("an empty file {n}"), b"").map(drop));
+}
+
+#[test]
+fn by_directories() {
+    fills("directories", |fs, dir, n| {
+        let made = fs.mkdir(&Caller::root(), dir, format!("{n}").as_bytes(), 0o755)?;
+        fs.mkdir(&Caller::root(), made.ino, b"below", 0o755).map(drop)
+    });
+}
+
+#[test]
+fn by_extended_attributes() {
+    fills("extended attributes", |fs, dir, n| {
+        let file = fs.mknod(&Caller::root(), dir, format!("{n}").as_bytes(), 0o100_644, 0)?;
+        fs.setxattr(&Caller::root(), file.ino, b"user.large", &content(n, 3000), XattrMode::Create)?;
+        assert_eq!(fs.getxattr(&Caller::root(), file.ino, b"user.large")?, content(n, 3000));
+        Ok(())
+    });
+}
+
+#[test]
+fn by_preallocation() {
+    fills("preallocation", |fs, dir, n| {
+        let root = Caller::root();
+        let file = fs.create(&root, dir, format!("{n}").as_bytes(), 0o644, RW)?;
+        let allocated = fs.fallocate(&root, file.handle, FallocateMode::empty(), 0, 300_000);
+        // What was allocated can be written to without asking for more.
+        let written = allocated.and_then(|()| fs.write(&root, file.handle, 0, &content(n, 300_000)));
+        fs.release(file.handle)?;
+        if let Ok(written) = written {
+            assert_eq!(written, 300_000);
+        }
+        written.map(drop)
+    });
+}
+
+/// Fills what is left with one file.
+fn top_up(volume: &Volume) {
+    let root = Caller::root();
+    let file = volume.create(&root, ROOT_INO, b"rest", 0o644, RW | OpenFlags::APPEND).unwrap();
+    for length in [1 << 20, 64 << 10, 4096] {
+        while volume.write(&root, file.handle, 0, &vec![7; length]).is_ok_and(|written| written == length) {}
+    }
+    volume.release(file.handle).unwrap();
+}
+
+/// An operation that finds no space changes nothing that can be seen.
+#[test]
+fn a_failure_changes_nothing() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        write_file(&volume, ROOT_INO, "small", &content(1, 3000)).unwrap();
+        write_file(&volume, ROOT_INO, "large", &content(2, 500_000)).unwrap();
+        volume.mkdir(&root, ROOT_INO, b"dir", 0o755).unwrap();
+        top_up(&volume);
+        let mut before = tree(&volume).unwrap();
+        let (small, large, dir) = (ino(&volume, "small"), ino(&volume, "large"), ino(&volume, "dir"));
+        let handle = volume.open(&root, large, RW).unwrap();
+        let small_handle = volume.open(&root, small, RW).unwrap();
+        let attempts: [(&str, Box<dyn Fn() -> Result<()>>); 8] = [
+            ("create", Box::new(|| write_file(&volume, dir, "new", b"").map(drop))),
+            ("mkdir", Box::new(|| volume.mkdir(&root, dir, b"new", 0o755).map(drop))),
+            ("symlink", Box::new(|| volume.symlink(&root, dir, b"new", &[b'x'; 4095]).map(drop))),
+            ("link", Box::new(|| volume.link(&root, small, dir, b"new").map(drop))),
+            ("tmpfile", Box::new(|| volume.tmpfile(&root, dir, 0o644, RW).map(drop))),
+            ("setxattr", Box::new(|| volume.setxattr(&root, dir, b"user.x", &[1; 3000], XattrMode::Either))),
+            ("write", Box::new(|| volume.write(&root, handle, 0, &content(3, 400_000)).map(drop))),
+            ("growing write", Box::new(|| volume.write(&root, small_handle, 3000, &[9; 90_000]).map(drop))),
+        ];
+        let mut failed = 0;
+        for (what, attempt) in &attempts {
+            match attempt() {
+                Err(Error::NoSpace) => failed += 1,
+                // It needs less than the write that found the volume full.
+                Ok(()) if *what == "setxattr" => before = tree(&volume).unwrap(),
+                other => panic!("{what} on a full volume gives {other:?}"),
+            }
+            assert_eq!(difference(&tree(&volume).unwrap(), &before), None, "{what} failed half");
+        }
+        assert!(failed + 1 >= attempts.len());
+        drop(attempts);
+        volume.syncfs().unwrap();
+        assert_sound_if_crashed(&zone);
+        // What frees is possible.
+        volume
+            .fallocate(&root, handle, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 1, 70_000)
+            .unwrap();
+        volume.rename(&root, ROOT_INO, b"small", dir, b"moved", vfs::RenameFlags::empty()).unwrap();
+        let cut = vfs::SetAttr { size: Some(5000), ..vfs::SetAttr::default() };
+        volume.setattr(&root, ino(&volume, "rest"), &cut, None).unwrap();
+        assert_eq!(volume.write(&root, handle, 0, &content(3, 400_000)), Ok(400_000));
+        volume.release(handle).unwrap();
+        volume.release(small_handle).unwrap();
+        remove_all(&volume, ROOT_INO);
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// A volume that is 95 % full can be overwritten at random, for as long as one likes.
+#[test]
+fn overwriting_goes_on() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (_zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let file = volume.create(&root, ROOT_INO, b"data", 0o644, RW).unwrap();
+        let blocks = volume.statfs().unwrap().blocks_available * 95 / 100;
+        let mut expected = vec![0u64; blocks as usize];
+        let block = |number: u64| number.to_le_bytes().repeat(512);
+        for index in 0..blocks {
+            assert_eq!(volume.write(&root, file.handle, index * 4096, &block(0)), Ok(4096));
+        }
+        let mut random = Random(blocks);
+        for number in 1..20_000 {
+            let index = random.below(blocks);
+            let part = if random.one_in(2) { 0..4096 } else { 0..2048 };
+            let bytes = block(if part.end == 4096 { number } else { expected[index as usize] });
+            volume.write(&root, file.handle, index * 4096, &bytes[part]).unwrap_or_else(|error| {
+                panic!("overwriting fails with {durability}, write {number}: {error}")
+            });
+            if bytes[..8] == number.to_le_bytes() {
+                expected[index as usize] = number;
+            }
+        }
+        let mut found = vec![0; 4096];
+        for (index, number) in expected.iter().enumerate() {
+            assert_eq!(volume.read(file.handle, index as u64 * 4096, &mut found), Ok(4096));
+            assert!(found == block(*number), "block {index} is not what was written last");
+        }
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// Random operations on a volume that is full most of the time.
+#[test]
+fn torture_without_space() {
+    for (index, durability) in [Durability::Operation, Durability::Snapshot].into_iter().enumerate() {
+        let (mut zone, region) = made(16 << 20);
+        let mut volume = mount(&region, durability);
+        // Shorter than what one transaction writes: a longer write may be done in part.
+        let limits = Limits { xattr_bytes: 900, file_bytes: 700_000, inodes: 900, ..Limits::default() };
+        let mut torture =
+            Torture::new(seed() + index as u64).with_limits(limits).tolerating(&[Error::NoSpace]);
+        // Somebody else has taken most of it. Not in the root: the model has no such file.
+        let ballast = volume.tmpfile(&Caller::root(), ROOT_INO, 0o600, RW).unwrap();
+        let available = volume.statfs().unwrap().blocks_available;
+        volume
+            .fallocate(&Caller::root(), ballast.handle, FallocateMode::empty(), 0, (available - 900) * 4096)
+            .unwrap();
+        for round in 0..5 {
+            torture.run(&volume, 5_000);
+            volume.syncfs().unwrap();
+            assert_sound_if_crashed(&zone);
+            if round == 2 {
+                torture.close(&volume);
+                // The ballast goes with the unmount.
+                volume.close().unwrap();
+                drop(volume);
+                zone = crashed(&zone).0;
+                volume = mount(&zone.volume("v").unwrap(), durability);
+                torture.compare(&volume);
+                let ballast = volume.tmpfile(&Caller::root(), ROOT_INO, 0o600, RW).unwrap();
+                let available = volume.statfs().unwrap().blocks_available;
+                let length = available.saturating_sub(300).max(1) * 4096;
+                volume.fallocate(&Caller::root(), ballast.handle, FallocateMode::empty(), 0, length).unwrap();
+            }
+        }
+        assert!(torture.tolerated_count() > 100, "the volume was never full");
+        torture.clear(&volume);
+        drop(volume);
+        assert_sound(&zone.volume("v").unwrap());
+    }
+}
