@@ -621,6 +621,9 @@ impl Core {
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
+        if to.hot().nlink.get() == 0 {
+            return Err(Error::NotFound); // removed since it was looked at, and open
+        }
         let replaced = target.map(|ino| self.inode(ino)).transpose()?;
         let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
         let replaced_attr = replaced.map(|inode| inode.attr());
