@@ -149,7 +149,8 @@ fn a_failure_changes_nothing() {
         let (small, large, dir) = (ino(&volume, "small"), ino(&volume, "large"), ino(&volume, "dir"));
         let handle = volume.open(&root, large, RW).unwrap();
         let small_handle = volume.open(&root, small, RW).unwrap();
-        let attempts: [(&str, Box<dyn Fn() -> Result<()>>); 8] = [
+        type Attempt<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
+        let attempts: [Attempt<'_>; 8] = [
             ("create", Box::new(|| write_file(&volume, dir, "new", b"").map(drop))),
             ("mkdir", Box::new(|| volume.mkdir(&root, dir, b"new", 0o755).map(drop))),
             ("symlink", Box::new(|| volume.symlink(&root, dir, b"new", &[b'x'; 4095]).map(drop))),
