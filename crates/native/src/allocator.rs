@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use crate::bia::{self, Bitmap, BlockKind, Entry};
-use crate::error::corrupt;
-use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
+use crate::geometry::{Medium, SEGMENT_BLOCKS};
 use crate::sit::{JournalEntry, SegmentKind, SitEntry};
 
 const EMPTY: Bitmap = [0; 8];
@@ -46,7 +45,7 @@ pub(crate) enum Urgency {
 pub(crate) struct Allocator {
     medium: Arc<Medium>,
     /// Blocks neither used nor promised to a budget.
-    free: AtomicI64,
+    free: Arc<AtomicI64>,
     /// Version that blocks allocated now belong to.
     version: AtomicU32,
     inner: Mutex<Inner>,
@@ -60,6 +59,7 @@ struct Inner {
     cursors: [Cursor; 2],
     /// Blocks set in `next`, over all segments.
     live: u64,
+    free: Arc<AtomicI64>,
 }
 
 #[derive(Clone, Copy)]
@@ -74,6 +74,8 @@ struct Map {
     next: Bitmap,
     used: Bitmap,
     touched: bool,
+    /// The valid bits contradicted the SIT: nothing is allocated here, and nothing freed here becomes free.
+    damaged: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -124,7 +126,7 @@ impl Allocator {
             live += u64::from(entry.valid.get());
             segments.push(Segment { used: entry.valid.get(), kind: entry.segment_kind() });
         }
-        let free = medium.geometry.main_blocks() - live;
+        let free = Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64));
         let cursor = Cursor { segment: NO_SEGMENT, at: 0 };
         let inner = Inner {
             maps: (0..count).map(|_| None).collect(),
@@ -132,13 +134,9 @@ impl Allocator {
             touched: Vec::new(),
             cursors: [cursor; 2],
             live,
+            free: free.clone(),
         };
-        Ok(Allocator {
-            medium,
-            free: AtomicI64::new(free as i64),
-            version: AtomicU32::new(version),
-            inner: Mutex::new(inner),
-        })
+        Ok(Allocator { medium, free, version: AtomicU32::new(version), inner: Mutex::new(inner) })
     }
 
     /// Blocks kept for checkpoints: enough to rewrite the whole NAT (one entry block per 512 nodes, and its tree).
@@ -159,10 +157,9 @@ impl Allocator {
             Urgency::Checkpoint => i64::MIN / 2,
         };
         let blocks = blocks as i64;
-        let budget = Budget { allocator: self, left: std::cell::Cell::new(blocks) };
-        let before = self.free.fetch_sub(blocks, Relaxed);
-        // On failure the budget's drop gives the blocks back.
-        (before - blocks >= keep).then_some(budget)
+        let take = |free: i64| (free - blocks >= keep).then_some(free - blocks);
+        self.free.fetch_update(Relaxed, Relaxed, take).ok()?;
+        Some(Budget { allocator: self, left: std::cell::Cell::new(blocks) })
     }
 
     /// Blocks an ordinary operation could still get, and all that the next checkpoint leaves unused.
@@ -210,11 +207,11 @@ impl Allocator {
 
     /// Takes one particular block that the log says was allocated: replay does this before anything else is
     /// allocated.
-    pub(crate) fn claim(&self, block: u64, owner: u32, place: u64) -> vfs::Result<()> {
+    pub(crate) fn claim(&self, block: u64, owner: u32, place: u64) {
         let (segment, index) = self.medium.geometry.segment_of(block);
         let (word, bit) = (index / 64, 1 << (index % 64));
         let mut inner = self.inner.lock();
-        let map = inner.load(&self.medium, segment)?;
+        let map = inner.load(&self.medium, segment);
         map.next[word] |= bit;
         if map.used[word] & bit == 0 {
             map.used[word] |= bit;
@@ -227,24 +224,23 @@ impl Allocator {
             let version = self.version.load(Relaxed);
             Entry::write_soft(&self.medium, block, version, owner, BlockKind::Data, place);
         }
-        Ok(())
     }
 
     /// Gives a run of blocks back: they are free once the running epoch's checkpoint is published.
-    pub(crate) fn free(&self, first: u64, length: u64) -> vfs::Result<()> {
+    pub(crate) fn free(&self, first: u64, length: u64) {
         let mut inner = self.inner.lock();
         for block in first..first + length {
             let (segment, index) = self.medium.geometry.segment_of(block);
             let (word, bit) = (index / 64, 1 << (index % 64));
-            let map = inner.load(&self.medium, segment)?;
+            let map = inner.load(&self.medium, segment);
             if map.next[word] & bit == 0 {
-                return Err(corrupt("BIA", block, "valid bit", "clear", "set: the block is in use"));
+                tracing::error!("block {block} is freed but not in use: the BIA is damaged; run fsck");
+                continue;
             }
             map.next[word] &= !bit;
             inner.touch(segment);
             inner.live -= 1;
         }
-        Ok(())
     }
 
     /// Ends the epoch: what was allocated and freed so far goes into the checkpoint being made, what comes
@@ -289,13 +285,14 @@ impl Allocator {
     }
 
     /// Gives back a block that the checkpoint being made no longer needs.
-    pub(crate) fn free_from(&self, frozen: &mut Frozen, block: u64) -> vfs::Result<()> {
+    pub(crate) fn free_from(&self, frozen: &mut Frozen, block: u64) {
         let mut inner = self.inner.lock();
         let (segment, index) = self.medium.geometry.segment_of(block);
         let (word, bit) = (index / 64, 1 << (index % 64));
-        let map = inner.load(&self.medium, segment)?;
+        let map = inner.load(&self.medium, segment);
         if map.next[word] & bit == 0 {
-            return Err(corrupt("BIA", block, "valid bit", "clear", "set: the block is in use"));
+            tracing::error!("block {block} is freed but not in use: the BIA is damaged; run fsck");
+            return;
         }
         map.next[word] &= !bit;
         inner.touch(segment);
@@ -303,7 +300,6 @@ impl Allocator {
         let entry = inner.frozen_segment(frozen, segment);
         entry.next[word] &= !bit;
         entry.used[word] |= bit;
-        Ok(())
     }
 
     /// The checkpoint is published: what only its predecessor reached can be handed out again.
@@ -313,6 +309,9 @@ impl Allocator {
         for entry in &frozen.segments {
             let map = inner.maps[entry.segment as usize].as_mut().expect("a frozen segment is loaded");
             map.valid = entry.next;
+            if map.damaged {
+                continue;
+            }
             let dead: Bitmap = std::array::from_fn(|word| entry.used[word] & !entry.next[word]);
             for (used, dead) in map.used.iter_mut().zip(dead) {
                 *used &= !dead;
@@ -330,19 +329,27 @@ impl Allocator {
 }
 
 impl Inner {
-    fn load(&mut self, medium: &Medium, segment: u32) -> vfs::Result<&mut Map> {
+    /// The bitmaps of `segment`. If its valid bits contradict the SIT's count, one of them is damaged: nothing is
+    /// allocated from it until `fsck --repair` has looked.
+    fn load(&mut self, medium: &Medium, segment: u32) -> &mut Map {
         let slot = &mut self.maps[segment as usize];
-        if slot.is_none() {
+        slot.get_or_insert_with(|| {
             let expected = u64::from(self.segments[segment as usize].used);
             let valid = if expected == 0 { EMPTY } else { bia::valid_bits(medium, segment) };
+            let (mut used, mut damaged) = (valid, false);
             if bia::count(&valid) != expected {
-                let at = medium.geometry.bia_at(medium.geometry.segment_start(segment)) / BLOCK;
-                let field = format!("count of valid blocks in segment {segment}");
-                return Err(corrupt("BIA", at, &field, bia::count(&valid), expected));
+                let found = bia::count(&valid);
+                tracing::error!(
+                    "segment {segment} has {found} valid blocks, the SIT says {expected}: it is not used; run fsck"
+                );
+                used = [u64::MAX; 8];
+                damaged = true;
+                self.segments[segment as usize].used = SEGMENT_BLOCKS as u16;
+                self.live = self.live - expected + found;
+                self.free.fetch_sub((SEGMENT_BLOCKS - expected) as i64, Relaxed);
             }
-            *slot = Some(Box::new(Map { valid, next: valid, used: valid, touched: false }));
-        }
-        Ok(slot.as_mut().expect("just loaded"))
+            Box::new(Map { valid, next: valid, used, touched: false, damaged })
+        })
     }
 
     fn touch(&mut self, segment: u32) {
@@ -370,7 +377,7 @@ impl Inner {
         loop {
             let cursor = self.cursors[which];
             if cursor.segment != NO_SEGMENT {
-                let map = self.load(medium, cursor.segment)?;
+                let map = self.load(medium, cursor.segment);
                 if let Some((at, length)) = free_run(&map.used, cursor.at, want as usize) {
                     for index in at..at + length {
                         map.used[index / 64] |= 1 << (index % 64);

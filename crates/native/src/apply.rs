@@ -42,12 +42,13 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         Item::Create { ino, cold, hot } => {
             let directory = cold.kind() == FileKind::Directory;
             let used = if directory { directory::PAGE_USED } else { PAYLOAD };
-            let edit = nodes.create_at(budget, ino, BlockKind::Inode, ino, used)?;
-            edit.set_cold(&cold);
-            edit.set_hot(&hot);
-            if directory {
-                edit.set_layout(Layout::Page);
-            }
+            nodes.create_at(budget, ino, BlockKind::Inode, ino, used, |edit| {
+                edit.set_cold(&cold);
+                edit.set_hot(&hot);
+                if directory {
+                    edit.set_layout(Layout::Page);
+                }
+            })?;
             nodes.inodes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         }
@@ -91,7 +92,7 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             nodes.medium.check_main(
                 "log",
                 nodes.medium.geometry.log_start,
-                "block of a difference",
+                format_args!("block of a difference"),
                 block,
             )?;
             let at = block * BLOCK + u64::from(offset);

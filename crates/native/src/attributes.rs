@@ -6,7 +6,6 @@ use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
 use crate::data::blocks_for;
 use crate::geometry::BLOCK;
-use crate::handles::Opened;
 use crate::index::FILE_MAX;
 use crate::inode::{Hot, Inode};
 use crate::namespace::number;
@@ -42,7 +41,7 @@ impl Core {
     ) -> Result<Attr> {
         let ino = number(ino)?;
         if let Some(handle) = handle.filter(|_| set.size.is_some()) {
-            let opened = Opened::of(handle)?;
+            let opened = self.handles.get(handle)?;
             if opened.ino != ino || !opened.flags.contains(OpenFlags::WRITE) {
                 return Err(Error::Invalid);
             }
@@ -62,7 +61,7 @@ impl Core {
         rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         self.change(operation, caller, inode, &empty, true)?;
-        Ok(self.handles.open(ino, flags))
+        self.handles.open(ino, flags)
     }
 
     /// Changes attributes of a locked inode; `by_handle` as in [`rules::plan_setattr`].

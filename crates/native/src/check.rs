@@ -16,7 +16,7 @@ use crate::inspect::{self, AtRest};
 use crate::nat;
 use crate::node::{Nodes, ORPHANS};
 use crate::sit::{SegmentKind, SitEntry};
-use crate::superblock::{Root, Superblock};
+use crate::superblock::Superblock;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -63,23 +63,24 @@ pub struct Problem {
 pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let mut report = CheckReport::default();
     check_superblocks(region, repair, &mut report)?;
-    if Root::read(region)?.clean.get() != 1 {
-        if repair {
-            match inspect::recover(region) {
-                Ok(recovered) => report.recovered = recovered,
-                Err(error) => report.found(format!("recovery fails: {error}")),
-            }
-        } else {
-            report.needs_recovery = true;
+    let before = AtRest::read(region)?;
+    let needs_recovery = before.needs_recovery()?;
+    if repair {
+        // Recovery reads the SIT, so that comes first.
+        check_sit(&before, true, &mut report);
+    }
+    if needs_recovery && repair {
+        match inspect::recover(region) {
+            Ok(()) => report.recovered = true,
+            Err(error) => report.found(format!("recovery fails: {error}")),
         }
     }
+    report.needs_recovery = needs_recovery && !repair;
     let at_rest = AtRest::read(region)?;
     report.blocks_total = at_rest.medium.geometry.main_blocks();
-    if at_rest.root.checkpoint.get() != at_rest.checkpoint.block {
-        // Publishing was cut short: what the journal will settle is not settled yet.
-        report.needs_recovery = true;
+    if !repair && !needs_recovery {
+        check_sit(&at_rest, false, &mut report);
     }
-    check_sit(&at_rest, repair, &mut report);
     let nodes = match at_rest.nodes() {
         Ok(nodes) => nodes,
         Err(error) => {
@@ -129,7 +130,8 @@ fn check_superblocks(region: &Region, repair: bool, report: &mut CheckReport) ->
 /// Verifies the SIT's own checksums; with `repair`, rebuilds entries from the BIA.
 fn check_sit(at_rest: &AtRest, repair: bool, report: &mut CheckReport) {
     let medium = &at_rest.medium;
-    for segment in 0..medium.geometry.segments {
+    let unsettled = at_rest.unsettled_segments();
+    for segment in (0..medium.geometry.segments).filter(|segment| !unsettled.contains(segment)) {
         if let Err(error) = SitEntry::read(medium, segment) {
             if repair {
                 let valid = bia::count(&bia::valid_bits(medium, segment)) as u16;
@@ -261,6 +263,7 @@ impl Walk<'_> {
                 index::walk(
                     self.nodes,
                     inode,
+                    index::ALL,
                     &mut |nid, kind| {
                         held.push((nid, kind));
                         Ok(())
@@ -429,7 +432,7 @@ impl Walk<'_> {
     fn validity(&mut self, repair: bool) {
         let medium = &self.at_rest.medium;
         self.report.blocks_used = self.reached.len() as u64;
-        if self.report.needs_recovery && !self.report.recovered {
+        if self.report.needs_recovery {
             return; // the journal of an interrupted publish may still change it
         }
         // Rebuilding from a tree with a part missing would free what that part holds.

@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::allocator::Frozen;
 use crate::bia::BlockKind;
+use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::journal::Records;
@@ -47,7 +48,7 @@ pub(crate) struct Body {
     pub(crate) next_nid: U32,
     /// Entries in the SIT journal.
     pub(crate) journal_entries: U32,
-    journal_crc: U32,
+    pub(crate) journal_crc: U32,
     /// The predecessor's version.
     pub(crate) previous: U32,
     pub(crate) inodes: U64,
@@ -60,7 +61,7 @@ const _: () = assert!(size_of::<Body>() == 64);
 
 impl Body {
     fn checksum(&self, block: u64) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(&block.to_le_bytes()), &self.as_bytes()[4..])
+        checksum::append(checksum::of(&block.to_le_bytes()), &self.as_bytes()[4..])
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -88,7 +89,7 @@ pub(crate) struct Checkpoint {
 impl Checkpoint {
     /// Reads and verifies the checkpoint at `block`.
     pub(crate) fn read(medium: &Medium, block: u64) -> vfs::Result<Checkpoint> {
-        medium.check_main("root slot", 2, "checkpoint", block)?;
+        medium.check_main("root slot", 2, format_args!("checkpoint"), block)?;
         let body: Body = medium.region.load(block * BLOCK + BODY);
         if body.kind.get() != KIND {
             return Err(corrupt("checkpoint", block, "kind", body.kind.get(), KIND));
@@ -96,20 +97,32 @@ impl Checkpoint {
         if body.checksum(block) != body.crc.get() {
             return Err(corrupt("checkpoint", block, "checksum", "wrong", "right"));
         }
-        if body.nat_height.get() > u32::from(MAX_HEIGHT) || body.version.get() == 0 {
-            return Err(corrupt("checkpoint", block, "NAT height or version", "impossible", "possible"));
+        let (height, rootless) = (body.nat_height.get(), body.tree().root.is_null());
+        if height > u32::from(MAX_HEIGHT) || (height == 0 && !rootless) {
+            return Err(corrupt("checkpoint", block, "NAT height", height, "one that fits its root"));
+        }
+        if body.version.get() == 0 || body.next_nid.get() <= node::ORPHANS {
+            return Err(corrupt("checkpoint", block, "version or next NID", "impossible", "possible"));
         }
         Ok(Checkpoint { block, body })
     }
 
     /// The successor, if it was published.
     pub(crate) fn successor(&self, medium: &Medium) -> vfs::Result<Option<Checkpoint>> {
-        if medium.region.load_u64(self.block * BLOCK + STATE) & 0xff != CHANGING {
-            return Ok(None);
+        match medium.region.load_u64(self.block * BLOCK + STATE) {
+            NORMAL => return Ok(None),
+            CHANGING => {}
+            other => return Err(corrupt("checkpoint", self.block, "state", other, "normal or changing")),
         }
         let next = medium.region.load_u64(self.block * BLOCK + NEXT);
-        medium.check_main("checkpoint", self.block, "successor", next)?;
+        medium.check_main("checkpoint", self.block, format_args!("successor"), next)?;
         Checkpoint::read(medium, next).map(Some)
+    }
+
+    /// Makes durable what this block says now: after the death of a server, as opposed to a power cut, it may have been
+    /// stored and not flushed.
+    pub(crate) fn persist_state(&self, medium: &Medium) -> Durable {
+        medium.region.fence(medium.region.flush(Purpose::Metadata, self.block * BLOCK, BODY))
     }
 
     /// Does what follows from the checkpoint's journal, after a crash.
@@ -183,7 +196,7 @@ pub(crate) fn prepare(
     let tree = merge.run(predecessor.body.tree(), &changes)?;
     flushed = flushed.and(merge.flushed);
     let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
-    nodes.allocator.free_from(frozen, predecessor.block)?;
+    nodes.allocator.free_from(frozen, predecessor.block);
     for (segment, new) in frozen.newly_valid() {
         flushed = flushed.and(sit::flush_soft(medium, segment, &new));
     }
@@ -207,8 +220,8 @@ pub(crate) fn publish(medium: &Medium, predecessor: &Checkpoint, _prepared: Dura
 /// checkpointing of differences, which here were rewritten when they were committed).
 fn flush_data(medium: &Medium, log: Option<Records<'_>>) -> Flushed {
     let mut flushed = Flushed::none();
-    for items in log.into_iter().flatten() {
-        for item in Items(items).flatten() {
+    for transaction in log.into_iter().flatten() {
+        for item in Items(transaction.items).flatten() {
             if let Item::Bytes { block, offset, bytes } = item {
                 let at = block * BLOCK + u64::from(offset);
                 flushed = flushed.and(medium.region.flush(Purpose::Data, at, bytes.len() as u64));

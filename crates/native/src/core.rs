@@ -6,17 +6,18 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nvm::{Durable, Flushed, Purpose};
+use nvm::{Flushed, Purpose};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use vfs::{Error, Result, Time};
 
 use crate::allocator::{Budget, Urgency};
 use crate::apply::{self, InPlace};
 use crate::checkpoint::{self, Checkpoint, Facts};
+use crate::checksum;
 use crate::geometry::Medium;
 use crate::handles::Handles;
 use crate::inode::Inode;
-use crate::journal::{Journal, Space};
+use crate::journal::{Data, Journal, Space};
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
@@ -43,6 +44,7 @@ pub(crate) struct Core {
     /// Protects the orphan directory; taken after all inode locks.
     pub(crate) orphans: Mutex<()>,
     pub(crate) pressure: Pressure,
+    _mounted: nvm::Mounted,
 }
 
 /// One checkpoint is made at a time.
@@ -83,6 +85,7 @@ impl Core {
         journal: Journal,
         publisher: Publisher,
         options: MountOptions,
+        mounted: nvm::Mounted,
     ) -> Core {
         let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
         Core {
@@ -101,6 +104,7 @@ impl Core {
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
+            _mounted: mounted,
         }
     }
 
@@ -117,16 +121,20 @@ impl Core {
 
     /// Begins an operation that takes at most `blocks` blocks and `log_bytes` bytes of items. No inode lock is held.
     pub(crate) fn begin(&self, blocks: u64, log_bytes: usize, urgency: Urgency) -> Result<Operation<'_>> {
-        if self.options.read_only || self.closed.load(Ordering::Relaxed) {
+        if self.options.read_only {
             return Err(Error::ReadOnly);
         }
         let log_bytes = log_bytes + TRANSACTION_HEADER;
         let mut retried = false;
         loop {
+            let gate = self.gate.read();
+            // Nothing is changed behind a failure, or behind the last checkpoint.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(Error::ReadOnly);
+            }
             if let Some(failure) = self.failure.get() {
                 return Err(failure.clone());
             }
-            let gate = self.gate.read();
             let space = self.journal.reserve(log_bytes);
             let budget = self.nodes.allocator.reserve(blocks, urgency);
             match (space, budget) {
@@ -140,6 +148,7 @@ impl Core {
                         budget,
                         transaction: Transaction::new(),
                         streamed: None,
+                        allocated: Vec::new(),
                         in_place: false,
                         _gate: gate,
                     });
@@ -159,9 +168,6 @@ impl Core {
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
     pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
-        if let Some(failure) = self.failure.get() {
-            return Err(failure.clone());
-        }
         let mut publisher = self.publisher.lock();
         self.make_checkpoint(&mut publisher, next_log).inspect_err(|error| self.fail(error))
     }
@@ -173,14 +179,22 @@ impl Core {
         // The epoch ends: nobody is in the middle of an operation.
         let (mut frozen, dirty, facts) = {
             let _nobody = self.gate.write();
+            // A checkpoint that failed, or an operation that was applied by halves, is not to be published over.
+            if let Some(failure) = self.failure.get() {
+                return Err(failure.clone());
+            }
             if nodes.nat.dirty_count() == 0 && next_log == NextLog::WithEpoch {
                 return Ok(());
             }
             let version = nodes.version();
+            if version >= LAST_VERSION {
+                return Err(Error::Io("the volume has made all the checkpoints that its format can number; copy its files to a new one".into()));
+            }
             if next_log == NextLog::WithEpoch {
                 self.journal.begin(version + 1);
             }
             nodes.set_version(version + 1);
+            nodes.refresh_nids();
             let facts = Facts {
                 version,
                 previous: predecessor.body.version.get(),
@@ -245,13 +259,29 @@ impl Core {
     }
 }
 
+/// Data on its way to blocks that nothing points to yet.
+struct Streamed {
+    flushed: Flushed,
+    bytes: usize,
+    /// Of all of it, if it is little enough to be checked.
+    crc: u32,
+}
+
+/// Checkpoints are numbered with 32 bits; recovery may skip a few.
+const LAST_VERSION: u32 = u32::MAX - 1024;
+
+/// Up to so many bytes, a checksum in the log costs less than a fence of their own.
+const CHECKED_MAX: usize = 8 << 10;
+
 /// A change in the making.
 pub(crate) struct Operation<'a> {
     pub(crate) core: &'a Core,
     pub(crate) budget: Budget<'a>,
     space: Space<'a>,
     transaction: Transaction,
-    streamed: Option<Flushed>,
+    streamed: Option<Streamed>,
+    /// Runs of blocks allocated; given back if the operation fails before it commits.
+    allocated: Vec<(u64, u64)>,
     /// The transaction changes bytes where the newest checkpoint can see them.
     in_place: bool,
     _gate: RwLockReadGuard<'a, ()>,
@@ -264,12 +294,27 @@ impl<'a> Operation<'a> {
         self.transaction.push(item);
     }
 
+    /// Allocates a run of blocks for a file's data.
+    pub(crate) fn allocate(&mut self, ino: u32, index: u64, want: u64) -> Result<(u64, u64)> {
+        let run = self.core.nodes.allocator.allocate(&self.budget, BlockKind::Data, ino, index, want)?;
+        self.allocated.push(run);
+        Ok(run)
+    }
+
     /// Streams file data to where nothing yet points.
     pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
         let flushed = self.core.medium.region.stream(Purpose::Data, at, bytes);
+        let total = self.streamed.as_ref().map_or(0, |before| before.bytes) + bytes.len();
         self.streamed = Some(match self.streamed.take() {
-            Some(before) => before.and(flushed),
-            None => flushed,
+            Some(before) => {
+                let crc = if total <= CHECKED_MAX { checksum::append(before.crc, bytes) } else { 0 };
+                Streamed { flushed: before.flushed.and(flushed), bytes: total, crc }
+            }
+            None => Streamed {
+                flushed,
+                bytes: total,
+                crc: if total <= CHECKED_MAX { checksum::of(bytes) } else { 0 },
+            },
         });
     }
 
@@ -279,7 +324,14 @@ impl<'a> Operation<'a> {
             return Ok(());
         }
         let core = self.core;
-        let data: Option<Durable> = self.streamed.take().map(|flushed| core.medium.region.fence(flushed));
+        self.allocated.clear();
+        let data = match self.streamed.take() {
+            None => Data::None,
+            Some(data) if core.journal.checks_data() && data.bytes <= CHECKED_MAX => {
+                Data::Checked(data.crc, data.flushed)
+            }
+            Some(data) => Data::Durable(core.medium.region.fence(data.flushed)),
+        };
         core.journal.commit(&mut self.space, &mut self.transaction, data);
         if self.in_place {
             // Bytes that a checkpoint reaches change only when their record is durable.
@@ -294,6 +346,14 @@ impl<'a> Operation<'a> {
         apply::apply(&core.nodes, &self.budget, items, in_place)
             .and_then(|()| core.medium.check_media())
             .inspect_err(|error| core.fail(error))
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        for (first, length) in self.allocated.drain(..) {
+            self.core.nodes.allocator.free(first, length);
+        }
     }
 }
 

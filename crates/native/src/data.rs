@@ -8,10 +8,9 @@ use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::Durability;
 use crate::allocator::Urgency;
-use crate::bia::{self, BlockKind};
+use crate::bia;
 use crate::core::{Core, Operation, now};
 use crate::geometry::BLOCK;
-use crate::handles::Opened;
 use crate::index::{self, FILE_MAX};
 use crate::inode::{Inode, Layout};
 use crate::namespace::number;
@@ -107,7 +106,11 @@ impl Core {
     }
 
     pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let opened = Opened::with(handle, OpenFlags::READ)?;
+        let opened = self.handles.get_for(handle, OpenFlags::READ)?;
+        if let Some(n) = self.read_glimpse(opened.ino, offset, buf) {
+            self.medium.check_media()?;
+            return Ok(n);
+        }
         let _lock = self.locks.read(opened.ino);
         self.read_into(self.regular(opened.ino)?, offset, buf)
     }
@@ -119,7 +122,7 @@ impl Core {
         len: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        let opened = Opened::with(handle, OpenFlags::READ)?;
+        let opened = self.handles.get_for(handle, OpenFlags::READ)?;
         let _lock = self.locks.read(opened.ino);
         let inode = self.regular(opened.ino)?;
         let end = inode.size().min(offset.saturating_add(len as u64));
@@ -132,7 +135,7 @@ impl Core {
     }
 
     pub(crate) fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        let opened = Opened::with(handle, OpenFlags::WRITE)?;
+        let opened = self.handles.get_for(handle, OpenFlags::WRITE)?;
         let appends = opened.flags.contains(OpenFlags::APPEND);
         if !appends {
             end_of_range(offset, data.len() as u64)?;
@@ -236,7 +239,7 @@ impl Core {
             operation.stream(old.block() * BLOCK, &data[..BLOCK as usize]);
             return Ok(BLOCK as usize);
         } else {
-            self.nodes.allocator.allocate(&operation.budget, BlockKind::Data, inode.nid(), index, length)?
+            operation.allocate(inode.nid(), index, length)?
         };
         let bytes = (length * BLOCK) as usize;
         operation.stream(block * BLOCK, &data[..bytes]);
@@ -294,7 +297,7 @@ impl Core {
     ) -> Result<()> {
         let mut block = [0; BLOCK as usize];
         block[..bytes.len()].copy_from_slice(bytes);
-        let (at, _) = self.nodes.allocator.allocate(&operation.budget, BlockKind::Data, ino, index, 1)?;
+        let (at, _) = operation.allocate(ino, index, 1)?;
         operation.stream(at * BLOCK, &block);
         operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
         Ok(())
@@ -325,11 +328,17 @@ impl Core {
     ) -> Result<()> {
         let (ino, old) = (inode.nid(), inode.size());
         match inode.layout() {
-            Layout::Mapped if size == 0 => operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX }),
             Layout::Mapped if size < old => {
+                // Damage is found before the change is committed, not after.
+                index::check(&self.nodes, inode, size / BLOCK..u64::MAX)?;
+                if size == 0 {
+                    operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX });
+                    return Ok(());
+                }
                 self.log_zeros(operation, inode, size..old.min(size.next_multiple_of(BLOCK)))?;
                 operation.log(&Item::Unmap { ino, from: size.div_ceil(BLOCK), to: u64::MAX });
             }
+            Layout::Mapped if size == 0 => operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX }),
             Layout::Inline if size > inode.inline_capacity() as u64 => {
                 operation.log(&Item::Spill { ino });
                 if old > 0 {
@@ -343,7 +352,7 @@ impl Core {
     }
 
     pub(crate) fn fsync(&self, handle: Handle) -> Result<()> {
-        Opened::of(handle)?;
+        self.handles.get(handle)?;
         self.sync()
     }
 

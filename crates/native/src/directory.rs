@@ -34,6 +34,8 @@ const BUCKET_PAGE: Place = Place { start: HEADER, length: BLOCK as usize - HEADE
 pub(crate) const PAGE_USED: usize = INODE_PAGE.start + INODE_PAGE.length;
 const TRIE_USED: usize = PAYLOAD + (4 << ROOT_BITS);
 const _: () = assert!(TRIE_USED <= PAGE_USED);
+/// What a directory uses at least.
+pub(crate) const LEAST_USED: usize = TRIE_USED;
 
 /// The outcome of looking for a name.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +193,7 @@ fn spread(nodes: &Nodes, budget: &Budget<'_>, dir: u32, edit: &Edit<'_>) -> vfs:
     let copy = edit.view().bytes.to_vec();
     let entries = Page::new(&copy, INODE_PAGE, edit.block).entries().collect::<vfs::Result<Vec<_>>>()?;
     let (bucket, bucket_edit) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
-    page::fill(&bucket_edit, BUCKET_PAGE, &entries);
+    page::fill(&bucket_edit, BUCKET_PAGE, &entries)?;
     edit.store(PAYLOAD, &bucket.to_le_bytes().repeat(1 << ROOT_BITS));
     edit.shrink(TRIE_USED);
     edit.set_layout(Layout::Trie);
@@ -223,9 +225,9 @@ fn split(nodes: &Nodes, budget: &Budget<'_>, dir: u32, root: &Edit<'_>, slot: Sl
     let entries = Page::new(&copy, BUCKET_PAGE, bucket.block).entries().collect::<vfs::Result<Vec<_>>>()?;
     let (upper, lower): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.key >> bit & 1 == 1);
     let (new, new_edit) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
-    page::fill(&new_edit, BUCKET_PAGE, &upper);
+    page::fill(&new_edit, BUCKET_PAGE, &upper)?;
     new_edit.set_level(depth as u8 + 1);
-    page::fill(&bucket, BUCKET_PAGE, &lower);
+    page::fill(&bucket, BUCKET_PAGE, &lower)?;
     bucket.set_level(depth as u8 + 1);
     store_slots(nodes, budget, root, &slot, first + span / 2..first + span, new)?;
     root.add_blocks(1);
@@ -293,6 +295,7 @@ pub(crate) fn walk(
     fn table(
         nodes: &Nodes,
         slots: &[u8],
+        shift: u32,
         visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     ) -> vfs::Result<()> {
         let mut previous = 0;
@@ -304,9 +307,13 @@ pub(crate) fn walk(
             previous = nid;
             let view = nodes.any(nid)?;
             let kind = BlockKind::from_u8(view.bytes[0]).expect("verified");
+            if kind != BlockKind::Bucket && (kind != BlockKind::Table || shift < TABLE_BITS) {
+                return Err(corrupt("directory", view.block, "kind", view.bytes[0], "a bucket or table"));
+            }
             visit(nid, kind)?;
             if kind == BlockKind::Table {
-                table(nodes, &view.bytes[HEADER..HEADER + (4 << TABLE_BITS)], visit)?;
+                let shift = shift - TABLE_BITS;
+                table(nodes, &view.bytes[HEADER..HEADER + (4 << TABLE_BITS)], shift, visit)?;
             }
         }
         Ok(())
@@ -314,5 +321,5 @@ pub(crate) fn walk(
     if dir.layout() != Layout::Trie {
         return Ok(());
     }
-    table(nodes, &dir.view.bytes[PAYLOAD..TRIE_USED], visit)
+    table(nodes, &dir.view.bytes[PAYLOAD..TRIE_USED], KEY_BITS - ROOT_BITS, visit)
 }

@@ -139,9 +139,9 @@ fn log(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
             writeln!(out, "epoch {version}, from transaction {first}")?;
             loop {
                 let sequence = half.sequence();
-                let Some(items) = half.next() else { break };
+                let Some(transaction) = half.next() else { break };
                 writeln!(out, "  transaction {sequence}")?;
-                for item in Items(items) {
+                for item in Items(transaction.items) {
                     match item {
                         Ok(item) => writeln!(out, "    {item:?}")?,
                         Err(_) => writeln!(out, "    malformed")?,
@@ -248,6 +248,7 @@ fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
             index::walk(
                 nodes,
                 inode,
+                index::ALL,
                 &mut |nid, kind| {
                     nodes_seen.borrow_mut().push(format!("index node       {nid} ({kind:?})"));
                     Ok(())

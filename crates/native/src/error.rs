@@ -35,6 +35,11 @@ pub enum Error {
         /// The newest this program reads.
         known: u32,
     },
+    /// The superblock is another volume's.
+    #[error(
+        "the superblock here belongs to volume {0}, not to the one that the zone's index names: parts of different zones were mixed"
+    )]
+    Foreign(String),
     /// The region is shorter than the volume recorded in its superblock.
     #[error(
         "the volume was made with {recorded} bytes but only {found} are here: the zone was cut short; nothing was changed"
@@ -45,6 +50,9 @@ pub enum Error {
         /// Bytes in the region.
         found: u64,
     },
+    /// This process has the volume mounted already.
+    #[error("the volume is mounted already, by this very process")]
+    Mounted,
     /// A read-only open of a volume that needs recovery.
     #[error("the volume was not unmounted cleanly and its log must be replayed: open it for writing once")]
     NeedsRecovery,

@@ -9,6 +9,7 @@ use vfs::Time;
 use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::{Checkpoint, Facts};
+use crate::checksum;
 use crate::core::now;
 use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
@@ -47,10 +48,9 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     Entry::set_valid(&medium, first, true);
     flushed = flushed.and(region.flush(Purpose::Allocation, bia, BIA_ENTRY));
     let facts = Facts { version: EMPTY_VERSION, previous: 0, next_nid: ORPHANS + 1, inodes: 0, sequence: 1 };
-    let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, crc32c::crc32c(&[])));
+    let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, checksum::of(&[])));
     region.fence(flushed.and(written)).ignore();
     let mut root = Root::new(first);
-    root.write_next(region, first, true).ignore();
     root.write_next(region, first, true).ignore();
 
     let superblock = superblock(region, options, &geometry);
@@ -60,14 +60,13 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
 }
 
 fn superblock(region: &Region, options: &FormatOptions, geometry: &Geometry) -> Superblock {
-    let uuid = uuid::Uuid::new_v4();
     let mut label = [0; 64];
     let length = options.label.len().min(label.len());
     label[..length].copy_from_slice(&options.label.as_bytes()[..length]);
     // The key only has to be unknown to who chooses names: a random UUID, hashed.
     let secret = uuid::Uuid::new_v4();
     let key = [0, 1].map(|n| SipHasher13::new_with_keys(n, region.len()).hash(secret.as_bytes()));
-    Superblock::new(uuid.into_bytes(), label, Time::now().sec as u64, key, geometry)
+    Superblock::new(*region.uuid().as_bytes(), label, Time::now().sec as u64, key, geometry)
 }
 
 /// Makes the root directory and the hidden directory of orphans.

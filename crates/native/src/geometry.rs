@@ -152,11 +152,18 @@ impl Medium {
     }
 
     /// `Ok` if `block`, read from `structure` at block `at`, lies in the Main Area.
-    pub(crate) fn check_main(&self, structure: &str, at: u64, field: &str, block: u64) -> vfs::Result<()> {
+    #[inline]
+    pub(crate) fn check_main(
+        &self,
+        structure: &str,
+        at: u64,
+        field: std::fmt::Arguments<'_>,
+        block: u64,
+    ) -> vfs::Result<()> {
         if self.geometry.in_main(block) {
             return Ok(());
         }
-        Err(corrupt(structure, at, field, block, "a block of the Main Area"))
+        Err(corrupt(structure, at, &field.to_string(), block, "a block of the Main Area"))
     }
 
     /// `EIO` if the medium has failed under a load or store.

@@ -6,6 +6,8 @@
 //! reach:          768 KiB           │ + 254 MiB                │ + 126 GiB                 │ + 31 TiB
 //! ```
 
+use std::ops::Range;
+
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::inode::{Inode, InodeEdit, PAYLOAD};
@@ -68,6 +70,28 @@ fn place(index: u64) -> Place {
     unreachable!("block index {index} is beyond the largest file");
 }
 
+/// Where the pointer of a block is, for a reader that follows at most one NID.
+pub(crate) enum PointerAt {
+    /// At this byte of the inode.
+    Inode { at: usize },
+    /// At this byte of the direct node whose NID is at byte `root` of the inode.
+    Direct { root: usize, at: usize },
+    /// Below indirect nodes.
+    Deeper,
+}
+
+/// Where the pointer of block `index` is.
+#[inline]
+pub(crate) fn pointer_at(index: u64) -> PointerAt {
+    match place(index) {
+        Place::Inode { slot } => PointerAt::Inode { at: PAYLOAD + slot as usize * 8 },
+        Place::Tree { height: 1, root, within } => {
+            PointerAt::Direct { root: root_at(1, root), at: HEADER + within as usize * 8 }
+        }
+        Place::Tree { .. } => PointerAt::Deeper,
+    }
+}
+
 fn root_at(height: usize, root: u64) -> usize {
     ROOTS_AT[height - 1] + root as usize * 4
 }
@@ -116,7 +140,7 @@ pub(crate) fn run(nodes: &Nodes, inode: Inode<'_>, index: u64, max: u64) -> vfs:
         nodes.medium.check_main(
             "file index",
             inode.view.block,
-            &format!("pointer {index}"),
+            format_args!("pointer {index}"),
             first.block(),
         )?;
     } else if leaf.view.is_none() {
@@ -128,7 +152,12 @@ pub(crate) fn run(nodes: &Nodes, inode: Inode<'_>, index: u64, max: u64) -> vfs:
     };
     let length = (1..max).take_while(|n| continues(*n)).count() as u64 + 1;
     if !first.is_hole() && length > 1 {
-        nodes.medium.check_main("file index", inode.view.block, "pointer", first.plus(length - 1).block())?;
+        nodes.medium.check_main(
+            "file index",
+            inode.view.block,
+            format_args!("pointer"),
+            first.plus(length - 1).block(),
+        )?;
     }
     Ok((first, length))
 }
@@ -179,31 +208,37 @@ fn store_pointers(
     pointer: DataPointer,
     skip: u64,
 ) -> vfs::Result<i64> {
-    let view = edit.view();
     let mut delta = 0;
     let mut freed = FreeRun { nodes, first: 0, length: 0 };
-    let mut bytes = Vec::with_capacity(length as usize * 8);
-    for n in 0..length {
-        let old = DataPointer(view.u64_at(base + (slot + n) as usize * 8));
-        let new = if pointer.is_hole() { DataPointer::HOLE } else { pointer.plus(skip + n) };
-        if !old.is_hole() && old.block() != new.block() {
-            freed.add(old.block())?;
+    let mut done = 0;
+    while done < length {
+        let mut bytes = [0; PIECE * 8];
+        let piece = (length - done).min(PIECE as u64);
+        let (view, at) = (edit.view(), base + (slot + done) as usize * 8);
+        for n in 0..piece as usize {
+            let old = DataPointer(view.u64_at(at + n * 8));
+            let new = if pointer.is_hole() { pointer } else { pointer.plus(skip + done + n as u64) };
+            if !old.is_hole() && old.block() != new.block() {
+                freed.add(old.block())?;
+            }
+            delta += i64::from(!new.is_hole()) - i64::from(!old.is_hole());
+            bytes[n * 8..][..8].copy_from_slice(&new.0.to_le_bytes());
         }
-        delta += i64::from(!new.is_hole()) - i64::from(!old.is_hole());
-        bytes.extend_from_slice(&new.0.to_le_bytes());
+        let bytes = &bytes[..piece as usize * 8];
+        if pointer.is_hole() {
+            let end = (at + bytes.len()).min(view.used());
+            edit.store(at, &bytes[..end.saturating_sub(at)]);
+        } else {
+            edit.put(at, bytes);
+        }
+        done += piece;
     }
     freed.flush()?;
-    let at = base + slot as usize * 8;
-    if pointer.is_hole() {
-        let end = (at + bytes.len()).min(view.used());
-        if end > at {
-            edit.store(at, &bytes[..end - at]);
-        }
-    } else {
-        edit.put(at, &bytes);
-    }
     Ok(delta)
 }
+
+/// Pointers that are stored at once.
+const PIECE: usize = 32;
 
 /// Frees what the first `slots` pointers of a direct node, about to be removed, point to; returns how many blocks.
 fn free_pointers(nodes: &Nodes, view: View<'_>, slots: u64) -> vfs::Result<i64> {
@@ -229,7 +264,7 @@ struct FreeRun<'a> {
 
 impl FreeRun<'_> {
     fn add(&mut self, block: u64) -> vfs::Result<()> {
-        self.nodes.medium.check_main("file index", 0, "pointer", block)?;
+        self.nodes.medium.check_main("file index", 0, format_args!("pointer"), block)?;
         if self.length > 0 && block == self.first + self.length {
             self.length += 1;
             return Ok(());
@@ -241,7 +276,7 @@ impl FreeRun<'_> {
 
     fn flush(&mut self) -> vfs::Result<()> {
         if self.length > 0 {
-            self.nodes.allocator.free(self.first, self.length)?;
+            self.nodes.allocator.free(self.first, self.length);
         }
         self.length = 0;
         Ok(())
@@ -363,61 +398,76 @@ pub(crate) fn free_all(nodes: &Nodes, inode: Inode<'_>, held: &mut Vec<u32>) -> 
         held.push(nid);
         Ok(())
     };
-    walk(nodes, inode, visit, &mut |_, pointer| freed.add(pointer.block()))?;
+    walk(nodes, inode, ALL, visit, &mut |_, pointer| freed.add(pointer.block()))?;
     freed.flush()
 }
 
-/// Calls `visit` for every index node and `data` for every run of blocks of a mapped file, in file order. For checks.
+/// Reads the index of `blocks` of a file, so that what frees them later will not find it damaged.
+pub(crate) fn check(nodes: &Nodes, inode: Inode<'_>, blocks: Range<u64>) -> vfs::Result<()> {
+    let in_main = |_, pointer: DataPointer| {
+        nodes.medium.check_main("file index", inode.view.block, format_args!("pointer"), pointer.block())
+    };
+    walk(nodes, inode, blocks, &mut |_, _| Ok(()), &mut { in_main })
+}
+
+/// All blocks a file can have.
+pub(crate) const ALL: Range<u64> = 0..u64::MAX;
+
+/// Calls `visit` for every index node that covers some of `blocks`, and `data` for every data pointer in those nodes
+/// and in the inode, in file order.
 pub(crate) fn walk(
     nodes: &Nodes,
     inode: Inode<'_>,
+    blocks: Range<u64>,
     visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     data: &mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
 ) -> vfs::Result<()> {
-    fn tree(
-        nodes: &Nodes,
-        nid: u32,
-        height: usize,
-        start: u64,
-        visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
-        data: &mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
-    ) -> vfs::Result<()> {
-        if height == 1 {
-            visit(nid, BlockKind::Direct)?;
-            let view = nodes.view(nid, BlockKind::Direct)?;
-            for slot in 0..IN_DIRECT {
-                let pointer = DataPointer(view.u64_at(HEADER + slot as usize * 8));
-                if !pointer.is_hole() {
-                    data(start + slot, pointer)?;
-                }
-            }
-            return Ok(());
-        }
-        visit(nid, BlockKind::Indirect)?;
-        let view = nodes.view(nid, BlockKind::Indirect)?;
-        for slot in 0..IN_INDIRECT {
-            let child = view.u32_at(HEADER + slot as usize * 4);
-            if child != 0 {
-                tree(nodes, child, height - 1, start + slot * reach(height - 1), visit, data)?;
-            }
-        }
-        Ok(())
-    }
     for slot in 0..IN_INODE {
         let pointer = DataPointer(inode.view.u64_at(PAYLOAD + slot as usize * 8));
         if !pointer.is_hole() {
             data(slot, pointer)?;
         }
     }
+    let mut walk = Walk { nodes, blocks, visit, data };
     let mut first = IN_INODE;
     for height in 1..=3 {
         for root in 0..ROOTS[height - 1] {
             let nid = inode.view.u32_at(root_at(height, root));
-            if nid != 0 {
-                tree(nodes, nid, height, first + root * reach(height), visit, data)?;
-            }
+            walk.tree(nid, height, first + root * reach(height))?;
         }
         first += ROOTS[height - 1] * reach(height);
     }
     Ok(())
+}
+
+struct Walk<'a> {
+    nodes: &'a Nodes,
+    blocks: Range<u64>,
+    visit: &'a mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
+    data: &'a mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
+}
+
+impl Walk<'_> {
+    fn tree(&mut self, nid: u32, height: usize, start: u64) -> vfs::Result<()> {
+        if nid == 0 || start >= self.blocks.end || start + reach(height) <= self.blocks.start {
+            return Ok(());
+        }
+        if height == 1 {
+            (self.visit)(nid, BlockKind::Direct)?;
+            let view = self.nodes.view(nid, BlockKind::Direct)?;
+            for slot in 0..IN_DIRECT {
+                let pointer = DataPointer(view.u64_at(HEADER + slot as usize * 8));
+                if !pointer.is_hole() {
+                    (self.data)(start + slot, pointer)?;
+                }
+            }
+            return Ok(());
+        }
+        (self.visit)(nid, BlockKind::Indirect)?;
+        let view = self.nodes.view(nid, BlockKind::Indirect)?;
+        (0..IN_INDIRECT).try_for_each(|slot| {
+            let child = view.u32_at(HEADER + slot as usize * 4);
+            self.tree(child, height - 1, start + slot * reach(height - 1))
+        })
+    }
 }

@@ -63,6 +63,12 @@ pub(crate) const PAYLOAD: usize = 160;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
 const XATTR_LEN: usize = DERIVED + 20;
 const LAYOUT: usize = DERIVED + 22;
+/// Where a reader without a lock finds the length, the mode (low half of a word) and the layout.
+pub(crate) const SIZE: usize = HOT;
+pub(crate) const MODE: usize = COLD;
+pub(crate) const LAYOUT_WORD: usize = LAYOUT & !7;
+pub(crate) const LAYOUT_SHIFT: usize = (LAYOUT & 7) * 8;
+const _: () = assert!(SIZE.is_multiple_of(8) && MODE.is_multiple_of(8) && PAYLOAD.is_multiple_of(8));
 
 /// Most bytes of extended attributes in an inode block.
 pub(crate) const INLINE_XATTRS: usize = 832;
@@ -213,6 +219,17 @@ impl<'a> Inode<'a> {
             3 => Layout::Trie,
             _ => Layout::Inline,
         }
+    }
+
+    /// Whether length, layout and kind are such as this version writes.
+    pub(crate) fn is_possible(&self) -> bool {
+        let directory = matches!(self.layout(), Layout::Page | Layout::Trie);
+        self.size() <= crate::index::FILE_MAX
+            && self.view.bytes[LAYOUT] <= Layout::Trie as u8
+            && FileKind::from_mode(self.cold().mode.get())
+                .is_some_and(|kind| (kind == FileKind::Directory) == directory)
+            && (self.layout() != Layout::Inline || self.size() == self.inline_bytes().len() as u64)
+            && (!directory || self.view.used() >= crate::directory::LEAST_USED)
     }
 
     pub(crate) fn kind(&self) -> FileKind {

@@ -1,5 +1,6 @@
 //! Looking at a volume that is not mounted, without changing it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use nvm::Region;
@@ -7,12 +8,14 @@ use vfs::Time;
 
 use crate::Error;
 use crate::allocator::Allocator;
+use crate::bia;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{BLOCK, Medium};
+use crate::journal::Records;
 use crate::nat::Nat;
 use crate::node::Nodes;
 use crate::recovery;
-use crate::sit::SitEntry;
+use crate::sit::{self, SitEntry};
 use crate::superblock::{Root, Superblock};
 
 /// What a volume says of itself.
@@ -60,6 +63,24 @@ impl AtRest {
         Ok(AtRest { superblock, medium, root, checkpoint })
     }
 
+    /// Whether there is something to finish or to replay.
+    pub(crate) fn needs_recovery(&self) -> vfs::Result<bool> {
+        let mut records = Records::since(&self.medium, self.checkpoint.body.version.get())?;
+        Ok(self.root.clean.get() != 1
+            || self.root.checkpoint.get() != self.checkpoint.block
+            || records.iter_mut().any(|half| half.next().is_some()))
+    }
+
+    /// The segments whose BIA and SIT entries an interrupted publish has yet to settle.
+    pub(crate) fn unsettled_segments(&self) -> HashSet<u32> {
+        if self.root.checkpoint.get() == self.checkpoint.block {
+            return HashSet::new();
+        }
+        let body = &self.checkpoint.body;
+        let journal = sit::read_journal(&self.medium, body.journal_entries.get(), body.journal_crc.get());
+        journal.into_iter().flatten().map(|entry| entry.segment()).collect()
+    }
+
     /// The nodes of the checkpoint, for reading only.
     pub(crate) fn nodes(&self) -> vfs::Result<Nodes> {
         let body = &self.checkpoint.body;
@@ -78,7 +99,11 @@ pub fn info(region: &Region) -> Result<Info, Error> {
     let (superblock, geometry) = (&at_rest.superblock, &at_rest.medium.geometry);
     let mut valid = 0;
     for segment in 0..geometry.segments {
-        valid += u64::from(SitEntry::read(&at_rest.medium, segment)?.valid.get());
+        valid += match SitEntry::read(&at_rest.medium, segment) {
+            Ok(entry) => u64::from(entry.valid.get()),
+            // Cut while it was settled, or damaged: the BIA says the same at more length.
+            Err(_) => bia::count(&bia::valid_bits(&at_rest.medium, segment)),
+        };
     }
     let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(Info {
@@ -95,13 +120,9 @@ pub fn info(region: &Region) -> Result<Info, Error> {
     })
 }
 
-/// Brings an unmounted volume that crashed to its newest state, as mounting it would; true if there was anything to do.
-pub(crate) fn recover(region: &Region) -> Result<bool, Error> {
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would.
+pub(crate) fn recover(region: &Region) -> Result<(), Error> {
     let superblock = Superblock::read(region)?;
-    if Root::read(region)?.clean.get() == 1 {
-        return Ok(false);
-    }
     let (core, _) = recovery::open(region.clone(), &superblock, &crate::MountOptions::default())?;
-    core.finish()?;
-    Ok(true)
+    Ok(core.finish()?)
 }

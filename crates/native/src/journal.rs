@@ -9,15 +9,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use nvm::{Durable, Purpose};
+use nvm::{Durable, Flushed, Purpose};
 use parking_lot::Mutex;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Durability;
+use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
-use crate::record::{TRANSACTION_HEADER, Transaction};
+use crate::record::{CHECKS_DATA, Item, Items, TRANSACTION_HEADER, Transaction};
 
 /// Begins each half.
 #[repr(C)]
@@ -57,6 +58,17 @@ struct State {
     durable: u64,
     sequence: u64,
     salt: u64,
+}
+
+/// Why a transaction may point to the data blocks it maps.
+pub(crate) enum Data {
+    /// It maps none.
+    None,
+    /// They are durable.
+    Durable(Durable),
+    /// They were streamed and have this checksum: the transaction's own fence makes them durable, and replay takes
+    /// the last transaction of the log only if they are what they should be.
+    Checked(u32, Flushed),
 }
 
 /// Bytes of log that an operation may take. What is left returns when it is dropped.
@@ -120,7 +132,7 @@ impl Journal {
             first: state.sequence.into(),
             reserved: [0; 40],
         };
-        header.crc = crc32c::crc32c(&header.as_bytes()[4..]).into();
+        header.crc = checksum::of(&header.as_bytes()[4..]).into();
         let at = self.medium.geometry.log_at(state.half);
         let flushed = self.medium.region.stream(Purpose::Journal, at, header.as_bytes());
         self.medium.region.fence(flushed).ignore();
@@ -131,19 +143,19 @@ impl Journal {
     /// Promises room for a transaction of up to `bytes`, or `None` if a checkpoint must make room first.
     pub(crate) fn reserve(&self, bytes: usize) -> Option<Space<'_>> {
         let bytes = bytes.next_multiple_of(ALIGN) as i64;
-        let space = Space { journal: self, left: bytes };
-        (self.space.fetch_sub(bytes, Relaxed) >= bytes).then_some(space)
+        let take = |space: i64| (space >= bytes).then_some(space - bytes);
+        self.space.fetch_update(Relaxed, Relaxed, take).ok()?;
+        Some(Space { journal: self, left: bytes })
     }
 
-    /// Commits a transaction. `_data` proves that the blocks it points to, if any,
-    /// are durable. With `durability=op` it is
+    /// Whether data that a transaction maps may become durable with it, by one fence.
+    pub(crate) fn checks_data(&self) -> bool {
+        self.durability == Durability::Operation
+    }
+
+    /// Commits a transaction. `data` says why what it points to is there. With `durability=op` it is
     /// durable when this returns; with `fsync`, when [`Journal::force`] has returned.
-    pub(crate) fn commit(
-        &self,
-        space: &mut Space<'_>,
-        transaction: &mut Transaction,
-        _data: Option<Durable>,
-    ) {
+    pub(crate) fn commit(&self, space: &mut Space<'_>, transaction: &mut Transaction, data: Data) {
         if self.durability == Durability::Snapshot {
             return;
         }
@@ -152,10 +164,18 @@ impl Journal {
         let length = bytes.len();
         bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
         space.left -= length as i64;
+        let streamed = match data {
+            Data::None | Data::Durable(_) => Flushed::none(),
+            Data::Checked(crc, streamed) => {
+                bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+                bytes[20..24].copy_from_slice(&CHECKS_DATA.to_le_bytes());
+                streamed
+            }
+        };
         let region = &self.medium.region;
         let mut state = self.state.lock();
         bytes[8..16].copy_from_slice(&state.sequence.to_le_bytes());
-        let crc = checksum(state.salt, bytes);
+        let crc = salted(state.salt, bytes);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         let at = self.medium.geometry.log_at(state.half) + state.at;
         state.sequence += 1;
@@ -163,7 +183,7 @@ impl Journal {
         if self.durability == Durability::Operation {
             let flushed = region.stream(Purpose::Journal, at, bytes);
             // Within the lock: a transaction is durable only if all before it are.
-            region.fence(flushed).ignore();
+            region.fence(flushed.and(streamed)).ignore();
             state.durable = state.at;
         } else {
             region.store(Purpose::Journal, at, bytes);
@@ -195,14 +215,62 @@ impl Journal {
     }
 }
 
-fn checksum(salt: u64, record: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&salt.to_le_bytes()), &record[4..])
+fn salted(salt: u64, record: &[u8]) -> u32 {
+    checksum::append(checksum::of(&salt.to_le_bytes()), &record[4..])
+}
+
+/// A transaction of the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Committed<'a> {
+    pub(crate) items: &'a [u8],
+    /// If it is the log's last, it counts only if the blocks it maps have this checksum.
+    data_crc: Option<u32>,
+}
+
+impl Committed<'_> {
+    /// The runs of blocks whose bytes came with the transaction: first block and count.
+    fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        Items(self.items).flatten().filter_map(|item| match item {
+            Item::Map { pointer, count, .. } if pointer.has_data() && count > 0 => {
+                Some((pointer.block(), u64::from(count)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the blocks it maps are on the medium. Only the log's last transaction may say no: the fence that made
+    /// it durable had not come before the power went.
+    pub(crate) fn has_its_data(&self, medium: &Medium) -> bool {
+        let Some(expected) = self.data_crc else { return true };
+        let mut crc: Option<u32> = None;
+        for (block, count) in self.runs() {
+            if !medium.geometry.in_main(block) || !medium.geometry.in_main(block + count - 1) {
+                return false;
+            }
+            let bytes = medium.region.bytes(block * BLOCK, (count * BLOCK) as usize);
+            crc = Some(crc.map_or_else(|| checksum::of(bytes), |before| checksum::append(before, bytes)));
+        }
+        crc == Some(expected)
+    }
+
+    /// Flushes the blocks it maps, if its own fence was to make them durable and may not have come.
+    pub(crate) fn flush_data(&self, medium: &Medium) -> Flushed {
+        if self.data_crc.is_none() {
+            return Flushed::none();
+        }
+        let runs = self
+            .runs()
+            .map(|(block, count)| medium.region.flush(Purpose::Data, block * BLOCK, count * BLOCK));
+        runs.fold(Flushed::none(), Flushed::and)
+    }
 }
 
 /// The committed transactions of one half, oldest first.
 #[derive(Clone)]
 pub(crate) struct Records<'a> {
     pub(crate) header: HalfHeader,
+    /// Byte address of the half.
+    at: u64,
     bytes: &'a [u8],
     sequence: u64,
 }
@@ -212,16 +280,24 @@ impl<'a> Records<'a> {
     pub(crate) fn of_half(medium: &'a Medium, half: usize) -> Option<Records<'a>> {
         let at = medium.geometry.log_at(half);
         let header: HalfHeader = medium.region.load(at);
-        if crc32c::crc32c(&header.as_bytes()[4..]) != header.crc.get() || header.version.get() == 0 {
+        if checksum::of(&header.as_bytes()[4..]) != header.crc.get() || header.version.get() == 0 {
             return None;
         }
         let bytes = medium.region.bytes(at, (medium.geometry.log_half * BLOCK) as usize);
-        Some(Records { header, bytes: &bytes[HALF_HEADER as usize..], sequence: header.first.get() })
+        Some(Records { header, at, bytes: &bytes[HALF_HEADER as usize..], sequence: header.first.get() })
     }
 
     /// The sequence number that would come next.
     pub(crate) fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Flushes the half from its header to the end of its last transaction.
+    pub(crate) fn flush(&self, medium: &Medium) -> Flushed {
+        let mut end = self.clone();
+        while end.next().is_some() {}
+        let whole = (medium.geometry.log_half * BLOCK) as usize;
+        medium.region.flush(Purpose::Journal, self.at, (whole - end.bytes.len()) as u64)
     }
 
     /// The halves whose epoch is newer than `published`, oldest first; an error if they don't join.
@@ -250,10 +326,9 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    /// The items of a transaction.
-    type Item = &'a [u8];
+    type Item = Committed<'a>;
 
-    fn next(&mut self) -> Option<&'a [u8]> {
+    fn next(&mut self) -> Option<Committed<'a>> {
         let header = self.bytes.get(..TRANSACTION_HEADER)?;
         let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
         if length < ALIGN || !length.is_multiple_of(ALIGN) {
@@ -262,12 +337,17 @@ impl<'a> Iterator for Records<'a> {
         let record = self.bytes.get(..length)?;
         if u64::from_le_bytes(header[8..16].try_into().expect("8 bytes")) != self.sequence
             || u32::from_le_bytes(header[..4].try_into().expect("4 bytes"))
-                != checksum(self.header.salt.get(), record)
+                != salted(self.header.salt.get(), record)
         {
             return None;
         }
         self.bytes = &self.bytes[length..];
         self.sequence += 1;
-        Some(&record[TRANSACTION_HEADER..])
+        let flags = u32::from_le_bytes(header[20..24].try_into().expect("4 bytes"));
+        let data_crc = u32::from_le_bytes(header[16..20].try_into().expect("4 bytes"));
+        Some(Committed {
+            items: &record[TRANSACTION_HEADER..],
+            data_crc: (flags & CHECKS_DATA != 0).then_some(data_crc),
+        })
     }
 }

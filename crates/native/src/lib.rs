@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! volume      the FileSystem trait                 format, check, dump, info
-//! namespace, data, space, attributes               operations: lock, stream, log
+//! namespace, data, space, attributes, glimpse      operations: lock, stream, log
 //! core        reservation, commit, checkpoints     recovery
 //! apply       what a logged item does
 //! directory (page), index, xattr                   contents of nodes
@@ -24,6 +24,7 @@ mod attributes;
 mod bia;
 mod check;
 mod checkpoint;
+mod checksum;
 mod core;
 mod data;
 mod directory;
@@ -31,6 +32,7 @@ mod dump;
 mod error;
 mod format;
 mod geometry;
+mod glimpse;
 mod handles;
 mod index;
 mod inode;
@@ -64,5 +66,8 @@ pub const MIN_VOLUME_BYTES: u64 = 16 << 20;
 
 /// Whether `region` begins with a native volume's superblock, intact or not.
 pub fn recognise(region: &nvm::Region) -> bool {
-    !matches!(superblock::Superblock::read(region), Err(Error::NotNative | Error::TooSmall { .. }))
+    !matches!(
+        superblock::Superblock::read(region),
+        Err(Error::NotNative | Error::TooSmall { .. } | Error::Foreign(_))
+    )
 }

@@ -1,26 +1,61 @@
 //! Locks on inodes: a fixed number of them, shared by number, so that their DRAM is bounded.
 //!
 //! Order: a thread that holds several takes them by ascending stripe, each stripe once.
+//!
+//! Each stripe also counts its exclusive holders' comings and goings. A reader that finds the count even and the same
+//! before and after has read what no one changed meanwhile, without storing anything itself: reads of
+//! one file by many threads don't pass a cache line around, and none waits for another's.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const STRIPES: usize = 1024;
 
 #[repr(align(64))]
-struct Stripe(RwLock<()>);
+#[derive(Default)]
+struct Stripe {
+    lock: RwLock<()>,
+    /// Odd while the lock is held exclusively.
+    changes: AtomicU64,
+}
 
 pub(crate) struct Locks {
     stripes: Box<[Stripe]>,
 }
 
-/// Exclusive locks on up to four inodes.
+/// An exclusive lock on one stripe.
 pub(crate) struct Exclusive<'a> {
-    _guards: [Option<RwLockWriteGuard<'a, ()>>; 4],
+    changes: &'a AtomicU64,
+    _guard: RwLockWriteGuard<'a, ()>,
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes + 1, Ordering::Release);
+    }
+}
+
+/// What a reader without a lock has to check in the end.
+#[derive(Clone, Copy)]
+pub(crate) struct Glimpse<'a> {
+    changes: &'a AtomicU64,
+    seen: u64,
+}
+
+impl Glimpse<'_> {
+    /// Whether nothing changed since.
+    #[inline]
+    pub(crate) fn holds(self) -> bool {
+        fence(Ordering::Acquire);
+        self.changes.load(Ordering::Relaxed) == self.seen
+    }
 }
 
 impl Locks {
     pub(crate) fn new() -> Locks {
-        Locks { stripes: (0..STRIPES).map(|_| Stripe(RwLock::new(()))).collect() }
+        Locks { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
     }
 
     fn stripe(ino: u32) -> usize {
@@ -28,15 +63,32 @@ impl Locks {
     }
 
     pub(crate) fn read(&self, ino: u32) -> RwLockReadGuard<'_, ()> {
-        self.stripes[Locks::stripe(ino)].0.read()
+        self.stripes[Locks::stripe(ino)].lock.read()
     }
 
-    pub(crate) fn write(&self, ino: u32) -> RwLockWriteGuard<'_, ()> {
-        self.stripes[Locks::stripe(ino)].0.write()
+    /// Begins reading without a lock; `None` while somebody changes the inode.
+    #[inline]
+    pub(crate) fn glimpse(&self, ino: u32) -> Option<Glimpse<'_>> {
+        let changes = &self.stripes[Locks::stripe(ino)].changes;
+        let seen = changes.load(Ordering::Acquire);
+        seen.is_multiple_of(2).then_some(Glimpse { changes, seen })
+    }
+
+    pub(crate) fn write(&self, ino: u32) -> Exclusive<'_> {
+        self.write_stripe(Locks::stripe(ino))
+    }
+
+    fn write_stripe(&self, stripe: usize) -> Exclusive<'_> {
+        let Stripe { lock, changes } = &self.stripes[stripe];
+        let guard = lock.write();
+        changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // What the holder stores comes after the count is odd.
+        fence(Ordering::Release);
+        Exclusive { changes, _guard: guard }
     }
 
     /// Locks all of `inos` (0: none), at most four.
-    pub(crate) fn write_all(&self, inos: &[u32]) -> Exclusive<'_> {
+    pub(crate) fn write_all(&self, inos: &[u32]) -> [Option<Exclusive<'_>>; 4] {
         let mut stripes = [usize::MAX; 4];
         for (slot, ino) in stripes.iter_mut().zip(inos.iter().filter(|ino| **ino != 0)) {
             *slot = Locks::stripe(*ino);
@@ -45,14 +97,14 @@ impl Locks {
         let mut guards = [const { None }; 4];
         for (index, stripe) in stripes.iter().enumerate() {
             if *stripe != usize::MAX && (index == 0 || stripes[index - 1] != *stripe) {
-                guards[index] = Some(self.stripes[*stripe].0.write());
+                guards[index] = Some(self.write_stripe(*stripe));
             }
         }
-        Exclusive { _guards: guards }
+        guards
     }
 
-    /// Shared locks on `first` and, while that is held, on the inode that `second` finds under it. Retries
-    /// in the right order if they would be taken in the wrong one.
+    /// Runs `then` with shared locks on `first` and on the inode that `second` finds under it. Tries again with a
+    /// better guess of the second if they would have to be taken in the wrong order.
     pub(crate) fn read_both<T>(
         &self,
         first: u32,
@@ -61,18 +113,17 @@ impl Locks {
     ) -> vfs::Result<T> {
         let mut guess = first;
         loop {
-            let (low, high) = (
-                Locks::stripe(first).min(Locks::stripe(guess)),
-                Locks::stripe(first).max(Locks::stripe(guess)),
-            );
-            let _low = self.stripes[low].0.read();
-            let _high = (high != low).then(|| self.stripes[high].0.read());
+            let (here, there) = (Locks::stripe(first), Locks::stripe(guess));
+            let (low, high) = (here.min(there), here.max(there));
+            let _low = self.stripes[low].lock.read();
+            let _high = (high != low).then(|| self.stripes[high].lock.read());
             let found = second()?;
-            if found == guess || Locks::stripe(found) == low || Locks::stripe(found) == high {
+            let stripe = Locks::stripe(found);
+            if stripe == low || stripe == high {
                 return then(found);
             }
-            if Locks::stripe(found) > high {
-                let _found = self.stripes[Locks::stripe(found)].0.read();
+            if stripe > high {
+                let _found = self.stripes[stripe].lock.read();
                 return then(found);
             }
             guess = found;

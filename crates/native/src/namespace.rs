@@ -7,10 +7,11 @@ use vfs::{
 };
 
 use crate::allocator::Urgency;
+use crate::bia::BlockKind;
 use crate::core::{Core, Operation, now};
 use crate::directory::{self, FIRST_KEY, Probe};
-use crate::handles::Opened;
-use crate::inode::{Cold, Hot, Inode, PAYLOAD};
+use crate::index;
+use crate::inode::{Cold, Hot, Inode, Layout, PAYLOAD};
 use crate::node::ORPHANS;
 use crate::page::Entry;
 use crate::record::Item;
@@ -110,6 +111,14 @@ impl Core {
             let default = xattr::get(&self.nodes, dir, acl::DEFAULT)?;
             acl::inherit(default, mode, caller.umask, kind == FileKind::Directory)?
         };
+        let stored = |name: &[u8], value: &Option<Vec<u8>>| {
+            value.as_ref().map_or(0, |value| xattr::stored_bytes(name, value))
+        };
+        if stored(acl::ACCESS, &inherited.access) + stored(acl::DEFAULT, &inherited.default)
+            > xattr::TOTAL_MAX
+        {
+            return Err(Error::NoSpace);
+        }
         let ino = self.nodes.take_nid()?;
         let parent = if kind == FileKind::Directory { dir.nid() } else { 0 };
         let generation = self.next_generation();
@@ -181,9 +190,14 @@ impl Core {
         }
         let hot = parent.hot().modified(at).linked(i32::from(is_dir));
         operation.log(&Item::Hot { ino: dir, hot });
-        operation.commit()?;
         // Nobody else can have found it: its directory is locked.
-        let handle = open.map(|flags| self.handles.open(ino, flags));
+        let handle = open.map(|flags| self.handles.open(ino, flags)).transpose()?;
+        if let Err(error) = operation.commit() {
+            if let Some(handle) = handle {
+                self.handles.close(handle)?;
+            }
+            return Err(error);
+        }
         Ok((self.inode(ino)?.attr(), handle))
     }
 
@@ -286,13 +300,14 @@ impl Core {
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
         let new = New { mode, rdev: 0, target: b"" };
         let ino = self.make(&mut operation, caller, parent, &new, 0, now())?;
-        let handle = self.handles.open(ino, flags);
+        let handle = self.handles.open(ino, flags)?;
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
         self.handles.set_linkable(ino, linkable);
         let _orphans = self.orphans.lock();
         let entered = self.log_orphan(&mut operation, ino).and_then(|()| operation.commit());
         if let Err(error) = entered {
-            self.handles.close(ino)?;
+            self.handles.close(handle)?;
+            self.nodes.return_nid(ino);
             return Err(error);
         }
         Ok(Created { attr: self.inode(ino)?.attr(), handle, new: true })
@@ -309,7 +324,7 @@ impl Core {
             return Err(Error::ReadOnly);
         }
         rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
-        Ok(self.handles.open(ino, flags))
+        self.handles.open(ino, flags)
     }
 
     pub(crate) fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
@@ -424,6 +439,7 @@ impl Core {
             return operation.commit();
         }
         if !self.handles.is_open(ino) {
+            self.check_removable(victim)?;
             operation.log(&Item::Remove { ino });
             return operation.commit();
         }
@@ -431,6 +447,19 @@ impl Core {
         operation.log(&Item::Hot { ino, hot });
         self.log_orphan(&mut operation, ino)?;
         operation.commit()
+    }
+
+    /// Reads what removing an inode will read: damage is found before the removal is committed, not after.
+    fn check_removable(&self, inode: Inode<'_>) -> Result<()> {
+        match inode.layout() {
+            Layout::Mapped => index::check(&self.nodes, inode, index::ALL)?,
+            Layout::Trie => directory::walk(&self.nodes, inode, &mut |_, _| Ok(()))?,
+            Layout::Inline | Layout::Page => {}
+        }
+        match inode.derived().xattr_nid.get() {
+            0 => Ok(()),
+            nid => self.nodes.view(nid, BlockKind::Xattr).map(drop),
+        }
     }
 
     /// Logs the entry of an inode without a name in the hidden directory, whose lock is held.
@@ -449,8 +478,8 @@ impl Core {
     }
 
     pub(crate) fn release(&self, handle: Handle) -> Result<()> {
-        let ino = Opened::of(handle)?.ino;
-        if !self.handles.close(ino)? {
+        let (ino, last) = self.handles.close(handle)?;
+        if !last {
             return Ok(());
         }
         let unnamed = {
@@ -471,6 +500,7 @@ impl Core {
         if !gone {
             return Ok(());
         }
+        self.check_removable(self.inode(ino)?)?;
         let _orphans = self.orphans.lock();
         self.log_adopted(&mut operation, ino)?;
         operation.log(&Item::Remove { ino });
@@ -620,6 +650,9 @@ impl Core {
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if self.inode(new_dir)?.hot().nlink.get() == 0 {
+            return Err(Error::NotFound); // removed, and still open
+        }
         let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
         if to.hot().nlink.get() == 0 {
             return Err(Error::NotFound); // removed since it was looked at, and open

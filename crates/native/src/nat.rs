@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
+use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
@@ -181,8 +182,8 @@ pub(crate) fn pointers(block: &[u8]) -> impl Iterator<Item = NodePointer> + '_ {
 /// Verifies a NAT block that `pointer` names.
 pub(crate) fn verify(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<u64> {
     let block = pointer.block();
-    medium.check_main("NAT", parent, "pointer", block)?;
-    if !pointer.matches(crc32c::crc32c(medium.block(block))) {
+    medium.check_main("NAT", parent, format_args!("pointer"), block)?;
+    if !pointer.matches(checksum::of(medium.block(block))) {
         return Err(corrupt("NAT block", block, "checksum", "wrong", "what its parent holds"));
     }
     Ok(block)
@@ -266,7 +267,7 @@ impl Merge<'_> {
             rest = others;
         }
         if !old.is_null() {
-            self.allocator.free_from(self.frozen, old.block())?;
+            self.allocator.free_from(self.frozen, old.block());
         }
         if block.iter().all(|byte| *byte == 0) {
             return Ok(NodePointer::default());
@@ -278,7 +279,7 @@ impl Merge<'_> {
         let at = self.allocator.allocate_into(self.frozen, kind, self.version)?;
         let streamed = self.medium.region.stream(Purpose::Metadata, at * BLOCK, block);
         self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
-        Ok(NodePointer::new(at, crc32c::crc32c(block)))
+        Ok(NodePointer::new(at, checksum::of(block)))
     }
 }
 

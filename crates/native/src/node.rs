@@ -14,9 +14,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::allocator::{Allocator, Budget};
 use crate::bia::BlockKind;
+use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
-use crate::inode;
+use crate::inode::{self, Inode};
 use crate::nat::Nat;
 
 /// Begins every node block.
@@ -90,12 +91,13 @@ impl<'a> Edit<'a> {
     /// Stores within what is used.
     #[inline]
     pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
-        debug_assert!(at + bytes.len() <= BLOCK as usize);
+        assert!(at + bytes.len() <= BLOCK as usize, "a store beyond the node's block");
         self.medium.region.store(Purpose::Metadata, self.block * BLOCK + at as u64, bytes);
     }
 
     /// Makes at least `used` bytes mean something, the new ones zero.
     pub(crate) fn extend(&self, used: usize) {
+        assert!(used <= BLOCK as usize, "a node longer than a block");
         let old = self.view().used();
         if used > old {
             let region = &self.medium.region;
@@ -136,8 +138,8 @@ fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
 /// The checksum of a node block; `None` if its header contradicts itself.
 pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
     let (used, tail) = extent(bytes)?;
-    let crc = crc32c::crc32c(&bytes[..used]);
-    Some(if tail == 0 { crc } else { crc32c::crc32c_append(crc, &bytes[BLOCK as usize - tail..]) })
+    let crc = checksum::of(&bytes[..used]);
+    Some(if tail == 0 { crc } else { checksum::append(crc, &bytes[BLOCK as usize - tail..]) })
 }
 
 /// Flushes what a node's checksum covers.
@@ -165,13 +167,19 @@ pub(crate) struct Nodes {
 }
 
 /// Which NIDs are free.
+///
+/// A NID that was handed out has no NAT entry until its transaction is applied, so the search must never come across
+/// one: it covers `[scan, scan_end)`, a range fixed while no operation ran, and what is freed in that range is left
+/// for it to find.
 struct NidPool {
-    /// Some NIDs below `next` that are free.
+    /// Some free NIDs outside the range that is still to be searched.
     free: Vec<u32>,
     /// NIDs from here on were never used.
     next: u32,
-    /// Where the search for free NIDs below `next` goes on; it ends at `next`.
     scan: u32,
+    scan_end: u32,
+    /// More were freed than are remembered: search again from the start, when no operation runs.
+    search_again: bool,
     /// A log is being replayed: NIDs below `next` may belong to inodes that it has not made yet, so only new ones are
     /// handed out.
     replaying: bool,
@@ -196,7 +204,14 @@ impl Nodes {
             allocator,
             hash_key,
             version: AtomicU32::new(version),
-            nids: Mutex::new(NidPool { free: Vec::new(), next: next_nid, scan: FIRST_NID, replaying: false }),
+            nids: Mutex::new(NidPool {
+                free: Vec::new(),
+                next: next_nid,
+                scan: FIRST_NID,
+                scan_end: next_nid,
+                search_again: false,
+                replaying: false,
+            }),
             inodes: AtomicU64::new(inodes),
         }
     }
@@ -250,7 +265,7 @@ impl Nodes {
     #[cold]
     fn verify(&self, nid: u32, pointer: crate::pointer::NodePointer) -> vfs::Result<()> {
         let block = pointer.block();
-        self.medium.check_main("NAT", 0, &format!("entry {nid}"), block)?;
+        self.medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
         let bytes = self.medium.block(block);
         let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
         let name = || format!("node {nid}");
@@ -266,6 +281,9 @@ impl Nodes {
         }
         if BlockKind::from_u8(header.kind).is_none() {
             return Err(corrupt(&name(), block, "kind", header.kind, "a kind of node"));
+        }
+        if header.kind == BlockKind::Inode as u8 && !(Inode { view: View { bytes, block } }).is_possible() {
+            return Err(corrupt(&name(), block, "length or layout", "impossible", "possible"));
         }
         self.nat.set_verified(nid)
     }
@@ -293,7 +311,7 @@ impl Nodes {
             region.copy_within(Purpose::Metadata, old.block * BLOCK + at, block * BLOCK + at, tail as u64);
         }
         self.nat.set(nid, block, self.version())?;
-        self.allocator.free(old.block, 1)?;
+        self.allocator.free(old.block, 1);
         Ok(Edit { medium: &self.medium, block })
     }
 
@@ -306,10 +324,11 @@ impl Nodes {
         used: usize,
     ) -> vfs::Result<(u32, Edit<'_>)> {
         let nid = self.take_nid()?;
-        Ok((nid, self.create_at(budget, nid, kind, owner, used)?))
+        Ok((nid, self.create_at(budget, nid, kind, owner, used, |_| {})?))
     }
 
-    /// Makes node `nid`, whose number [`Nodes::take_nid`] gave (now or, in a replay, then).
+    /// Makes node `nid`, whose number [`Nodes::take_nid`] gave (now or, in a replay, then). Nobody finds it before
+    /// `fill` has filled it.
     pub(crate) fn create_at(
         &self,
         budget: &Budget<'_>,
@@ -317,6 +336,7 @@ impl Nodes {
         kind: BlockKind,
         owner: u32,
         used: usize,
+        fill: impl FnOnce(&Edit<'_>),
     ) -> vfs::Result<Edit<'_>> {
         let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
         let header = NodeHeader {
@@ -331,25 +351,40 @@ impl Nodes {
         let region = &self.medium.region;
         region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());
         region.fill_zero(Purpose::Metadata, block * BLOCK + HEADER as u64, (used - HEADER) as u64);
+        let edit = Edit { medium: &self.medium, block };
+        fill(&edit);
         self.nat.set(nid, block, self.version())?;
-        Ok(Edit { medium: &self.medium, block })
+        Ok(edit)
     }
 
     /// Removes node `nid`: its block and its number become free.
     pub(crate) fn remove(&self, nid: u32) -> vfs::Result<()> {
         let block = self.any(nid)?.block;
-        self.nat.set(nid, 0, self.version())?;
-        self.allocator.free(block, 1)?;
+        self.allocator.free(block, 1);
+        // Held from before the entry is empty: the search must not come across it in between.
         let mut nids = self.nids.lock();
+        self.nat.set(nid, 0, self.version())?;
         if nids.replaying {
             return Ok(());
+        }
+        if nids.scan <= nid && nid < nids.scan_end {
+            return Ok(()); // the search will find it
         }
         if nids.free.len() < FREE_NIDS_MAX {
             nids.free.push(nid);
         } else {
-            nids.scan = FIRST_NID;
+            nids.search_again = true;
         }
         Ok(())
+    }
+
+    /// Begins the search for free NIDs anew if some were forgotten. No operation runs.
+    pub(crate) fn refresh_nids(&self) {
+        let mut nids = self.nids.lock();
+        if nids.search_again {
+            nids.free.clear();
+            (nids.scan, nids.scan_end, nids.search_again) = (FIRST_NID, nids.next, false);
+        }
     }
 
     /// Takes a free NID: one given back, else one found below the high-water mark by a bounded search, else a new one.
@@ -358,7 +393,7 @@ impl Nodes {
         if let Some(nid) = nids.free.pop() {
             return Ok(nid);
         }
-        let end = if nids.replaying { 0 } else { nids.next.min(nids.scan.saturating_add(1024)) };
+        let end = if nids.replaying { 0 } else { nids.scan_end.min(nids.scan.saturating_add(1024)) };
         while nids.scan < end {
             let nid = nids.scan;
             nids.scan += 1;
@@ -371,9 +406,6 @@ impl Nodes {
         }
         let nid = nids.next;
         nids.next = nid.checked_add(1).ok_or(vfs::Error::NoSpace)?;
-        if nids.scan == nid {
-            nids.scan = nids.next; // what is new is in use
-        }
         Ok(nid)
     }
 
@@ -392,7 +424,7 @@ impl Nodes {
     /// Replay is over: what it left free will be found.
     pub(crate) fn end_replay(&self) {
         let mut nids = self.nids.lock();
-        (nids.replaying, nids.scan) = (false, FIRST_NID);
+        (nids.replaying, nids.scan, nids.scan_end) = (false, FIRST_NID, nids.next);
     }
 }
 

@@ -141,12 +141,16 @@ pub(crate) fn add(edit: &Edit<'_>, place: Place, entry: &Entry<'_>) -> vfs::Resu
         compact(edit, place)?;
     }
     let page = Page::new(edit.view().bytes, place, edit.block);
-    let (count, offset) = (page.count(), page.heap() - entry.length());
+    let (count, dead) = (page.count(), page.dead());
+    let Some(offset) = page.heap().checked_sub(entry.length()).filter(|at| *at >= SLOTS + count * 4 + 4)
+    else {
+        return Err(corrupt("directory page", edit.block, "free bytes", page.room(), "fewer"));
+    };
     let mut bytes = [0; ENTRY_FIXED + vfs::NAME_MAX];
     write_entry(&mut bytes, entry);
     edit.store(place.start + offset, &bytes[..entry.length()]);
     store_slot(edit, place, count, tag(entry.key), offset);
-    store_header(edit, place, count + 1, offset, page.dead());
+    store_header(edit, place, count + 1, offset, dead);
     Ok(true)
 }
 
@@ -154,7 +158,7 @@ pub(crate) fn add(edit: &Edit<'_>, place: Place, entry: &Entry<'_>) -> vfs::Resu
 pub(crate) fn remove(edit: &Edit<'_>, place: Place, index: usize) -> vfs::Result<()> {
     let page = Page::new(edit.view().bytes, place, edit.block);
     let entry = page.entry_at(page.slot(index).1)?;
-    let last = page.count() - 1;
+    let (last, heap, dead) = (page.count() - 1, page.heap(), page.dead() + entry.length());
     if index != last {
         let (tag, offset) = page.slot(last);
         store_slot(edit, place, index, tag, offset);
@@ -162,7 +166,7 @@ pub(crate) fn remove(edit: &Edit<'_>, place: Place, index: usize) -> vfs::Result
     if last == 0 {
         store_header(edit, place, 0, place.length, 0);
     } else {
-        store_header(edit, place, last, page.heap(), page.dead() + entry.length());
+        store_header(edit, place, last, heap, dead);
     }
     Ok(())
 }
@@ -176,8 +180,12 @@ pub(crate) fn relink(edit: &Edit<'_>, place: Place, index: usize, ino: u32, kind
     edit.store(place.start + offset + 8, &bytes);
 }
 
-/// Replaces all that is in a page by `entries`, which fit.
-pub(crate) fn fill(edit: &Edit<'_>, place: Place, entries: &[Entry<'_>]) {
+/// Replaces all that is in a page by `entries`, which fit unless the page they come from was damaged.
+pub(crate) fn fill(edit: &Edit<'_>, place: Place, entries: &[Entry<'_>]) -> vfs::Result<()> {
+    let needed = SLOTS + entries.iter().map(|entry| entry.length() + 4).sum::<usize>();
+    if needed > place.length {
+        return Err(corrupt("directory page", edit.block, "bytes of its entries", needed, place.length));
+    }
     let mut bytes = vec![0; place.length];
     let mut heap = place.length;
     for (index, entry) in entries.iter().enumerate() {
@@ -190,14 +198,14 @@ pub(crate) fn fill(edit: &Edit<'_>, place: Place, entries: &[Entry<'_>]) {
     bytes[..2].copy_from_slice(&(entries.len() as u16).to_le_bytes());
     bytes[2..4].copy_from_slice(&(heap as u16).to_le_bytes());
     edit.store(place.start, &bytes);
+    Ok(())
 }
 
 fn compact(edit: &Edit<'_>, place: Place) -> vfs::Result<()> {
     // From a copy: `fill` stores where the entries are.
     let copy = edit.view().bytes.to_vec();
     let entries = Page::new(&copy, place, edit.block).entries().collect::<vfs::Result<Vec<_>>>()?;
-    fill(edit, place, &entries);
-    Ok(())
+    fill(edit, place, &entries)
 }
 
 fn write_entry(bytes: &mut [u8], entry: &Entry<'_>) {

@@ -4,17 +4,23 @@
 //! running volume changes itself by applying the very records it logs, so replay cannot do anything else.
 //!
 //! ```text
-//! transaction: crc u32 │ length u32 │ sequence u64 │ items …, padded with zeros to 64 bytes
+//! transaction: crc u32 │ length u32 │ sequence u64 │ data crc u32 │ flags u32 │ items …, padded with zeros to 64 bytes
 //! item:        tag u8 │ kind u8 │ length u16 │ inode u32 │ fixed part │ bytes, padded to 8
 //! ```
 
+use std::cell::Cell;
+
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::inode::{Cold, Hot};
+use crate::geometry::BLOCK;
+use crate::index::FILE_MAX;
+use crate::inode::{Cold, Hot, PAYLOAD};
 use crate::pointer::DataPointer;
 
 /// Bytes of a transaction before its items.
-pub(crate) const TRANSACTION_HEADER: usize = 16;
+pub(crate) const TRANSACTION_HEADER: usize = 24;
+/// Flag of a transaction that is committed only if the blocks it maps have its data checksum.
+pub(crate) const CHECKS_DATA: u32 = 1;
 const ITEM_HEADER: usize = 8;
 
 /// One change. Inodes and directory entries are logged as objects, data below half a block as differences,
@@ -51,14 +57,50 @@ pub(crate) enum Item<'a> {
     Remove { ino: u32 },
 }
 
+impl Item<'_> {
+    /// Whether the item stays within what it is about.
+    fn is_possible(&self) -> bool {
+        let blocks = FILE_MAX / BLOCK;
+        match *self {
+            Item::Create { hot, .. } | Item::Hot { hot, .. } => hot.size.get() <= FILE_MAX,
+            Item::Map { index, count, pointer, .. } => {
+                index < blocks && u64::from(count) <= blocks - index && !pointer.is_hole()
+            }
+            Item::Unmap { from, to, .. } => from <= blocks && from <= to,
+            Item::Inline { offset, bytes, .. } => {
+                PAYLOAD + usize::from(offset) + bytes.len() <= BLOCK as usize
+            }
+            Item::Bytes { offset, bytes, .. } => usize::from(offset) + bytes.len() <= BLOCK as usize,
+            Item::Enter { name, .. } => !name.is_empty() && name.len() <= vfs::NAME_MAX,
+            _ => true,
+        }
+    }
+}
+
 /// A transaction being written: PENDING until the log has it.
 pub(crate) struct Transaction {
     pub(crate) bytes: Vec<u8>,
 }
 
+thread_local! {
+    /// The buffer of the thread's last transaction, for the next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+/// A larger buffer is not kept.
+const SPARE_MAX: usize = 64 << 10;
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if self.bytes.capacity() <= SPARE_MAX {
+            SPARE.set(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
 impl Transaction {
     pub(crate) fn new() -> Transaction {
-        let mut bytes = Vec::with_capacity(512);
+        let mut bytes = SPARE.take();
+        bytes.clear();
         bytes.resize(TRANSACTION_HEADER, 0);
         Transaction { bytes }
     }
@@ -167,7 +209,7 @@ impl<'a> Iterator for Items<'a> {
         }
         let (item, rest) = bytes.split_at(length);
         self.0 = rest;
-        Some(decode(item).ok_or(Malformed))
+        Some(decode(item).filter(Item::is_possible).ok_or(Malformed))
     }
 }
 

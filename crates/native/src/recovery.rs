@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use nvm::Region;
+use nvm::{Flushed, Region};
 use vfs::Result;
 
 use crate::allocator::{Allocator, Urgency};
@@ -14,7 +14,7 @@ use crate::apply::{self, InPlace};
 use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
 use crate::geometry::Medium;
-use crate::journal::{Journal, Records};
+use crate::journal::{Committed, Journal, Records};
 use crate::nat::Nat;
 use crate::node::Nodes;
 use crate::record::{Item, Items};
@@ -30,6 +30,8 @@ pub(crate) fn newest(medium: &Medium, read_only: bool) -> std::result::Result<(R
         if read_only {
             return Err(Error::NeedsRecovery);
         }
+        // What is seen now decides: make it durable before acting on it.
+        checkpoint.persist_state(medium).ignore();
         successor.settle_again(medium)?.ignore();
         root.write_next(&medium.region, successor.block, false).ignore();
         checkpoint = successor;
@@ -61,12 +63,14 @@ pub(crate) fn open_bare(
     superblock: &Superblock,
     options: &MountOptions,
 ) -> std::result::Result<(Core, Recovery), Error> {
+    let mounted = region.claim().ok_or(Error::Mounted)?;
     let medium = Arc::new(Medium { region, geometry: superblock.geometry() });
     let (mut root, checkpoint) = newest(&medium, options.read_only)?;
     let was_clean = root.clean.get() == 1;
     let published = checkpoint.body.version.get();
     let records = Records::since(&medium, published)?;
-    if options.read_only && !was_clean {
+    let has_log = records.iter().any(|half| half.clone().next().is_some());
+    if options.read_only && (!was_clean || has_log) {
         return Err(Error::NeedsRecovery);
     }
     let version = records.iter().map(|half| half.header.version.get()).max().unwrap_or(0).max(published) + 1;
@@ -83,9 +87,11 @@ pub(crate) fn open_bare(
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
     let sequence = replay(&nodes, records, body.sequence.get(), &mut recovery)?;
     let journal = Journal::new(medium.clone(), options.durability, root.mounts.get(), sequence);
-    let core = Core::new(medium, nodes, journal, Publisher { root, newest: checkpoint }, options.clone());
+    let publisher = Publisher { root, newest: checkpoint };
+    let core = Core::new(medium, nodes, journal, publisher, options.clone(), mounted);
     if !options.read_only {
-        if recovery.transactions_replayed > 0 {
+        if has_log {
+            // Also if its only transaction was dropped: then it must not be met again.
             core.checkpoint(NextLog::OncePublished)?;
         } else {
             core.journal.begin(version);
@@ -102,9 +108,13 @@ fn replay(
     recovery: &mut Recovery,
 ) -> Result<u64> {
     let mut largest = 0;
+    let flushed = halves.iter().map(|half| half.flush(&nodes.medium)).fold(Flushed::none(), Flushed::and);
     // First claim what the log says is in use, so that applying it does not hand it out again.
-    for items in halves.iter().cloned().flatten() {
-        for item in Items(items) {
+    let transactions = committed(nodes, halves, &mut sequence);
+    // What is seen now may have been stored and not flushed, if the server died and not the power.
+    nodes.medium.region.fence(flushed).ignore();
+    for transaction in &transactions {
+        for item in Items(transaction.items) {
             match item.map_err(|_| apply::malformed(nodes))? {
                 Item::Map { ino, index, count, pointer } if !pointer.is_hole() => {
                     for n in 0..u64::from(count) {
@@ -112,10 +122,10 @@ fn replay(
                         nodes.medium.check_main(
                             "log",
                             nodes.medium.geometry.log_start,
-                            "data block",
+                            format_args!("data block"),
                             block,
                         )?;
-                        nodes.allocator.claim(block, ino, index + n)?;
+                        nodes.allocator.claim(block, ino, index + n);
                     }
                 }
                 Item::Create { ino, .. } => largest = largest.max(ino),
@@ -125,16 +135,28 @@ fn replay(
     }
     nodes.begin_replay(largest);
     let budget = nodes.allocator.reserve(0, Urgency::Checkpoint).ok_or(vfs::Error::NoSpace)?;
-    for half in halves {
-        let mut half = half;
-        for items in half.by_ref() {
-            apply::apply(nodes, &budget, items, InPlace::Now)?;
-            recovery.transactions_replayed += 1;
-            recovery.log_bytes_replayed += items.len() as u64;
-        }
-        sequence = sequence.max(half.sequence());
+    for transaction in &transactions {
+        apply::apply(nodes, &budget, transaction.items, InPlace::Now)?;
+        recovery.transactions_replayed += 1;
+        recovery.log_bytes_replayed += transaction.items.len() as u64;
     }
     nodes.end_replay();
     nodes.medium.check_media()?;
     Ok(sequence)
+}
+
+/// All transactions of the log, oldest first, without a last one whose data did not arrive. Moves `sequence` on
+/// to the number that comes next.
+fn committed<'a>(nodes: &Nodes, halves: Vec<Records<'a>>, sequence: &mut u64) -> Vec<Committed<'a>> {
+    let mut transactions = Vec::new();
+    for mut half in halves {
+        transactions.extend(half.by_ref());
+        *sequence = (*sequence).max(half.sequence());
+    }
+    match transactions.last() {
+        Some(last) if !last.has_its_data(&nodes.medium) => drop(transactions.pop()),
+        Some(last) => nodes.medium.region.fence(last.flush_data(&nodes.medium)).ignore(),
+        None => {}
+    }
+    transactions
 }

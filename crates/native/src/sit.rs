@@ -10,6 +10,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::bia::{self, Bitmap, Entry};
+use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SEGMENT_BLOCKS, SIT_ENTRY, SIT_JOURNAL_ENTRY};
 
@@ -57,7 +58,7 @@ impl SitEntry {
     }
 
     fn checksum(&self, segment: u32) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c(&segment.to_le_bytes()), &self.as_bytes()[4..])
+        checksum::append(checksum::of(&segment.to_le_bytes()), &self.as_bytes()[4..])
     }
 
     /// Reads and verifies a segment's entry.
@@ -128,6 +129,10 @@ impl JournalEntry {
         }
     }
 
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment.get()
+    }
+
     fn bits(&self) -> Bitmap {
         self.bitmap.map(U64::get)
     }
@@ -137,7 +142,7 @@ impl JournalEntry {
 pub(crate) fn write_journal(medium: &Medium, entries: &[JournalEntry]) -> (u32, Flushed) {
     let bytes = entries.as_bytes();
     let at = medium.geometry.sit_journal_start * BLOCK;
-    (crc32c::crc32c(bytes), medium.region.stream(Purpose::Allocation, at, bytes))
+    (checksum::of(bytes), medium.region.stream(Purpose::Allocation, at, bytes))
 }
 
 /// Reads the journal that a checkpoint block describes, and verifies it.
@@ -147,7 +152,7 @@ pub(crate) fn read_journal(medium: &Medium, entries: u32, crc: u32) -> vfs::Resu
         return Err(corrupt("SIT journal", block, "length", entries, medium.geometry.segments));
     }
     let bytes = medium.region.bytes(block * BLOCK, entries as usize * SIT_JOURNAL_ENTRY as usize);
-    if crc32c::crc32c(bytes) != crc {
+    if checksum::of(bytes) != crc {
         return Err(corrupt("SIT journal", block, "checksum", "wrong", format!("{crc:#010x}")));
     }
     let entries = <[JournalEntry]>::ref_from_bytes(bytes).expect("a whole number of entries").to_vec();
@@ -182,6 +187,11 @@ pub(crate) fn settle(
         }
         if line != u64::MAX {
             flushed = flushed.and(medium.region.flush(Purpose::Allocation, line * nvm::LINE, nvm::LINE));
+        }
+        if before(segment).is_none() {
+            // What looks right may have been stored and not flushed, before a crash.
+            let at = medium.geometry.bia_at(first);
+            flushed = flushed.and(medium.region.flush(Purpose::Allocation, at, SEGMENT_BLOCKS * BIA_ENTRY));
         }
         let kind = if entry.valid.get() == 0 { SegmentKind::Free } else { entry.segment_kind() };
         let sit = SitEntry::new(segment, entry.valid.get(), kind, entry.version.get());

@@ -5,11 +5,9 @@ use std::ops::Range;
 use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rules};
 
 use crate::allocator::Urgency;
-use crate::bia::BlockKind;
 use crate::core::{Core, Operation, now};
 use crate::data::{MAP_LOG, blocks_for, end_of_range};
 use crate::geometry::BLOCK;
-use crate::handles::Opened;
 use crate::index;
 use crate::inode::{Inode, Layout};
 use crate::pointer::DataPointer;
@@ -62,7 +60,7 @@ impl Core {
         if punch && (zero || !keep_size) {
             return Err(Error::NotSupported);
         }
-        let opened = Opened::with(handle, OpenFlags::WRITE)?;
+        let opened = self.handles.get_for(handle, OpenFlags::WRITE)?;
         {
             let _lock = self.locks.read(opened.ino);
             self.regular(opened.ino)?;
@@ -89,6 +87,7 @@ impl Core {
                 self.log_zeros(&mut operation, inode, parts.head)?;
                 self.log_zeros(&mut operation, inode, parts.tail)?;
                 if !parts.blocks.is_empty() {
+                    index::check(&self.nodes, inode, parts.blocks.clone())?;
                     operation.log(&Item::Unmap { ino, from: parts.blocks.start, to: parts.blocks.end });
                 }
             }
@@ -161,13 +160,7 @@ impl Core {
                     false => index::run(&self.nodes, inode, index, limit - index)?,
                 };
                 if old.is_hole() || (old.has_data() && zeroed.contains(&index)) {
-                    let (block, got) = self.nodes.allocator.allocate(
-                        &operation.budget,
-                        BlockKind::Data,
-                        ino,
-                        index,
-                        length,
-                    )?;
+                    let (block, got) = operation.allocate(ino, index, length)?;
                     let pointer = DataPointer::unwritten(block);
                     operation.log(&Item::Map { ino, index, count: got as u32, pointer });
                     length = got;
@@ -188,7 +181,7 @@ impl Core {
     }
 
     pub(crate) fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        let opened = Opened::of(handle)?;
+        let opened = self.handles.get(handle)?;
         let _lock = self.locks.read(opened.ino);
         let inode = self.regular(opened.ino)?;
         let size = inode.size();
@@ -219,8 +212,8 @@ impl Core {
         (to, to_offset): (Handle, u64),
         len: u64,
     ) -> Result<u64> {
-        let source = Opened::with(from, OpenFlags::READ)?;
-        let sink = Opened::with(to, OpenFlags::WRITE)?;
+        let source = self.handles.get_for(from, OpenFlags::READ)?;
+        let sink = self.handles.get_for(to, OpenFlags::WRITE)?;
         if sink.flags.contains(OpenFlags::APPEND) {
             return Err(Error::BadHandle);
         }

@@ -7,6 +7,7 @@ use nvm::{Durable, Purpose, Region};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::checksum;
 use crate::error::Error;
 use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
 
@@ -67,7 +68,7 @@ impl Superblock {
             segments: g.segments.into(),
             reserved: [0; 4],
         };
-        superblock.crc = crc32c::crc32c(&superblock.as_bytes()[4..]).into();
+        superblock.crc = checksum::of(&superblock.as_bytes()[4..]).into();
         superblock
     }
 
@@ -107,7 +108,9 @@ impl Superblock {
             magic |= found.magic == MAGIC;
             match found.verify(region) {
                 Ok(()) => return Ok(found),
-                Err(error @ (Error::Version { .. } | Error::CutShort { .. })) => return Err(error),
+                Err(error @ (Error::Version { .. } | Error::CutShort { .. } | Error::Foreign(_))) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     reason =
                         format!("{reason}{}block {at}: {error}", if reason.is_empty() { "" } else { "; " })
@@ -121,11 +124,14 @@ impl Superblock {
         if self.magic != MAGIC {
             return Err(Error::NotNative);
         }
-        if crc32c::crc32c(&self.as_bytes()[4..]) != self.crc.get() {
+        if checksum::of(&self.as_bytes()[4..]) != self.crc.get() {
             return Err(Error::SuperblocksDamaged("wrong checksum".into()));
         }
         if self.version.get() > FORMAT_VERSION {
             return Err(Error::Version { found: self.version.get(), known: FORMAT_VERSION });
+        }
+        if self.uuid != *region.uuid().as_bytes() {
+            return Err(Error::Foreign(uuid::Uuid::from_bytes(self.uuid).to_string()));
         }
         let geometry = self.geometry();
         if !geometry.is_sound() {
@@ -169,12 +175,18 @@ impl Root {
         }
     }
 
-    /// Writes the next root over the older slot.
+    /// Writes the next root over the older slot and then, when that is durable, over the other one: losing either
+    /// slot loses nothing.
     pub(crate) fn write_next(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
+        self.write_slot(region, checkpoint, clean).ignore();
+        self.write_slot(region, checkpoint, clean)
+    }
+
+    fn write_slot(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
         self.sequence = (self.sequence.get() + 1).into();
         self.checkpoint = checkpoint.into();
         self.clean = u32::from(clean).into();
-        self.crc = crc32c::crc32c(&self.as_bytes()[4..]).into();
+        self.crc = checksum::of(&self.as_bytes()[4..]).into();
         let slot = ROOT_SLOTS[(self.sequence.get() % 2) as usize];
         let flushed = region.stream(Purpose::Metadata, slot * BLOCK, self.as_bytes());
         region.fence(flushed)
@@ -185,7 +197,7 @@ impl Root {
         ROOT_SLOTS
             .iter()
             .map(|slot| region.load::<Root>(slot * BLOCK))
-            .filter(|root| crc32c::crc32c(&root.as_bytes()[4..]) == root.crc.get())
+            .filter(|root| checksum::of(&root.as_bytes()[4..]) == root.crc.get())
             .max_by_key(|root| root.sequence.get())
             .ok_or_else(|| {
                 crate::error::corrupt(

@@ -45,19 +45,32 @@ impl Volume {
     /// changes fail with `EROFS`. Closing twice does nothing.
     pub fn close(&self) -> std::result::Result<(), Error> {
         let Some(thread) = self.checkpointer.lock().take() else { return Ok(()) };
-        for ino in self.core.orphan_list()? {
-            // An open file goes, too: with the volume, its handles end.
-            while self.core.handles.is_open(ino) {
-                self.core.handles.close(ino)?;
-            }
-            self.core.reclaim(ino)?;
+        let reclaimed = self.core.orphan_list().and_then(|orphans| {
+            orphans.into_iter().try_for_each(|ino| {
+                // An open file goes, too: with the volume, its handles end.
+                self.core.handles.forget(ino);
+                self.core.reclaim(ino)
+            })
+        });
+        self.stop(thread);
+        reclaimed?;
+        Ok(self.core.finish()?)
+    }
+
+    /// Lets go of the volume as a server that is killed does: nothing more is written, and the next open recovers it.
+    /// For tests and measurements.
+    pub fn abandon(self) {
+        if let Some(thread) = self.checkpointer.lock().take() {
+            self.stop(thread);
         }
+    }
+
+    fn stop(&self, checkpointer: JoinHandle<()>) {
         self.core.closed.store(true, Ordering::Relaxed);
         self.core.pressure.raise();
-        if thread.join().is_err() {
+        if checkpointer.join().is_err() {
             tracing::error!("the checkpoint thread panicked");
         }
-        Ok(self.core.finish()?)
     }
 
     /// What opening the volume had to do.

@@ -56,6 +56,11 @@ pub(crate) fn each<'a>(
     Ok(())
 }
 
+/// Bytes that an attribute takes.
+pub(crate) fn stored_bytes(name: &[u8], value: &[u8]) -> usize {
+    3 + name.len() + value.len()
+}
+
 /// The value of attribute `name`.
 pub(crate) fn get<'a>(nodes: &'a Nodes, inode: Inode<'a>, name: &[u8]) -> vfs::Result<Option<&'a [u8]>> {
     if inode.derived().xattr_nid.get() == 0 && inode.xattr_bytes().is_empty() {
@@ -109,6 +114,9 @@ pub(crate) fn set(
     let edit = nodes.edit(budget, ino)?;
     let inode = Inode { view: edit.view() };
     let bytes = replaced(nodes, inode, name, value)?;
+    if bytes.len() > TOTAL_MAX {
+        return Err(corrupt("log", edit.block, "extended attributes of an inode", bytes.len(), TOTAL_MAX));
+    }
     let nid = inode.derived().xattr_nid.get();
     if bytes.len() <= INLINE_XATTRS && inode.view.used() + bytes.len() <= BLOCK as usize {
         edit.set_inline_xattrs(&bytes);

@@ -73,6 +73,6 @@ pub use recording::{Event, EventKind, RecordedVolume, Recording, RecordingOption
 pub use recording_file::RecordingFileError;
 pub use region::Region;
 pub use technology::{Latency, Technology};
-pub use volume::{VolumeEntry, VolumeKind};
+pub use volume::{Mounted, VolumeEntry, VolumeKind};
 pub use wear::Wear;
 pub use zone::{OpenOptions, Zone};

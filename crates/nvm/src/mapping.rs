@@ -286,7 +286,7 @@ impl Window {
     pub(crate) fn read(&self, at: u64, into: &mut [u8]) {
         let from = self.readable(at, into.len() as u64);
         // SAFETY: in range; `into` is exclusive to the caller, so it cannot be a part of the mapping.
-        unsafe { ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        unsafe { persist::copy_out(into.as_mut_ptr(), from, into.len()) };
     }
 
     #[inline]

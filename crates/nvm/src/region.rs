@@ -13,7 +13,7 @@ use crate::instruments::{Instruments, MSYNC, RECORD, SPIN, WEAR};
 use crate::mapping::Window;
 use crate::persist::{self, PersistMethod};
 use crate::recording::EventKind;
-use crate::volume::{Volume, VolumeEntry, VolumeKind};
+use crate::volume::{Mounted, Volume, VolumeEntry, VolumeKind};
 use crate::zone::Zone;
 
 /// One volume's piece of a zone. Addresses are byte offsets within it, from 0 to [`Region::len`].
@@ -49,6 +49,11 @@ impl Region {
         zone: Zone,
     ) -> Region {
         Region { window, instruments, volume, zone }
+    }
+
+    /// Claims the volume for one mount; `None` if somebody in this process has it mounted.
+    pub fn claim(&self) -> Option<Mounted> {
+        Mounted::claim(&self.volume)
     }
 
     /// Bytes of the region.

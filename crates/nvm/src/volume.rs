@@ -1,5 +1,8 @@
 //! A volume as the system index lists it, and what this process keeps for it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use uuid::Uuid;
 
 use crate::account::Ledger;
@@ -69,10 +72,29 @@ pub struct VolumeEntry {
 pub(crate) struct Volume {
     pub(crate) entry: VolumeEntry,
     pub(crate) ledger: Ledger,
+    /// Somebody has it mounted; see [`Mounted`].
+    mounted: AtomicBool,
+}
+
+/// Says that a volume is mounted, until it is dropped: there is one for each volume. The zone's lock keeps other
+/// processes out; this keeps out the same process a second time.
+pub struct Mounted(Arc<Volume>);
+
+impl Mounted {
+    pub(crate) fn claim(volume: &Arc<Volume>) -> Option<Mounted> {
+        let taken = volume.mounted.swap(true, Ordering::AcqRel);
+        (!taken).then(|| Mounted(volume.clone()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.0.mounted.store(false, Ordering::Release);
+    }
 }
 
 impl Volume {
     pub(crate) fn new(entry: VolumeEntry) -> Volume {
-        Volume { entry, ledger: Ledger::new() }
+        Volume { entry, ledger: Ledger::new(), mounted: AtomicBool::new(false) }
     }
 }
