@@ -650,9 +650,6 @@ impl Core {
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if self.inode(new_dir)?.hot().nlink.get() == 0 {
-            return Err(Error::NotFound); // removed, and still open
-        }
         let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
         if to.hot().nlink.get() == 0 {
             return Err(Error::NotFound); // removed since it was looked at, and open
