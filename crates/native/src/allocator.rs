@@ -397,16 +397,13 @@ impl Inner {
         }
     }
 
-    /// The next segment to fill: an empty one after the cursor, else the emptiest of the group, else any with room.
+    /// The next segment to fill: the first empty one, so that a volume keeps to the memory it has touched; else the
+    /// emptiest of the group, else any with room.
     fn choose(&self, group: SegmentKind, which: usize) -> Option<u32> {
         let other = self.cursors[1 - which].segment;
         let count = self.segments.len();
-        let start = match self.cursors[which].segment {
-            NO_SEGMENT => 0,
-            segment => segment as usize + 1,
-        };
         let free = |index: &usize| self.segments[*index].used == 0 && *index as u32 != other;
-        if let Some(index) = (start..count).chain(0..start.min(count)).find(free) {
+        if let Some(index) = (0..count).find(free) {
             return Some(index as u32);
         }
         let emptiest = |accept: &dyn Fn(usize) -> bool| {

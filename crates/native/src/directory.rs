@@ -17,7 +17,7 @@ use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::inode::{Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_MIN};
-use crate::node::{Edit, HEADER, Nodes};
+use crate::node::{Edit, HEADER, Nodes, View};
 use crate::page::{self, Entry, Page, Place};
 
 const KEY_BITS: u32 = 63;
@@ -73,7 +73,7 @@ impl Slot {
 }
 
 /// Goes down the trie to the bucket of `key`.
-fn descend(nodes: &Nodes, dir: Inode<'_>, key: u64) -> vfs::Result<Slot> {
+fn descend<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<(Slot, View<'a>)> {
     let mut slot = Slot { table: None, index: 0, bits: ROOT_BITS, shift: KEY_BITS - ROOT_BITS, bucket: 0 };
     let mut view = dir.view;
     loop {
@@ -88,7 +88,7 @@ fn descend(nodes: &Nodes, dir: Inode<'_>, key: u64) -> vfs::Result<Slot> {
         };
         if next.bytes[0] == BlockKind::Bucket as u8 {
             slot.bucket = nid;
-            return Ok(slot);
+            return Ok((slot, next));
         }
         if next.bytes[0] != BlockKind::Table as u8 || slot.shift < TABLE_BITS {
             return Err(corrupt("directory", next.block, "kind", next.bytes[0], "a bucket or table"));
@@ -103,8 +103,7 @@ fn page_of<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<(Page<
     match dir.layout() {
         Layout::Page => Ok((Page::new(dir.view.bytes, INODE_PAGE, dir.view.block), dir.nid(), INODE_PAGE)),
         Layout::Trie => {
-            let slot = descend(nodes, dir, key)?;
-            let view = nodes.view(slot.bucket, BlockKind::Bucket)?;
+            let (slot, view) = descend(nodes, dir, key)?;
             Ok((Page::new(view.bytes, BUCKET_PAGE, view.block), slot.bucket, BUCKET_PAGE))
         }
         _ => Err(vfs::Error::NotDirectory),
@@ -153,7 +152,7 @@ pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<
             spread(nodes, budget, dir, &edit)?;
             continue;
         }
-        let slot = descend(nodes, inode, entry.key)?;
+        let (slot, _) = descend(nodes, inode, entry.key)?;
         if page::add(&nodes.edit(budget, slot.bucket)?, BUCKET_PAGE, entry)? {
             break;
         }
@@ -262,8 +261,7 @@ pub(crate) fn list(
         let (page, end) = match dir.layout() {
             Layout::Page => (page_of(nodes, dir, from)?.0, 1 << KEY_BITS),
             Layout::Trie => {
-                let slot = descend(nodes, dir, from)?;
-                let view = nodes.view(slot.bucket, BlockKind::Bucket)?;
+                let (slot, view) = descend(nodes, dir, from)?;
                 let depth = u32::from(view.header().level).min(slot.bits);
                 // The bucket holds all keys that agree with `from` above this bit.
                 let bit = slot.shift + slot.bits - depth;

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //! inode payload: 192 data pointers │ 128 NIDs of direct nodes │ 64 NIDs of indirect nodes │ 16 NIDs of double ones
-//! reach:          768 KiB           │ + 254 MiB                │ + 126 GiB                 │ + 31 TiB
+//! reach:          768 KiB           │ + 255 MiB                │ + 127 GiB                 │ + 31 TiB
 //! ```
 
 use std::ops::Range;
 
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
+use crate::geometry::BLOCK;
 use crate::inode::{Inode, InodeEdit, PAYLOAD};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
@@ -17,9 +18,9 @@ use crate::pointer::DataPointer;
 /// Data pointers in an inode.
 const IN_INODE: u64 = 192;
 /// Data pointers in a direct node.
-const IN_DIRECT: u64 = 508;
+const IN_DIRECT: u64 = (BLOCK - HEADER as u64) / 8;
 /// NIDs in an indirect node.
-const IN_INDIRECT: u64 = 1016;
+const IN_INDIRECT: u64 = (BLOCK - HEADER as u64) / 4;
 /// NIDs in an inode of trees of height 1, 2 and 3.
 const ROOTS: [u64; 3] = [128, 64, 16];
 /// Where these lie in the inode.
@@ -42,10 +43,8 @@ const fn reach(height: usize) -> u64 {
     }
     blocks
 }
-const _: () = assert!(
-    IN_INODE + ROOTS[0] * reach(1) + ROOTS[1] * reach(2) + ROOTS[2] * reach(3)
-        >= FILE_MAX / crate::geometry::BLOCK
-);
+const _: () =
+    assert!(IN_INODE + ROOTS[0] * reach(1) + ROOTS[1] * reach(2) + ROOTS[2] * reach(3) >= FILE_MAX / BLOCK);
 
 /// Where the pointer of block `index` of a file is found.
 enum Place {

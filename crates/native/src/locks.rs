@@ -66,6 +66,14 @@ impl Locks {
         self.stripes[Locks::stripe(ino)].lock.read()
     }
 
+    /// Shared locks on two inodes.
+    pub(crate) fn read_two(&self, one: u32, other: u32) -> [Option<RwLockReadGuard<'_, ()>>; 2] {
+        let (low, high) = (Locks::stripe(one.min(other)), Locks::stripe(one.max(other)));
+        let (low, high) = (low.min(high), low.max(high));
+        let first = self.stripes[low].lock.read();
+        [Some(first), (high != low).then(|| self.stripes[high].lock.read())]
+    }
+
     /// Begins reading without a lock; `None` while somebody changes the inode.
     #[inline]
     pub(crate) fn glimpse(&self, ino: u32) -> Option<Glimpse<'_>> {
@@ -85,6 +93,20 @@ impl Locks {
         // What the holder stores comes after the count is odd.
         fence(Ordering::Release);
         Exclusive { changes, _guard: guard }
+    }
+
+    /// Locks `ino` too, if that can be had at once, by a thread that holds `held`: whatever the order, nobody waits.
+    /// `Some(None)`: it is among `held`.
+    pub(crate) fn try_write(&self, ino: u32, held: &[u32]) -> Option<Option<Exclusive<'_>>> {
+        let stripe = Locks::stripe(ino);
+        if held.iter().any(|held| Locks::stripe(*held) == stripe) {
+            return Some(None);
+        }
+        let Stripe { lock, changes } = &self.stripes[stripe];
+        let guard = lock.try_write()?;
+        changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        Some(Some(Exclusive { changes, _guard: guard }))
     }
 
     /// Locks all of `inos` (0: none), at most four.

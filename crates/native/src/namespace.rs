@@ -55,17 +55,28 @@ impl Core {
 
     /// The entry `name` of `dir` (locked) if there is one, after permission to search it.
     fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+        Ok(match name {
+            b"." | b".." => {
+                let inode = self.inode(dir)?;
+                rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
+                let is_dead = inode.hot().nlink.get() == 0;
+                match name {
+                    b"." => Some(dir),
+                    _ => Some(inode.cold().parent.get()).filter(|_| !is_dead),
+                }
+            }
+            _ => self.find_entry(caller, dir, name)?.map(|(ino, _)| ino),
+        })
+    }
+
+    /// Inode and key of the entry `name` of `dir` (locked), after permission to search it.
+    fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
         let inode = self.inode(dir)?;
         if !caller.is_privileged() || inode.kind() != FileKind::Directory {
             rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
         }
         rules::check_name(name)?;
-        Ok(match name {
-            b"." => Some(dir),
-            b".." if inode.hot().nlink.get() == 0 => None,
-            b".." => Some(inode.cold().parent.get()),
-            _ => directory::find(&self.nodes, inode, name)?.map(|entry| entry.ino),
-        })
+        Ok(directory::find(&self.nodes, inode, name)?.map(|entry| (entry.ino, entry.key)))
     }
 
     pub(crate) fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
@@ -357,47 +368,58 @@ impl Core {
         Ok(self.inode(ino)?.attr())
     }
 
-    /// Runs `then` on the locked pair of `dir` and what `name` is in it.
+    /// Runs `then` on the locked pair of `dir` and what `name` is in it (an entry; none if it is `.` or `..`).
     fn with_victim(
         &self,
         caller: &Caller,
         dir: Ino,
         name: &[u8],
-        then: impl Fn(Operation<'_>, u32, u32) -> Result<()>,
+        then: impl Fn(Operation<'_>, u32, u32, u64) -> Result<()>,
     ) -> Result<()> {
         let dir = number(dir)?;
+        // What is removed is locked below: not the directory itself, nor its parent.
+        let find = || match name {
+            b"." | b".." => self.find(caller, dir, name)?.map(|_| (dir, 0)).ok_or(Error::NotFound),
+            _ => self.find_entry(caller, dir, name)?.ok_or(Error::NotFound),
+        };
+        let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+        {
+            let _lock = self.locks.write(dir);
+            let (victim, key) = find()?;
+            if let Some(_victim_lock) = self.locks.try_write(victim, &[dir]) {
+                return then(operation, dir, victim, key);
+            }
+        }
+        drop(operation);
+        // Somebody has the victim locked: take both locks in order, and see whether it is still the one.
         loop {
-            let find = || -> Result<u32> {
-                let found = self.find(caller, dir, name)?.ok_or(Error::NotFound)?;
-                // What is removed is locked below: not the directory itself, nor its parent.
-                Ok(if matches!(name, b"." | b"..") { dir } else { found })
-            };
             let victim = {
                 let _lock = self.locks.read(dir);
-                find()?
+                find()?.0
             };
             let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
             let _locks = self.locks.write_all(&[dir, victim]);
-            if find()? == victim {
-                return then(operation, dir, victim);
+            let (again, key) = find()?;
+            if again == victim {
+                return then(operation, dir, victim, key);
             }
         }
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.with_victim(caller, dir, name, |operation, dir, victim| {
+        self.with_victim(caller, dir, name, |operation, dir, victim, key| {
             rules::check_unlink_name(name)?;
             let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
             rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
             if inode.kind() == FileKind::Directory {
                 return Err(Error::IsDirectory);
             }
-            self.remove_name(operation, parent, name, inode)
+            self.remove_name(operation, parent, key, inode)
         })
     }
 
     pub(crate) fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.with_victim(caller, dir, name, |operation, dir, victim| {
+        self.with_victim(caller, dir, name, |operation, dir, victim, key| {
             rules::check_rmdir_name(name)?;
             let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
             rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
@@ -407,21 +429,20 @@ impl Core {
             if inode.derived().entries.get() != 0 {
                 return Err(Error::NotEmpty);
             }
-            self.remove_name(operation, parent, name, inode)
+            self.remove_name(operation, parent, key, inode)
         })
     }
 
-    /// Takes the entry `name` out of `parent`; `victim` loses a link, or with it its life.
+    /// Takes the entry with `key` out of `parent`; `victim` loses a link, or with it its life.
     fn remove_name(
         &self,
         mut operation: Operation<'_>,
         parent: Inode<'_>,
-        name: &[u8],
+        key: u64,
         victim: Inode<'_>,
     ) -> Result<()> {
         let at = now();
-        let entry = directory::find(&self.nodes, parent, name)?.ok_or(Error::NotFound)?;
-        operation.log(&Item::Leave { dir: parent.nid(), key: entry.key });
+        operation.log(&Item::Leave { dir: parent.nid(), key });
         let is_dir = victim.kind() == FileKind::Directory;
         let hot = parent.hot().modified(at).linked(-i32::from(is_dir));
         operation.log(&Item::Hot { ino: parent.nid(), hot });
@@ -573,6 +594,30 @@ impl Core {
     ) -> Result<()> {
         rules::check_rename_names(name, new_name, flags)?;
         let (dir, new_dir) = (number(dir)?, number(new_dir)?);
+        if dir == new_dir {
+            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let _lock = self.locks.write(dir);
+            let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
+            if target == Some(source) {
+                return Ok(());
+            }
+            let source_lock = self.locks.try_write(source, &[dir]);
+            let target_lock = match target {
+                Some(target) => self.locks.try_write(target, &[dir, source]),
+                None => Some(None),
+            };
+            if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
+                return self.rename_locked(
+                    operation,
+                    caller,
+                    (dir, name),
+                    (dir, new_name),
+                    source,
+                    target,
+                    flags,
+                );
+            }
+        }
         let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
         loop {
             let (source, target) = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
@@ -619,11 +664,18 @@ impl Core {
             let _lock = self.locks.read(new_dir);
             self.inode(new_dir)?;
         }
-        let found = {
-            let _lock = self.locks.read(dir);
-            self.find(caller, dir, name)?
-        };
-        let _lock = self.locks.read(new_dir);
+        let _locks = self.locks.read_two(dir, new_dir);
+        self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags)
+    }
+
+    fn rename_pair_locked(
+        &self,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(u32, Option<u32>)> {
+        let found = self.find(caller, dir, name)?;
         let target = self.find(caller, new_dir, new_name)?;
         let source = found.ok_or(Error::NotFound)?;
         if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {

@@ -35,10 +35,9 @@ pub(crate) struct NodeHeader {
     pub(crate) owner: U32,
     /// Bytes from the block's start that mean something; what follows reads as zeros.
     pub(crate) used: U32,
-    reserved2: [u8; 16],
 }
 /// Bytes of a node header.
-pub(crate) const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 16;
 const _: () = assert!(size_of::<NodeHeader>() == HEADER);
 const USED_AT: usize = 12;
 
@@ -346,7 +345,6 @@ impl Nodes {
             nid: nid.into(),
             owner: owner.into(),
             used: (used as u32).into(),
-            reserved2: [0; 16],
         };
         let region = &self.medium.region;
         region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());

@@ -18,7 +18,7 @@ fn whatever_happens(bytes: u64, make: impl FnOnce(&dyn FileSystem), look: impl F
     let volume = mount(&region, Durability::Operation);
     make(&volume);
     look(&volume);
-    std::mem::forget(volume); // killed
+    volume.abandon();
     for was_clean in [false, true] {
         let volume = mount(&region, Durability::Operation);
         assert_eq!(volume.recovery().was_clean, was_clean);
@@ -330,7 +330,7 @@ fn files_without_names_after_a_crash() {
         volume.link(root, inos[0], ROOT_INO, b"linked").unwrap();
         assert_eq!(volume.link(root, inos[1], ROOT_INO, b"never"), Err(Error::NotFound));
         volume.syncfs().unwrap();
-        std::mem::forget(volume); // killed
+        volume.abandon();
         let volume = mount(&region, durability);
         assert_eq!(volume.recovery().orphans_reclaimed, 200);
         let bytes = read_file(&volume, ROOT_INO, "linked").unwrap();
