@@ -49,11 +49,11 @@ licences: ## fail if something we are built from has a licence that is not on th
 soak: build ## hours of load, kills and recoveries: KILL_ROUNDS=500 unless you say otherwise
 	@scripts/kill-loop.sh $(if $(filter 10,$(KILL_ROUNDS)),500,$(KILL_ROUNDS))
 
-install: ## the binary, the helpers of mount(8), mkfs(8), fsck(8), man pages and completions: PREFIX, SBINDIR, DESTDIR
+install: ## binary, helpers of mount(8), mkfs(8), fsck(8), man pages, completions: PREFIX, SBINDIR, DESTDIR
 	@[ -x $(BIN) ] || { echo "install: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/amberfs
 	install -d $(DESTDIR)$(SBINDIR)
-	for tool in mount mkfs fsck; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
+	for tool in mount mkfs fsck umount.fuse; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -62,8 +62,8 @@ install: ## the binary, the helpers of mount(8), mkfs(8), fsck(8), man pages and
 	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 
 uninstall: ## what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mkfs fsck,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)
-	rm -f $(DESTDIR)$(PREFIX)/share/man/man8/amberfs*.8 $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
+	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mkfs fsck umount.fuse,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man8/amberfs*.8 $(foreach tool,mount mkfs fsck,$(DESTDIR)$(PREFIX)/share/man/man8/$(tool).amberfs.8) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 
 clean: ## remove what was built

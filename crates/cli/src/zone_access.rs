@@ -1,11 +1,16 @@
 //! Reaching a zone: opening it, or asking the server that has it open.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nvm::{OpenOptions, Zone};
 
 use crate::control::{self, Client};
 use crate::failure::Failure;
+
+/// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
+const ENDING_PATIENCE: Duration = Duration::from_millis(500);
+const ENDING_PAUSE: Duration = Duration::from_millis(10);
 
 /// A zone within reach.
 pub(crate) enum Access {
@@ -18,13 +23,17 @@ pub(crate) enum Access {
 /// Opens a zone, to change it or only to look, or finds its server.
 pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
     let options = OpenOptions { read_only: !change, ..OpenOptions::default() };
-    match Zone::open(path, &options) {
-        Ok(zone) => Ok(Access::Open(zone)),
-        Err(error @ nvm::Error::Locked { .. }) => match control::server_of_zone(path) {
-            Some(client) => Ok(Access::Served(client)),
-            None => Err(Failure::new(error).doing("opening the zone")),
-        },
-        Err(error) => Err(Failure::new(error).doing("opening the zone")),
+    let patience = Instant::now() + ENDING_PATIENCE;
+    loop {
+        match Zone::open(path, &options) {
+            Ok(zone) => return Ok(Access::Open(zone)),
+            Err(error @ nvm::Error::Locked { .. }) => match control::server_of_zone(path) {
+                Some(client) => return Ok(Access::Served(client)),
+                None if Instant::now() < patience => std::thread::sleep(ENDING_PAUSE),
+                None => return Err(Failure::new(error).doing("opening the zone")),
+            },
+            Err(error) => return Err(Failure::new(error).doing("opening the zone")),
+        }
     }
 }
 
