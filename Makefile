@@ -9,7 +9,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release/amberfs
-KILL_ROUNDS ?= 10
+SOAK_ROUNDS ?= 500
 
 .PHONY: help build run test check unit mounted test-vm soak install uninstall clean fmt lint doc licences
 
@@ -46,8 +46,8 @@ doc: ## the crates' documentation, in target/doc
 licences: ## fail if something we are built from has a licence that is not on the list
 	@scripts/licences.sh
 
-soak: build ## hours of load, kills and recoveries: KILL_ROUNDS=500 unless you say otherwise
-	@scripts/kill-loop.sh $(if $(filter 10,$(KILL_ROUNDS)),500,$(KILL_ROUNDS))
+soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
+	@scripts/kill-loop.sh $(SOAK_ROUNDS)
 
 install: ## binary, helpers of mount(8), mkfs(8), fsck(8), man pages, completions: PREFIX, SBINDIR, DESTDIR
 	@[ -x $(BIN) ] || { echo "install: run 'make build' first" >&2; exit 1; }

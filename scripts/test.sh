@@ -50,8 +50,8 @@ for name in "${steps[@]}"; do
                 step build 1 cargo build --release --locked -p amberfs-cli --bins --examples
             fi
             case $name in
-                mounted) step mounted 7 scripts/mounted-suites.sh ;;
-                kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-10}" ;;
+                mounted) step mounted 12 scripts/mounted-suites.sh durability=fsync durability=op ;;
+                kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
             esac
             ;;

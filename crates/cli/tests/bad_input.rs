@@ -63,6 +63,7 @@ fn volumes_that_cannot_be_are_refused_and_leave_nothing() {
     let zone = scratch.zone();
     let long = "n".repeat(32);
     run(&format!("mkfs {zone}:{long}")).fails(1, &["cannot name a volume"]);
+    run(&format!("mkfs {zone}:two --label {}", "x".repeat(65))).fails(1, &["65 bytes", "at most 64"]);
     run(&format!("mkfs {zone}:tiny --size 4M")).fails(1, &["too few", "16 MiB"]);
     run(&format!("mkfs {zone}:large --size 1G")).fails(1, &["no room"]);
     run(&format!("mkfs {zone}:disk --kind ext")).fails(1, &["ext", "planned"]);

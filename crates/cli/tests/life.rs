@@ -101,6 +101,9 @@ fn a_killed_server_leaves_a_volume_that_recovers() {
     }
     run(&format!("mount {zone}:home {dir}")).fails(32, &["whose server is gone", "amberfs umount"]);
     run(&format!("umount {dir}")).ok();
+    assert_eq!(run(&format!("info {zone}:home --json")).ok().json()["clean"], false);
+    let checked = run(&format!("fsck -n {zone}:home")).ok();
+    assert!(checked.out.contains("was not unmounted cleanly"), "{}", checked.out);
     let mounted = run(&format!("mount {zone}:home {dir}")).ok();
     assert!(mounted.out.contains("not unmounted cleanly"), "{}", mounted.out);
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/kept")).unwrap(), "kept");

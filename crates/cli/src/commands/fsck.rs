@@ -42,6 +42,7 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         .with("blocks_used", Value::Count(checked.blocks_used))
         .with("blocks_total", Value::Count(checked.blocks_total))
         .with("log_replayed", checked.recovered)
+        .with("needs_recovery", checked.needs_recovery)
         .with("problems", Value::Rows(problems.collect()));
     if arguments.json {
         report::print_json(&fields.json())?;
@@ -56,7 +57,13 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
             (0, left) => format!("{left} problems"),
             (repaired, left) => format!("{repaired} problems repaired, {left} left"),
         };
-        let replayed = if checked.recovered { ", log replayed" } else { "" };
+        let replayed = match (checked.recovered, checked.needs_recovery) {
+            (true, _) => ", log replayed",
+            (false, true) => {
+                " as of its newest checkpoint; it was not unmounted cleanly, and mounting or --repair replays its log"
+            }
+            (false, false) => "",
+        };
         report::print_text(&format!(
             "{place}: {verdict}{replayed}: {} files, {} directories, {} of {} blocks used\n",
             checked.files, checked.directories, checked.blocks_used, checked.blocks_total

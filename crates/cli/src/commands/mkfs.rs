@@ -9,6 +9,9 @@ use crate::failure::{Explain, Failure};
 use crate::zone_access::{Access, reach};
 use crate::{report, size};
 
+/// Longest label, as `native::FormatOptions` has it.
+const LABEL_BYTES_MAX: usize = 64;
+
 /// What is asked for, also through the control socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
@@ -25,6 +28,11 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
         ))
         .leaving("nothing was made")
         .remedy("choose --kind native"));
+    }
+    if arguments.label.len() > LABEL_BYTES_MAX {
+        let bytes = arguments.label.len();
+        return Err(Failure::new(format!("a label of {bytes} bytes is too long: at most {LABEL_BYTES_MAX}"))
+            .leaving("nothing was made"));
     }
     let settings = Settings { bytes: arguments.size, label: arguments.label.clone(), force: arguments.force };
     let name = &arguments.place.volume;
