@@ -145,7 +145,7 @@ echo "$checked"
 
 printf '\n%-46s %-7s %10s %11s %11s %10s %8s\n' what result time 'user wrote' 'NVM stored' lines fences
 printf '%s\n' "${rows[@]}"
-printf '%-46s %-7s\n' "fsck: ${checked#*: }" "$result"
+printf "%s: %s\n" "fsck: ${checked#*: }" "$result"
 awk -v s="${recovery:-0}" 'BEGIN { printf "recovery itself took %.1f ms\n", s * 1e3 }'
 echo "(lines: cache lines of 64 bytes sent to NVM; what git and others wrote is counted when the kernel hands it on)"
 cat <<END
