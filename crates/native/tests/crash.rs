@@ -594,22 +594,22 @@ impl Run {
 
 #[test]
 fn with_every_operation_durable() {
-    run(seed(), Durability::Operation, 70, false).explore(Durability::Operation, 150);
+    run(seed(), Durability::Operation, 60, false).explore(Durability::Operation, 100);
 }
 
 #[test]
 fn with_durable_fsyncs() {
-    run(seed() + 1, Durability::Fsync, 90, false).explore(Durability::Fsync, 200);
+    run(seed() + 1, Durability::Fsync, 70, false).explore(Durability::Fsync, 120);
 }
 
 #[test]
 fn with_durable_checkpoints() {
-    run(seed() + 2, Durability::Snapshot, 90, false).explore(Durability::Snapshot, 150);
+    run(seed() + 2, Durability::Snapshot, 70, false).explore(Durability::Snapshot, 100);
 }
 
 #[test]
 fn while_checkpoints_are_made() {
-    run(seed() + 3, Durability::Operation, 60, true).explore(Durability::Operation, 50);
+    run(seed() + 3, Durability::Operation, 40, true).explore(Durability::Operation, 30);
 }
 
 /// A power cut while formatting leaves no volume or an empty one, never half of one.

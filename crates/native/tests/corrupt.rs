@@ -1,0 +1,477 @@
+//! Damaged media give clear errors or right answers: never a panic, never a hang, never metadata that is wrong without a
+//! word. What is kept twice is recovered from its twin.
+//!
+//! A volume with everything in it is damaged in each of its areas in turn: bits, bytes, whole blocks. Each damaged
+//! volume is opened, read as a whole, written to, closed, checked and mended. File data carry no checksum: their bytes may
+//! differ, and only they.
+
+mod volumes;
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use native::{Durability, Error, Volume, check, recognise};
+use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
+use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags, XattrMode};
+use volumes::*;
+
+const BLOCK: usize = 4096;
+/// The areas of a volume of 16 MiB, blocks (docs/format-native.md).
+const SUPERBLOCKS: Range<usize> = 0..2;
+const ROOT_SLOTS: Range<usize> = 2..4;
+const LOG: Range<usize> = 8..520;
+const SIT: Range<usize> = 520..521;
+const SIT_JOURNAL: Range<usize> = 521..522;
+const BIA: Range<usize> = 522..534;
+const MAIN: usize = 1024;
+
+/// A volume's bytes in a zone's image.
+struct Specimen {
+    image: Vec<u8>,
+    start: usize,
+    tree: Tree,
+}
+
+/// A volume with files and directories of all layouts, closed or killed with a log to replay.
+fn specimen(clean: bool) -> Specimen {
+    let root = &Caller::root();
+    let (zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let dir = volume.mkdir(root, ROOT_INO, b"large", 0o755).unwrap().ino;
+    for n in 0..400 {
+        write_file(&volume, dir, &format!("file-{n}-{}", "x".repeat(n % 90)), &Random(n as u64).bytes(n))
+            .unwrap();
+    }
+    for (name, length) in [("inline", 3000), ("small", 9000), ("direct", 1_000_000)] {
+        write_file(&volume, ROOT_INO, name, &Random(length).bytes(length as usize)).unwrap();
+    }
+    let sparse = volume.create(root, ROOT_INO, b"sparse", 0o644, RW).unwrap();
+    volume.write(root, sparse.handle, 6 << 20, b"far").unwrap();
+    volume.release(sparse.handle).unwrap();
+    volume.symlink(root, ROOT_INO, b"symlink", &[b's'; 4000]).unwrap();
+    for (name, length) in [(b"user.small", 50), (b"user.large", 2500)] {
+        let value = Random(length).bytes(length as usize);
+        volume.setxattr(root, ino(&volume, "inline"), name, &value, XattrMode::Create).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    volume.unlink(root, dir, b"file-0-").unwrap();
+    volume.mkdir(root, ROOT_INO, b"late", 0o700).unwrap();
+    write_file(&volume, ROOT_INO, "later", &Random(9).bytes(30_000)).unwrap();
+    let tree = tree(&volume).unwrap();
+    if clean {
+        volume.close().unwrap();
+    }
+    Specimen { image: zone.snapshot_image(), start: region.entry().start as usize, tree }
+}
+
+impl Specimen {
+    fn block(&self, index: usize) -> Range<usize> {
+        let at = self.start + index * BLOCK;
+        at..at + BLOCK
+    }
+
+    /// The blocks of the Main Area that the BIA says are valid and of one of `kinds`.
+    fn of_kind(&self, kinds: Range<u8>) -> Vec<usize> {
+        let bia = self.block(BIA.start).start;
+        (0..6 * 512)
+            .filter(|index| {
+                let word = self.image[bia + index * 16 + 8];
+                word & 1 == 1 && kinds.contains(&(word >> 1))
+            })
+            .map(|index| MAIN + index)
+            .collect()
+    }
+}
+
+/// What is done to one of the blocks.
+fn damage(image: &mut [u8], specimen: &Specimen, blocks: &[usize], random: &mut Random) -> String {
+    let block = blocks[random.below(blocks.len() as u64) as usize];
+    let range = specimen.block(block);
+    // Most of a block's meaning is at its beginning.
+    let reach = if random.one_in(2) { 200 } else { 4096 };
+    let at = range.start + random.below(reach) as usize;
+    match random.below(7) {
+        0 | 1 => {
+            let bit = random.below(8);
+            image[at] ^= 1 << bit;
+            format!("bit {bit} of byte {} of block {block}", at - range.start)
+        }
+        2 => {
+            image[at] = random.next() as u8;
+            format!("byte {} of block {block}", at - range.start)
+        }
+        3 => {
+            let length = random.below(64) as usize;
+            let end = (at + length).min(range.end);
+            image[at..end].copy_from_slice(&random.bytes(end - at));
+            format!("{} bytes at {} of block {block}", end - at, at - range.start)
+        }
+        4 => {
+            image[range].fill(0);
+            format!("block {block} zeroed")
+        }
+        5 => {
+            image[range].fill(0xff);
+            format!("block {block} filled with ones")
+        }
+        _ => {
+            let other = blocks[random.below(blocks.len() as u64) as usize];
+            let theirs = image[specimen.block(other)].to_vec();
+            image.copy_within(range.clone(), specimen.block(other).start);
+            image[range].copy_from_slice(&theirs);
+            format!("blocks {block} and {other} swapped")
+        }
+    }
+}
+
+/// What may differ from the undamaged volume.
+#[derive(Clone, Copy, PartialEq)]
+enum Tolerance {
+    /// Nothing that can be read.
+    Nothing,
+    /// Bytes of files that are not in their inodes.
+    Data,
+    /// The last operations are missing: a damaged record of the log is where the log ends.
+    LastOperations,
+}
+
+/// Reads all there is; errors are fine, wrong answers are not.
+fn read_all(
+    fs: &dyn FileSystem,
+    expected: &Tree,
+    tolerance: Tolerance,
+) -> std::result::Result<usize, String> {
+    let mut errors = 0;
+    if tolerance == Tolerance::LastOperations {
+        return Ok(tree(fs).is_err().into());
+    }
+    let mut todo = vec![(String::from("/"), ROOT_INO)];
+    while let Some((path, ino)) = todo.pop() {
+        match seen(fs, ino) {
+            Err(_) => errors += 1,
+            Ok(found) => match expected.get(&path) {
+                None => return Err(format!("{path} is invented")),
+                Some(wanted) if found.same(wanted, tolerance == Tolerance::Data) => {}
+                Some(_) => return Err(format!("{path} is wrong without a word")),
+            },
+        }
+        if expected.get(&path).is_some_and(Seen::is_dir) {
+            match names(fs, ino) {
+                Err(_) => errors += 1,
+                Ok(names) => {
+                    let below = |other: &&String| {
+                        other.strip_prefix(&path).is_some_and(|rest| rest.split('/').count() == 2)
+                    };
+                    let wanted = expected.keys().filter(below).count();
+                    if names.len() != wanted {
+                        return Err(format!("{path} lists {} names, not {wanted}", names.len()));
+                    }
+                    for (name, ..) in names {
+                        match fs.lookup(&Caller::root(), ino, &name) {
+                            Ok(attr) => todo.push((format!("{path}{}/", name.escape_ascii()), attr.ino)),
+                            Err(_) => errors += 1,
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(errors)
+}
+
+/// Writes here and there; whatever fails, fails with an error.
+fn write_some(volume: &Volume) {
+    let root = &Caller::root();
+    let _ = write_file(volume, ROOT_INO, "new", &[1; 50_000]);
+    let _ = volume.mkdir(root, ROOT_INO, b"new dir", 0o755);
+    let flags = RenameFlags::empty();
+    let _ = volume.rename(root, ROOT_INO, b"inline", ROOT_INO, b"renamed", flags);
+    if let Ok(dir) = volume.lookup(root, ROOT_INO, b"large") {
+        for n in 0..40 {
+            let _ = write_file(volume, dir.ino, &format!("more {n}"), b"more");
+        }
+        let _ = volume.unlink(root, dir.ino, b"file-1-x");
+        let _ = volume.unlink(root, dir.ino, b"file-90-");
+    }
+    for name in ["direct", "sparse", "small"] {
+        let Ok(attr) = volume.lookup(root, ROOT_INO, name.as_bytes()) else { continue };
+        let Ok(handle) = volume.open(root, attr.ino, RW) else { continue };
+        let _ = volume.write(root, handle, 5000, &[2; 300]);
+        let _ = volume.write(root, handle, 400_000, &[3; 20_000]);
+        let _ = volume.release(handle);
+    }
+    let cut = vfs::SetAttr { size: Some(100), ..vfs::SetAttr::default() };
+    if let Ok(attr) = volume.lookup(root, ROOT_INO, b"direct") {
+        let _ = volume.setattr(root, attr.ino, &cut, None);
+    }
+    let _ = volume.unlink(root, ROOT_INO, b"small");
+    let _ = volume.syncfs();
+}
+
+/// All that a damaged volume is put through; says what went wrong.
+fn judge(image: &[u8], tree: &Tree, tolerance: Tolerance) -> std::result::Result<(), String> {
+    // A check that may change nothing changes nothing.
+    let (zone, region) = zone_of(image);
+    let _ = check(&region, false);
+    let _ = native::info(&region);
+    if zone.snapshot_image() != *image {
+        return Err("a check without repair stores something".into());
+    }
+    if let Ok(volume) = Volume::open(region.clone(), &options(Durability::Operation)) {
+        read_all(&volume, tree, tolerance)?;
+        write_some(&volume);
+        let _ = volume.close();
+    }
+    let _ = check(&region, true);
+    // What a check mends is right, and stays mended.
+    let (_zone, region) = zone_of(image);
+    if check(&region, true).is_ok_and(|report| report.is_clean()) {
+        let again = check(&region, false).map_err(|error| format!("after a check: {error}"))?;
+        if !again.problems.is_empty() {
+            return Err(format!("a check finds, after a check that mended: {:?}", again.problems));
+        }
+        let volume = Volume::open(region.clone(), &options(Durability::Operation))
+            .map_err(|error| format!("checked, but it does not open: {error}"))?;
+        match read_all(&volume, tree, tolerance)? {
+            0 => {}
+            errors => return Err(format!("checked, but {errors} reads fail")),
+        }
+        write_some(&volume);
+        volume.close().map_err(|error| format!("checked, but closing fails: {error}"))?;
+        drop(volume);
+        let report = check(&region, false).map_err(|error| format!("after writing: {error}"))?;
+        if !report.problems.is_empty() {
+            return Err(format!("checked, written to, and now {:#?}", report.problems));
+        }
+    }
+    Ok(())
+}
+
+/// Longer than any of this takes.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Damages `count` copies of each specimen in one of `blocks` and judges them. Ends the process if one takes too long.
+fn endures(what: &str, count: u64, tolerance: Tolerance, blocks: impl Fn(&Specimen) -> Vec<usize>) {
+    let seed = seed();
+    let current = Mutex::new(Some((String::new(), Instant::now())));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Some((case, since)) = current.lock().unwrap().clone() {
+                if since.elapsed() > STUCK {
+                    eprintln!("{what}: AMBERFS_SEED={seed}: {case} hangs");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let mut failure = None;
+        for clean in [true, false] {
+            let specimen = specimen(clean);
+            let blocks = blocks(&specimen);
+            assert!(!blocks.is_empty(), "no {what}");
+            for case in 0..count {
+                let mut random = Random(seed.wrapping_add(case * 2 + u64::from(clean)));
+                let mut image = specimen.image.clone();
+                let done = damage(&mut image, &specimen, &blocks, &mut random);
+                let case = format!("case {case}, clean: {clean}: {done}");
+                *current.lock().unwrap() = Some((case.clone(), Instant::now()));
+                let judged = catch_unwind(AssertUnwindSafe(|| judge(&image, &specimen.tree, tolerance)));
+                match judged {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) => failure = Some(format!("{what}: AMBERFS_SEED={seed}: {case}: {error}")),
+                    Err(_) => failure = Some(format!("{what}: AMBERFS_SEED={seed}: {case}: it panics")),
+                }
+                break;
+            }
+        }
+        *current.lock().unwrap() = None;
+        if let Some(failure) = failure {
+            panic!("{failure}");
+        }
+    });
+}
+
+#[test]
+fn superblocks() {
+    endures("superblock", 8, Tolerance::Nothing, |_| SUPERBLOCKS.collect());
+}
+
+#[test]
+fn root_slots() {
+    endures("root slot", 8, Tolerance::Nothing, |_| ROOT_SLOTS.collect());
+}
+
+#[test]
+fn the_log() {
+    endures("log", 8, Tolerance::LastOperations, |_| {
+        LOG.step_by(256).chain(LOG.start..LOG.start + 8).collect()
+    });
+}
+
+#[test]
+fn the_sit() {
+    endures("SIT", 8, Tolerance::Nothing, |_| SIT.chain(SIT_JOURNAL).collect());
+}
+
+#[test]
+fn the_bia() {
+    endures("BIA", 14, Tolerance::Nothing, |_| BIA.collect());
+}
+
+#[test]
+fn the_nat() {
+    endures("NAT", 7, Tolerance::Nothing, |specimen| specimen.of_kind(8..10));
+}
+
+#[test]
+fn nodes() {
+    endures("nodes", 30, Tolerance::Nothing, |specimen| specimen.of_kind(2..8));
+}
+
+#[test]
+fn checkpoints() {
+    endures("checkpoint", 6, Tolerance::Nothing, |specimen| specimen.of_kind(10..11));
+}
+
+#[test]
+fn data() {
+    endures("data", 6, Tolerance::Data, |specimen| specimen.of_kind(1..2));
+}
+
+/// What nothing reaches may hold anything.
+#[test]
+fn free_blocks() {
+    endures("free blocks", 4, Tolerance::Nothing, |specimen| {
+        let used = specimen.of_kind(0..128);
+        // Blocks that the log of the killed volume uses follow the used ones; the last segment is far from them.
+        (MAIN + 5 * 512..MAIN + 6 * 512).filter(|block| !used.contains(block)).collect()
+    });
+}
+
+fn opened(image: &[u8]) -> Result<Tree, Error> {
+    let volume = Volume::open(zone_of(image).1, &options(Durability::Operation))?;
+    Ok(tree(&volume)?)
+}
+
+/// Either superblock and either root slot may go, of a volume that was closed and of one that was killed.
+#[test]
+fn twins_stand_in() {
+    for clean in [true, false] {
+        let specimen = specimen(clean);
+        for block in SUPERBLOCKS.chain(ROOT_SLOTS) {
+            for fill in [0, 0x5a, 0xff] {
+                let mut image = specimen.image.clone();
+                image[specimen.block(block)].fill(fill);
+                let found = opened(&image).unwrap_or_else(|error| panic!("without block {block}: {error}"));
+                assert_eq!(difference(&found, &specimen.tree), None, "without block {block}");
+                let (_zone, region) = zone_of(&image);
+                assert!(check(&region, true).unwrap().is_clean());
+                assert!(check(&region, false).unwrap().problems.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn both_superblocks() {
+    let specimen = specimen(true);
+    let mut image = specimen.image.clone();
+    for block in SUPERBLOCKS {
+        image[specimen.block(block).start + 100] ^= 1;
+    }
+    let error = opened(&image).unwrap_err();
+    assert!(matches!(error, Error::SuperblocksDamaged(_)), "{error}");
+    assert!(matches!(check(&zone_of(&image).1, true), Err(Error::SuperblocksDamaged(_))));
+    for block in SUPERBLOCKS {
+        image[specimen.block(block)].fill(0);
+    }
+    let error = opened(&image).unwrap_err();
+    assert!(matches!(error, Error::NotNative), "{error}");
+    assert!(!recognise(&zone_of(&image).1));
+    for block in ROOT_SLOTS {
+        image[specimen.block(block)].fill(0);
+    }
+    assert!(matches!(opened(&image), Err(Error::NotNative)));
+}
+
+#[test]
+fn both_root_slots() {
+    let specimen = specimen(true);
+    let mut image = specimen.image.clone();
+    for block in ROOT_SLOTS {
+        image[specimen.block(block).start] ^= 1;
+    }
+    let error = opened(&image).unwrap_err().to_string();
+    assert!(error.contains("root slot") && error.contains("both copies"), "{error}");
+}
+
+/// A superblock of a format that is not known yet is not guessed at.
+#[test]
+fn a_later_format() {
+    let specimen = specimen(true);
+    let mut image = specimen.image.clone();
+    for block in SUPERBLOCKS {
+        let at = specimen.block(block).start;
+        image[at + 4..at + 8].copy_from_slice(&99u32.to_le_bytes());
+        let crc = crc32c::crc32c(&image[at + 4..at + 184]);
+        image[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+    assert!(matches!(opened(&image), Err(Error::Version { found: 99, .. })));
+}
+
+/// A volume whose region is shorter than it was made is refused, and so is one that is no volume at all.
+#[test]
+fn cut_short() {
+    let (big_zone, big) = made(32 << 20);
+    write_file(&mount(&big, Durability::Operation), ROOT_INO, "f", b"bytes").unwrap();
+    let start = big.entry().start as usize;
+    let image = big_zone.snapshot_image();
+    let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+    let small: Region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    let options = options(Durability::Operation);
+    assert!(matches!(Volume::open(small.clone(), &options), Err(Error::NotNative)));
+    let mut bytes = image[start..start + small.len() as usize].to_vec();
+    small.store(Purpose::Metadata, 0, &bytes);
+    let error = Volume::open(small.clone(), &options).map(drop).unwrap_err();
+    assert!(error.to_string().contains("parts of different zones"), "{error}");
+    // The same volume in a zone that was cut.
+    for block in SUPERBLOCKS {
+        let superblock = &mut bytes[block * BLOCK..block * BLOCK + 184];
+        superblock[16..32].copy_from_slice(small.uuid().as_bytes());
+        let crc = crc32c::crc32c(&superblock[4..]);
+        superblock[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+    small.store(Purpose::Metadata, 0, &bytes);
+    let error = Volume::open(small.clone(), &options).map(drop).unwrap_err();
+    assert!(matches!(error, Error::CutShort { .. }), "{error}");
+    assert!(matches!(check(&small, true), Err(Error::CutShort { .. })));
+    // Too small for anything.
+    let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+    let tiny = zone.create_volume("v", VolumeKind::Native, Some(4 << 20)).unwrap();
+    assert!(matches!(Volume::open(tiny, &options), Err(Error::TooSmall { .. })));
+    // The zone itself.
+    assert!(Zone::from_bytes(&image[..image.len() / 2], &OpenOptions::default()).is_err());
+}
+
+/// A handle's file that cannot be read is an error of that file, not of its neighbours.
+#[test]
+fn damage_stays_where_it_is() {
+    let specimen = specimen(true);
+    let inodes = specimen.of_kind(2..3);
+    let mut hurt = 0;
+    for block in inodes.iter().step_by(40) {
+        let mut image = specimen.image.clone();
+        image[specimen.block(*block).start + 40] ^= 0xff;
+        let volume = Volume::open(zone_of(&image).1, &options(Durability::Operation)).unwrap();
+        let root = volume.open(&Caller::root(), ROOT_INO, OpenFlags::READ);
+        if root.is_err() {
+            continue; // that was the root
+        }
+        let errors = read_all(&volume, &specimen.tree, Tolerance::Nothing).unwrap();
+        assert!(errors <= 2, "{errors} inodes suffer from one's damage");
+        hurt += errors;
+    }
+    assert!(hurt > 0);
+}
