@@ -225,6 +225,41 @@ fn one_file() {
     }
 }
 
+/// Blocks that one file gives up become another's soon, on a small volume: no reader ever sees another file's bytes, nor
+/// bytes that its file had only before or will have only later than a neighbour's.
+#[test]
+fn blocks_that_change_owners() {
+    let (zone, region, volume) = restless(16 << 20, Durability::Operation);
+    let root = Caller::root();
+    const BLOCKS: u64 = 24;
+    let files: Vec<_> = (0..24)
+        .map(|n| volume.create(&root, ROOT_INO, format!("f{n}").as_bytes(), 0o644, RW).unwrap().handle)
+        .collect();
+    // A write covers a file as a whole: all its blocks tell of the same write, whenever they are read.
+    let whole = |file: u64, count| -> Vec<u8> { (0..BLOCKS).flat_map(|_| stamped(file, 0, count)).collect() };
+    for (file, handle) in files.iter().enumerate() {
+        volume.write(&root, *handle, 0, &whole(file as u64, 0)).unwrap();
+    }
+    hammer(4, |thread, again| {
+        let mut random = Random(thread as u64);
+        let mut count = thread as u64 * 1_000_000;
+        let mut buffer = vec![0; BLOCKS as usize * 4096];
+        while again() {
+            let file = random.below(files.len() as u64);
+            let handle = files[file as usize];
+            if thread < 2 {
+                count += 1;
+                assert_eq!(volume.write(&root, handle, 0, &whole(file, count)), Ok(buffer.len()));
+            } else {
+                assert_eq!(volume.read(handle, 0, &mut buffer), Ok(buffer.len()));
+                let first = u64::from_le_bytes(buffer[24..32].try_into().unwrap());
+                assert!(buffer == whole(file, first), "a read of file {file} shows more than one write");
+            }
+        }
+    });
+    close_and_check(volume, &zone, &region);
+}
+
 /// Directories are moved into each other at random: never a cycle, nothing lost, nothing in two places.
 #[test]
 fn renames_across_directories() {
