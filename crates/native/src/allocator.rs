@@ -219,9 +219,13 @@ impl Allocator {
             inner.segments[segment as usize].used += 1;
             inner.segments[segment as usize].kind = SegmentKind::Data;
             inner.live += 1;
-            drop(inner);
             self.free.fetch_sub(1, Relaxed);
-            let version = self.version.load(Relaxed);
+        }
+        // Whatever the entry says now, it may not have been flushed; that of a valid block was.
+        let was_valid = is_valid(&inner, segment, index);
+        drop(inner);
+        let version = self.version.load(Relaxed);
+        if !was_valid {
             Entry::write_soft(&self.medium, block, version, owner, BlockKind::Data, place);
         }
     }
@@ -416,6 +420,12 @@ impl Inner {
             .or_else(|| emptiest(&|index| index as u32 != other))
             .or_else(|| emptiest(&|_| true))
     }
+}
+
+/// Whether a block of a loaded segment is valid on the medium.
+fn is_valid(inner: &Inner, segment: u32, index: usize) -> bool {
+    let map = inner.maps[segment as usize].as_ref();
+    map.is_some_and(|map| map.valid[index / 64] >> (index % 64) & 1 == 1)
 }
 
 /// The first clear bit at or after `from`, and how many clear bits follow it, at most `want`.

@@ -17,7 +17,7 @@ use crate::checksum;
 use crate::geometry::Medium;
 use crate::handles::Handles;
 use crate::inode::Inode;
-use crate::journal::{Data, Journal, Space};
+use crate::journal::{Data, Journal, Space, Turn};
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
@@ -148,6 +148,7 @@ impl Core {
                         budget,
                         transaction: Transaction::new(),
                         streamed: None,
+                        turn: None,
                         allocated: Vec::new(),
                         in_place: false,
                         _gate: gate,
@@ -280,6 +281,8 @@ pub(crate) struct Operation<'a> {
     space: Space<'a>,
     transaction: Transaction,
     streamed: Option<Streamed>,
+    /// Taken before data is streamed that is to become durable with the transaction.
+    turn: Option<Turn<'a>>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
     allocated: Vec<(u64, u64)>,
     /// The transaction changes bytes where the newest checkpoint can see them.
@@ -288,6 +291,13 @@ pub(crate) struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
+    /// Says that the operation will stream `bytes` in all. The locks of all inodes it concerns are held.
+    pub(crate) fn expect_data(&mut self, bytes: usize) {
+        if bytes <= CHECKED_MAX && self.core.journal.checks_data() {
+            self.turn = Some(self.core.journal.turn());
+        }
+    }
+
     /// Adds an item to the transaction.
     pub(crate) fn log(&mut self, item: &Item<'_>) {
         self.in_place |= matches!(item, Item::Bytes { .. });
@@ -332,7 +342,8 @@ impl<'a> Operation<'a> {
             }
             Some(data) => Data::Durable(core.medium.region.fence(data.flushed)),
         };
-        core.journal.commit(&mut self.space, &mut self.transaction, data);
+        let turn = self.turn.take().unwrap_or_else(|| core.journal.turn());
+        core.journal.commit(turn, &mut self.space, &mut self.transaction, data);
         if self.in_place {
             // Bytes that a checkpoint reaches change only when their record is durable.
             core.journal.force();

@@ -177,6 +177,9 @@ impl Core {
             operation.log(&Item::Hot { ino, hot: new_hot });
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
         } else {
+            if data.len() > DIFFERENCE_MAX {
+                operation.expect_data(data.len());
+            }
             self.log_write(&mut operation, inode, offset, data)?;
             operation.log(&Item::Hot { ino, hot: new_hot });
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use nvm::{Durable, Flushed, Purpose};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -50,7 +50,7 @@ pub(crate) struct Journal {
     transactions: AtomicU64,
 }
 
-struct State {
+pub(crate) struct State {
     half: usize,
     /// Where the next record goes, bytes from the half's start.
     at: u64,
@@ -72,6 +72,9 @@ pub(crate) enum Data {
     /// the last transaction of the log only if they are what they should be.
     Checked(u32, Flushed),
 }
+
+/// The right to commit the next transaction.
+pub(crate) struct Turn<'a>(MutexGuard<'a, State>);
 
 /// Bytes of log that an operation may take. What is left returns when it is dropped.
 #[must_use]
@@ -156,9 +159,21 @@ impl Journal {
         self.durability == Durability::Operation
     }
 
+    /// The right to commit next. Taking it is an atomic exchange, which waits for whatever the thread has streamed:
+    /// who streams little takes it before, so that the transaction's fence is the only wait.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        Turn(self.state.lock())
+    }
+
     /// Commits a transaction. `data` says why what it points to is there. With `durability=op` it is
     /// durable when this returns; with `fsync`, when [`Journal::force`] has returned.
-    pub(crate) fn commit(&self, space: &mut Space<'_>, transaction: &mut Transaction, data: Data) {
+    pub(crate) fn commit(
+        &self,
+        turn: Turn<'_>,
+        space: &mut Space<'_>,
+        transaction: &mut Transaction,
+        data: Data,
+    ) {
         if self.durability == Durability::Snapshot {
             return;
         }
@@ -176,7 +191,7 @@ impl Journal {
             }
         };
         let region = &self.medium.region;
-        let mut state = self.state.lock();
+        let Turn(mut state) = turn;
         bytes[8..16].copy_from_slice(&state.sequence.to_le_bytes());
         let crc = salted(state.salt, bytes);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());

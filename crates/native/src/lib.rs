@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! volume      the FileSystem trait                 format, check, dump, info
-//! namespace, data, space, attributes, glimpse      operations: lock, stream, log
+//! namespace, rename, orphans, data, space,         operations: lock, stream, log
+//! attributes, glimpse
 //! core        reservation, commit, checkpoints     recovery
 //! apply       what a logged item does
 //! directory (page), index, xattr                   contents of nodes
@@ -43,10 +44,12 @@ mod namespace;
 mod nat;
 mod node;
 mod options;
+mod orphans;
 mod page;
 mod pointer;
 mod record;
 mod recovery;
+mod rename;
 mod sit;
 mod space;
 mod superblock;

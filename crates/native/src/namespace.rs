@@ -1,29 +1,26 @@
 //! Names: look up, create, link, unlink, rename, list.
 
-use vfs::rules::{self, Side};
+use vfs::rules;
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result,
-    SYMLINK_MAX, Time, acl,
+    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Time, acl,
 };
 
 use crate::allocator::Urgency;
-use crate::bia::BlockKind;
 use crate::core::{Core, Operation, now};
 use crate::directory::{self, FIRST_KEY, Probe};
-use crate::index;
-use crate::inode::{Cold, Hot, Inode, Layout, PAYLOAD};
+use crate::inode::{Cold, Hot, Inode, PAYLOAD};
 use crate::node::ORPHANS;
 use crate::page::Entry;
 use crate::record::Item;
 use crate::xattr;
 
 /// Most links an inode can have.
-const LINK_MAX: u32 = u32::MAX - 1;
+pub(crate) const LINK_MAX: u32 = u32::MAX - 1;
 /// Blocks an operation on names takes at most: copies of the inodes and directory pages it touches, and a chain of
 /// bucket splits.
-const NAMES_BLOCKS: u64 = 32;
+pub(crate) const NAMES_BLOCKS: u64 = 32;
 /// Bytes its items take at most, without a symbolic link's target or inherited ACLs.
-const NAMES_LOG: usize = 1024;
+pub(crate) const NAMES_LOG: usize = 1024;
 /// Bytes of an inherited ACL at most: it was stored as an extended attribute.
 const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
 
@@ -49,12 +46,8 @@ impl Core {
         xattr::get(&self.nodes, inode, acl::ACCESS)
     }
 
-    fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
-        Ok(Side { attr, acl: self.access_acl(inode)? })
-    }
-
     /// The entry `name` of `dir` (locked) if there is one, after permission to search it.
-    fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+    pub(crate) fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
         Ok(match name {
             b"." | b".." => {
                 let inode = self.inode(dir)?;
@@ -70,7 +63,7 @@ impl Core {
     }
 
     /// Inode and key of the entry `name` of `dir` (locked), after permission to search it.
-    fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
+    pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
         let inode = self.inode(dir)?;
         if !caller.is_privileged() || inode.kind() != FileKind::Directory {
             rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
@@ -155,7 +148,7 @@ impl Core {
     }
 
     /// Logs a new entry of `dir`, without the directory's own change.
-    fn log_entry(
+    pub(crate) fn log_entry(
         &self,
         operation: &mut Operation<'_>,
         dir: Inode<'_>,
@@ -202,7 +195,13 @@ impl Core {
         let hot = parent.hot().modified(at).linked(i32::from(is_dir));
         operation.log(&Item::Hot { ino: dir, hot });
         // Nobody else can have found it: its directory is locked.
-        let handle = open.map(|flags| self.handles.open(ino, flags)).transpose()?;
+        let handle = match open.map(|flags| self.handles.open(ino, flags)).transpose() {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.nodes.return_nid(ino);
+                return Err(error);
+            }
+        };
         if let Err(error) = operation.commit() {
             if let Some(handle) = handle {
                 self.handles.close(handle)?;
@@ -449,96 +448,6 @@ impl Core {
         self.commit_unnamed(operation, victim, at)
     }
 
-    /// Logs that `victim` lost a name, and commits.
-    fn commit_unnamed(&self, mut operation: Operation<'_>, victim: Inode<'_>, at: Time) -> Result<()> {
-        let ino = victim.nid();
-        let hot = victim.hot().changed(at);
-        let left = if victim.kind() == FileKind::Directory { 0 } else { hot.nlink.get().saturating_sub(1) };
-        let hot = hot.with_links(left);
-        if left > 0 {
-            operation.log(&Item::Hot { ino, hot });
-            return operation.commit();
-        }
-        if !self.handles.is_open(ino) {
-            self.check_removable(victim)?;
-            operation.log(&Item::Remove { ino });
-            return operation.commit();
-        }
-        let _orphans = self.orphans.lock();
-        operation.log(&Item::Hot { ino, hot });
-        self.log_orphan(&mut operation, ino)?;
-        operation.commit()
-    }
-
-    /// Reads what removing an inode will read: damage is found before the removal is committed, not after.
-    fn check_removable(&self, inode: Inode<'_>) -> Result<()> {
-        match inode.layout() {
-            Layout::Mapped => index::check(&self.nodes, inode, index::ALL)?,
-            Layout::Trie => directory::walk(&self.nodes, inode, &mut |_, _| Ok(()))?,
-            Layout::Inline | Layout::Page => {}
-        }
-        match inode.derived().xattr_nid.get() {
-            0 => Ok(()),
-            nid => self.nodes.view(nid, BlockKind::Xattr).map(drop),
-        }
-    }
-
-    /// Logs the entry of an inode without a name in the hidden directory, whose lock is held.
-    fn log_orphan(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
-        let hidden = self.inode(ORPHANS)?;
-        self.log_entry(operation, hidden, ino.to_string().as_bytes(), ino, FileKind::Regular)
-    }
-
-    /// Logs that inode `ino` is no longer without a name.
-    fn log_adopted(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
-        let hidden = self.inode(ORPHANS)?;
-        if let Some(entry) = directory::find(&self.nodes, hidden, ino.to_string().as_bytes())? {
-            operation.log(&Item::Leave { dir: ORPHANS, key: entry.key });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn release(&self, handle: Handle) -> Result<()> {
-        let (ino, last) = self.handles.close(handle)?;
-        if !last {
-            return Ok(());
-        }
-        let unnamed = {
-            let _lock = self.locks.read(ino);
-            self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
-        };
-        if unnamed && !self.options.read_only { self.reclaim(ino) } else { Ok(()) }
-    }
-
-    /// Removes inode `ino` if it has neither name nor handle.
-    pub(crate) fn reclaim(&self, ino: u32) -> Result<()> {
-        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
-        let _lock = self.locks.write(ino);
-        let gone = match self.inode(ino) {
-            Err(Error::Stale) => return Ok(()),
-            inode => inode?.hot().nlink.get() == 0 && !self.handles.is_open(ino),
-        };
-        if !gone {
-            return Ok(());
-        }
-        self.check_removable(self.inode(ino)?)?;
-        let _orphans = self.orphans.lock();
-        self.log_adopted(&mut operation, ino)?;
-        operation.log(&Item::Remove { ino });
-        operation.commit()
-    }
-
-    /// Inodes without a name, open or left over from a crash.
-    pub(crate) fn orphan_list(&self) -> Result<Vec<u32>> {
-        let _orphans = self.orphans.lock();
-        let mut orphans = Vec::new();
-        directory::list(&self.nodes, self.inode(ORPHANS)?, 0, &mut |entry| {
-            orphans.push(entry.ino);
-            true
-        })?;
-        Ok(orphans)
-    }
-
     pub(crate) fn readdir(
         &self,
         dir: Ino,
@@ -569,218 +478,5 @@ impl Core {
                 name: entry.name,
             })
         })
-    }
-
-    /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
-    fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
-        let mut at = dir;
-        while at != ancestor && Ino::from(at) != ROOT_INO {
-            let _lock = self.locks.read(at);
-            let inode = self.inode(at)?;
-            if inode.kind() != FileKind::Directory {
-                return Err(Error::NotDirectory);
-            }
-            at = inode.cold().parent.get();
-        }
-        Ok(at == ancestor)
-    }
-
-    pub(crate) fn rename(
-        &self,
-        caller: &Caller,
-        (dir, name): (Ino, &[u8]),
-        (new_dir, new_name): (Ino, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()> {
-        rules::check_rename_names(name, new_name, flags)?;
-        let (dir, new_dir) = (number(dir)?, number(new_dir)?);
-        if dir == new_dir {
-            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
-            let _lock = self.locks.write(dir);
-            let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
-            if target == Some(source) {
-                return Ok(());
-            }
-            let source_lock = self.locks.try_write(source, &[dir]);
-            let target_lock = match target {
-                Some(target) => self.locks.try_write(target, &[dir, source]),
-                None => Some(None),
-            };
-            if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
-                return self.rename_locked(
-                    operation,
-                    caller,
-                    (dir, name),
-                    (dir, new_name),
-                    source,
-                    target,
-                    flags,
-                );
-            }
-        }
-        let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
-        loop {
-            let (source, target) = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
-            // Within one directory nothing can become its own ancestor.
-            if dir != new_dir && self.is_in(new_dir, source)? {
-                return Err(Error::Invalid);
-            }
-            if let Some(target) = target
-                && dir != new_dir
-                && self.is_in(dir, target)?
-            {
-                let exchange = flags.contains(RenameFlags::EXCHANGE);
-                return Err(if exchange { Error::Invalid } else { Error::NotEmpty });
-            }
-            if target == Some(source) {
-                return Ok(());
-            }
-            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
-            let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
-            let again = (self.find(caller, dir, name)?, self.find(caller, new_dir, new_name)?);
-            if again == (Some(source), target) {
-                return self.rename_locked(
-                    operation,
-                    caller,
-                    (dir, name),
-                    (new_dir, new_name),
-                    source,
-                    target,
-                    flags,
-                );
-            }
-        }
-    }
-
-    /// What a rename is about, and whether it can be, as far as names and flags tell.
-    fn rename_pair(
-        &self,
-        caller: &Caller,
-        (dir, name): (u32, &[u8]),
-        (new_dir, new_name): (u32, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<(u32, Option<u32>)> {
-        {
-            let _lock = self.locks.read(new_dir);
-            self.inode(new_dir)?;
-        }
-        let _locks = self.locks.read_two(dir, new_dir);
-        self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags)
-    }
-
-    fn rename_pair_locked(
-        &self,
-        caller: &Caller,
-        (dir, name): (u32, &[u8]),
-        (new_dir, new_name): (u32, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<(u32, Option<u32>)> {
-        let found = self.find(caller, dir, name)?;
-        let target = self.find(caller, new_dir, new_name)?;
-        let source = found.ok_or(Error::NotFound)?;
-        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
-            return Err(Error::Exists);
-        }
-        if flags.contains(RenameFlags::EXCHANGE) && target.is_none() {
-            return Err(Error::NotFound);
-        }
-        if self.inode(new_dir)?.hot().nlink.get() == 0 {
-            return Err(Error::NotFound);
-        }
-        Ok((source, target))
-    }
-
-    #[allow(clippy::too_many_arguments)] // a rename has two names and two inodes
-    fn rename_locked(
-        &self,
-        mut operation: Operation<'_>,
-        caller: &Caller,
-        (dir, name): (u32, &[u8]),
-        (new_dir, new_name): (u32, &[u8]),
-        source: u32,
-        target: Option<u32>,
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
-        if to.hot().nlink.get() == 0 {
-            return Err(Error::NotFound); // removed since it was looked at, and open
-        }
-        let replaced = target.map(|ino| self.inode(ino)).transpose()?;
-        let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
-        let replaced_attr = replaced.map(|inode| inode.attr());
-        let target_side = match (&replaced, &replaced_attr) {
-            (Some(inode), Some(attr)) => Some(self.side(*inode, attr)?),
-            _ => None,
-        };
-        rules::may_rename(
-            caller,
-            self.side(from, &from_attr)?,
-            self.side(moved, &moved_attr)?,
-            self.side(to, &to_attr)?,
-            target_side,
-            flags,
-        )?;
-        let brings = i32::from(moved_attr.is_dir());
-        let takes = replaced_attr.map_or(0, |attr| i32::from(attr.is_dir()));
-        if dir != new_dir {
-            let too_many_there = brings > takes && to_attr.nlink >= LINK_MAX;
-            let too_many_here = exchange && takes > brings && from_attr.nlink >= LINK_MAX;
-            if too_many_there || too_many_here {
-                return Err(Error::TooManyLinks);
-            }
-        }
-        if let Some(replaced) = replaced.filter(|inode| !exchange && inode.kind() == FileKind::Directory)
-            && replaced.derived().entries.get() != 0
-        {
-            return Err(Error::NotEmpty);
-        }
-
-        let at = now();
-        let kind = moved.kind() as u8;
-        let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
-        match directory::probe(&self.nodes, to, new_name)? {
-            Probe::Vacant(key) => {
-                operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
-            }
-            Probe::Found(there) => {
-                operation.log(&Item::Relink { dir: new_dir, key: there.key, ino: source, kind })
-            }
-        }
-        match replaced.filter(|_| exchange) {
-            Some(other) => {
-                let kind = other.kind() as u8;
-                operation.log(&Item::Relink { dir, key: entry.key, ino: other.nid(), kind });
-                self.log_moved(&mut operation, other, dir, new_dir, at);
-            }
-            None => operation.log(&Item::Leave { dir, key: entry.key }),
-        }
-        self.log_moved(&mut operation, moved, new_dir, dir, at);
-        // Links of `..`: what a directory entry that comes or goes brings or takes.
-        let (mut here, mut there) = (-brings, brings - takes);
-        if exchange {
-            here += takes;
-        }
-        if dir == new_dir {
-            here += there;
-            there = 0;
-        } else {
-            operation.log(&Item::Hot { ino: new_dir, hot: to.hot().modified(at).linked(there) });
-        }
-        debug_assert!(dir != new_dir || there == 0);
-        operation.log(&Item::Hot { ino: dir, hot: from.hot().modified(at).linked(here) });
-        match replaced.filter(|_| !exchange) {
-            Some(replaced) => self.commit_unnamed(operation, replaced, at),
-            None => operation.commit(),
-        }
-    }
-
-    /// Logs that an inode's entry moved: its change time and, of a directory, its `..`.
-    fn log_moved(&self, operation: &mut Operation<'_>, inode: Inode<'_>, to: u32, from: u32, at: Time) {
-        let ino = inode.nid();
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(at) });
-        if inode.kind() == FileKind::Directory && to != from {
-            operation.log(&Item::Cold { ino, cold: inode.cold().with_parent(to) });
-        }
     }
 }

@@ -427,10 +427,9 @@ fn a_crash_in_the_crowd() {
         }
     });
     let before = tree(&volume).unwrap();
-    let (_crashed_zone, crashed_region) = crashed(&zone);
-    let again = mount(&crashed_region, Durability::Operation);
-    assert_eq!(difference(&tree(&again).unwrap(), &before), None);
-    drop(again);
-    assert_sound(&crashed_region);
+    // Not a copy of the zone: checkpoints go on while it is made, so it would be no state that ever was.
+    volume.abandon();
+    let volume = mount(&region, Durability::Operation);
+    assert_eq!(difference(&tree(&volume).unwrap(), &before), None);
     close_and_check(volume, &zone, &region);
 }

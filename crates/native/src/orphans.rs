@@ -1,0 +1,111 @@
+//! Inodes without a name: open but unlinked, or made by `O_TMPFILE`. A hidden directory names them, so that a crash
+//! leaves none behind.
+
+use vfs::{Error, FileKind, Handle, Result, Time};
+
+use crate::allocator::Urgency;
+use crate::bia::BlockKind;
+use crate::core::{Core, Operation};
+use crate::directory;
+use crate::index;
+use crate::inode::{Inode, Layout};
+use crate::namespace::{NAMES_BLOCKS, NAMES_LOG};
+use crate::node::ORPHANS;
+use crate::record::Item;
+
+impl Core {
+    /// Logs that `victim` lost a name, and commits.
+    pub(crate) fn commit_unnamed(
+        &self,
+        mut operation: Operation<'_>,
+        victim: Inode<'_>,
+        at: Time,
+    ) -> Result<()> {
+        let ino = victim.nid();
+        let hot = victim.hot().changed(at);
+        let left = if victim.kind() == FileKind::Directory { 0 } else { hot.nlink.get().saturating_sub(1) };
+        let hot = hot.with_links(left);
+        if left > 0 {
+            operation.log(&Item::Hot { ino, hot });
+            return operation.commit();
+        }
+        if !self.handles.is_open(ino) {
+            self.check_removable(victim)?;
+            operation.log(&Item::Remove { ino });
+            return operation.commit();
+        }
+        let _orphans = self.orphans.lock();
+        operation.log(&Item::Hot { ino, hot });
+        self.log_orphan(&mut operation, ino)?;
+        operation.commit()
+    }
+
+    /// Reads what removing an inode will read: damage is found before the removal is committed, not after.
+    pub(crate) fn check_removable(&self, inode: Inode<'_>) -> Result<()> {
+        match inode.layout() {
+            Layout::Mapped => index::check(&self.nodes, inode, index::ALL)?,
+            Layout::Trie => directory::walk(&self.nodes, inode, &mut |_, _| Ok(()))?,
+            Layout::Inline | Layout::Page => {}
+        }
+        match inode.derived().xattr_nid.get() {
+            0 => Ok(()),
+            nid => self.nodes.view(nid, BlockKind::Xattr).map(drop),
+        }
+    }
+
+    /// Logs the entry of an inode without a name in the hidden directory, whose lock is held.
+    pub(crate) fn log_orphan(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
+        let hidden = self.inode(ORPHANS)?;
+        self.log_entry(operation, hidden, ino.to_string().as_bytes(), ino, FileKind::Regular)
+    }
+
+    /// Logs that inode `ino` is no longer without a name.
+    pub(crate) fn log_adopted(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
+        let hidden = self.inode(ORPHANS)?;
+        if let Some(entry) = directory::find(&self.nodes, hidden, ino.to_string().as_bytes())? {
+            operation.log(&Item::Leave { dir: ORPHANS, key: entry.key });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, handle: Handle) -> Result<()> {
+        let (ino, last) = self.handles.close(handle)?;
+        if !last {
+            return Ok(());
+        }
+        let unnamed = {
+            let _lock = self.locks.read(ino);
+            self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
+        };
+        if unnamed && !self.options.read_only { self.reclaim(ino) } else { Ok(()) }
+    }
+
+    /// Removes inode `ino` if it has neither name nor handle.
+    pub(crate) fn reclaim(&self, ino: u32) -> Result<()> {
+        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+        let _lock = self.locks.write(ino);
+        let gone = match self.inode(ino) {
+            Err(Error::Stale) => return Ok(()),
+            inode => inode?.hot().nlink.get() == 0 && !self.handles.is_open(ino),
+        };
+        if !gone {
+            return Ok(());
+        }
+        self.check_removable(self.inode(ino)?)?;
+        let _orphans = self.orphans.lock();
+        self.log_adopted(&mut operation, ino)?;
+        operation.log(&Item::Remove { ino });
+        operation.commit()
+    }
+
+    /// Inodes without a name, open or left over from a crash.
+    pub(crate) fn orphan_list(&self) -> Result<Vec<u32>> {
+        let _orphans = self.orphans.lock();
+        let mut orphans = Vec::new();
+        directory::list(&self.nodes, self.inode(ORPHANS)?, 0, &mut |entry| {
+            orphans.push(entry.ino);
+            true
+        })?;
+        Ok(orphans)
+    }
+}

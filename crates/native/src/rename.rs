@@ -1,0 +1,230 @@
+//! Renaming: the one operation on two names, and up to four inodes.
+
+use vfs::rules::{self, Side};
+use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result, Time};
+
+use crate::allocator::Urgency;
+use crate::core::{Core, Operation, now};
+use crate::directory::{self, Probe};
+use crate::inode::Inode;
+use crate::namespace::{LINK_MAX, NAMES_BLOCKS, NAMES_LOG, number};
+use crate::record::Item;
+
+impl Core {
+    fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
+        Ok(Side { attr, acl: self.access_acl(inode)? })
+    }
+
+    /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
+    pub(crate) fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
+        let mut at = dir;
+        while at != ancestor && Ino::from(at) != ROOT_INO {
+            let _lock = self.locks.read(at);
+            let inode = self.inode(at)?;
+            if inode.kind() != FileKind::Directory {
+                return Err(Error::NotDirectory);
+            }
+            at = inode.cold().parent.get();
+        }
+        Ok(at == ancestor)
+    }
+
+    pub(crate) fn rename(
+        &self,
+        caller: &Caller,
+        (dir, name): (Ino, &[u8]),
+        (new_dir, new_name): (Ino, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        rules::check_rename_names(name, new_name, flags)?;
+        let (dir, new_dir) = (number(dir)?, number(new_dir)?);
+        if dir == new_dir {
+            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let _lock = self.locks.write(dir);
+            let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
+            if target == Some(source) {
+                return Ok(());
+            }
+            let source_lock = self.locks.try_write(source, &[dir]);
+            let target_lock = match target {
+                Some(target) => self.locks.try_write(target, &[dir, source]),
+                None => Some(None),
+            };
+            if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
+                return self.rename_locked(
+                    operation,
+                    caller,
+                    (dir, name),
+                    (dir, new_name),
+                    source,
+                    target,
+                    flags,
+                );
+            }
+        }
+        let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
+        loop {
+            let (source, target) = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
+            // Within one directory nothing can become its own ancestor.
+            if dir != new_dir && self.is_in(new_dir, source)? {
+                return Err(Error::Invalid);
+            }
+            if let Some(target) = target
+                && dir != new_dir
+                && self.is_in(dir, target)?
+            {
+                let exchange = flags.contains(RenameFlags::EXCHANGE);
+                return Err(if exchange { Error::Invalid } else { Error::NotEmpty });
+            }
+            if target == Some(source) {
+                return Ok(());
+            }
+            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
+            let again = (self.find(caller, dir, name)?, self.find(caller, new_dir, new_name)?);
+            if again == (Some(source), target) {
+                return self.rename_locked(
+                    operation,
+                    caller,
+                    (dir, name),
+                    (new_dir, new_name),
+                    source,
+                    target,
+                    flags,
+                );
+            }
+        }
+    }
+
+    /// What a rename is about, and whether it can be, as far as names and flags tell.
+    fn rename_pair(
+        &self,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(u32, Option<u32>)> {
+        {
+            let _lock = self.locks.read(new_dir);
+            self.inode(new_dir)?;
+        }
+        let _locks = self.locks.read_two(dir, new_dir);
+        self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags)
+    }
+
+    fn rename_pair_locked(
+        &self,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<(u32, Option<u32>)> {
+        let found = self.find(caller, dir, name)?;
+        let target = self.find(caller, new_dir, new_name)?;
+        let source = found.ok_or(Error::NotFound)?;
+        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+            return Err(Error::Exists);
+        }
+        if flags.contains(RenameFlags::EXCHANGE) && target.is_none() {
+            return Err(Error::NotFound);
+        }
+        if self.inode(new_dir)?.hot().nlink.get() == 0 {
+            return Err(Error::NotFound);
+        }
+        Ok((source, target))
+    }
+
+    #[allow(clippy::too_many_arguments)] // a rename has two names and two inodes
+    fn rename_locked(
+        &self,
+        mut operation: Operation<'_>,
+        caller: &Caller,
+        (dir, name): (u32, &[u8]),
+        (new_dir, new_name): (u32, &[u8]),
+        source: u32,
+        target: Option<u32>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
+        if to.hot().nlink.get() == 0 {
+            return Err(Error::NotFound); // removed since it was looked at, and open
+        }
+        let replaced = target.map(|ino| self.inode(ino)).transpose()?;
+        let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
+        let replaced_attr = replaced.map(|inode| inode.attr());
+        let target_side = match (&replaced, &replaced_attr) {
+            (Some(inode), Some(attr)) => Some(self.side(*inode, attr)?),
+            _ => None,
+        };
+        rules::may_rename(
+            caller,
+            self.side(from, &from_attr)?,
+            self.side(moved, &moved_attr)?,
+            self.side(to, &to_attr)?,
+            target_side,
+            flags,
+        )?;
+        let brings = i32::from(moved_attr.is_dir());
+        let takes = replaced_attr.map_or(0, |attr| i32::from(attr.is_dir()));
+        if dir != new_dir {
+            let too_many_there = brings > takes && to_attr.nlink >= LINK_MAX;
+            let too_many_here = exchange && takes > brings && from_attr.nlink >= LINK_MAX;
+            if too_many_there || too_many_here {
+                return Err(Error::TooManyLinks);
+            }
+        }
+        if let Some(replaced) = replaced.filter(|inode| !exchange && inode.kind() == FileKind::Directory)
+            && replaced.derived().entries.get() != 0
+        {
+            return Err(Error::NotEmpty);
+        }
+
+        let at = now();
+        let kind = moved.kind() as u8;
+        let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
+        match directory::probe(&self.nodes, to, new_name)? {
+            Probe::Vacant(key) => {
+                operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
+            }
+            Probe::Found(there) => {
+                operation.log(&Item::Relink { dir: new_dir, key: there.key, ino: source, kind })
+            }
+        }
+        match replaced.filter(|_| exchange) {
+            Some(other) => {
+                let kind = other.kind() as u8;
+                operation.log(&Item::Relink { dir, key: entry.key, ino: other.nid(), kind });
+                self.log_moved(&mut operation, other, dir, new_dir, at);
+            }
+            None => operation.log(&Item::Leave { dir, key: entry.key }),
+        }
+        self.log_moved(&mut operation, moved, new_dir, dir, at);
+        // Links of `..`: what a directory entry that comes or goes brings or takes.
+        let (mut here, mut there) = (-brings, brings - takes);
+        if exchange {
+            here += takes;
+        }
+        if dir == new_dir {
+            here += there;
+            there = 0;
+        } else {
+            operation.log(&Item::Hot { ino: new_dir, hot: to.hot().modified(at).linked(there) });
+        }
+        debug_assert!(dir != new_dir || there == 0);
+        operation.log(&Item::Hot { ino: dir, hot: from.hot().modified(at).linked(here) });
+        match replaced.filter(|_| !exchange) {
+            Some(replaced) => self.commit_unnamed(operation, replaced, at),
+            None => operation.commit(),
+        }
+    }
+
+    /// Logs that an inode's entry moved: its change time and, of a directory, its `..`.
+    fn log_moved(&self, operation: &mut Operation<'_>, inode: Inode<'_>, to: u32, from: u32, at: Time) {
+        let ino = inode.nid();
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(at) });
+        if inode.kind() == FileKind::Directory && to != from {
+            operation.log(&Item::Cold { ino, cold: inode.cold().with_parent(to) });
+        }
+    }
+}
