@@ -11,7 +11,7 @@ export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release/amberfs
 SOAK_ROUNDS ?= 500
 
-.PHONY: help build run test check unit mounted test-vm soak install uninstall clean fmt lint doc licences
+.PHONY: help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ doc: ## the crates' documentation, in target/doc
 
 licences: ## fail if something we are built from has a licence that is not on the list
 	@scripts/licences.sh
+
+bench: ## what stores, flushes and each operation of a native volume cost, beside their floors
+	@scripts/install-deps.sh build
+	cargo bench --locked -p amberfs-nvm --bench persist
+	cargo bench --locked -p amberfs-native --bench operations
 
 soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
 	@scripts/kill-loop.sh $(SOAK_ROUNDS)

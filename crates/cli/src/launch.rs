@@ -105,6 +105,9 @@ fn this_program() -> PathBuf {
 pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u8 {
     // Fails only for the leader of a process group, which a child is not.
     let _ = rustix::process::setsid();
+    // A zone in memory counts as the server's, so the kernel would take it for the largest process when memory runs
+    // out, and killing it frees nothing. Only root may ask for that.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let result = server::run(&request, options, |answer| {
         send(&Report::Mounted(answer.clone()));
         if let Err(failure) = leave_terminal(options) {
