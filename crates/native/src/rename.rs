@@ -6,6 +6,7 @@ use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result, Tim
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
 use crate::directory::{self, Probe};
+use crate::error::corrupt;
 use crate::inode::Inode;
 use crate::namespace::{LINK_MAX, NAMES_BLOCKS, NAMES_LOG, number};
 use crate::record::Item;
@@ -18,7 +19,13 @@ impl Core {
     /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
     pub(crate) fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
         let mut at = dir;
+        // A tree is no deeper than it has inodes; one that is leads in a circle.
+        let mut left = self.nodes.inodes.load(std::sync::atomic::Ordering::Relaxed);
         while at != ancestor && Ino::from(at) != ROOT_INO {
+            if left == 0 {
+                return Err(corrupt("directory", 0, "parent", at, "one on the way to the root"));
+            }
+            left -= 1;
             let _lock = self.locks.read(at);
             let inode = self.inode(at)?;
             if inode.kind() != FileKind::Directory {
