@@ -331,7 +331,8 @@ impl Core {
     ) -> Result<()> {
         let (ino, old) = (inode.nid(), inode.size());
         match inode.layout() {
-            Layout::Mapped if size < old => {
+            // Length 0 also lets go of blocks allocated beyond the end.
+            Layout::Mapped if size < old || size == 0 => {
                 // Damage is found before the change is committed, not after.
                 index::check(&self.nodes, inode, size / BLOCK..u64::MAX)?;
                 if size == 0 {
@@ -341,7 +342,6 @@ impl Core {
                 self.log_zeros(operation, inode, size..old.min(size.next_multiple_of(BLOCK)))?;
                 operation.log(&Item::Unmap { ino, from: size.div_ceil(BLOCK), to: u64::MAX });
             }
-            Layout::Mapped if size == 0 => operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX }),
             Layout::Inline if size > inode.inline_capacity() as u64 => {
                 operation.log(&Item::Spill { ino });
                 if old > 0 {
