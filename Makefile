@@ -9,9 +9,10 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 BIN := $(CARGO_TARGET_DIR)/release/amberfs
+FUZZ_SECONDS ?= 60
 SOAK_ROUNDS ?= 500
 
-.PHONY: help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
+.PHONY: fuzz help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +51,11 @@ bench: ## what stores, flushes and each operation of a native volume cost, besid
 	@scripts/install-deps.sh build
 	cargo bench --locked -p amberfs-nvm --bench persist
 	cargo bench --locked -p amberfs-native --bench operations
+
+fuzz: ## mounting and checking damaged volumes, for a minute: FUZZ_SECONDS=60 (needs a nightly compiler)
+	@scripts/install-deps.sh build
+	@command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz --version '~0.13'
+	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
 soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
 	@scripts/kill-loop.sh $(SOAK_ROUNDS)

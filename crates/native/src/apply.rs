@@ -79,6 +79,11 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         }
         Item::Inline { ino, offset, bytes } => {
             let edit = edit_inode(nodes, budget, ino)?;
+            let (end, room) =
+                (usize::from(offset) + bytes.len(), Inode { view: edit.view() }.inline_capacity());
+            if end > room {
+                return Err(corrupt("log", edit.block, "end of an inline file's bytes", end, room));
+            }
             edit.put(PAYLOAD + usize::from(offset), bytes);
             Ok(())
         }
