@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use nvm::{Flushed, Purpose};
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use smallvec::SmallVec;
 use vfs::{Error, Result, Time};
 
 use crate::allocator::{Budget, Urgency};
@@ -149,7 +150,7 @@ impl Core {
                         transaction: Transaction::new(),
                         streamed: None,
                         turn: None,
-                        allocated: Vec::new(),
+                        allocated: SmallVec::new(),
                         in_place: false,
                         _gate: gate,
                     });
@@ -284,7 +285,7 @@ pub(crate) struct Operation<'a> {
     /// Taken before data is streamed that is to become durable with the transaction.
     turn: Option<Turn<'a>>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
-    allocated: Vec<(u64, u64)>,
+    allocated: SmallVec<[(u64, u64); 4]>,
     /// The transaction changes bytes where the newest checkpoint can see them.
     in_place: bool,
     _gate: RwLockReadGuard<'a, ()>,
