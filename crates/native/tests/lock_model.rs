@@ -1,0 +1,385 @@
+//! A model of the volume's trickiest locking, run by `shuttle` under thousands of chosen schedules.
+//!
+//! It transcribes, compactly, and a change there must be made here too:
+//! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `try_write`, `write_all`, `read_both`, `Exclusive::drop`;
+//! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`;
+//! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
+//! - of `orphans.rs`: `commit_unnamed`, `release`, `reclaim`; of `handles.rs`: the table of how often an inode is open
+//!   (a count per inode here; that two which close one handle don't both win is left out).
+//!
+//! It says nothing of two things. Shuttle's atomics are sequentially consistent whatever ordering they are given: the
+//! fences of `locks.rs` are not tested, only the order of the steps. And its readers pass a waiting writer, where
+//! those of `parking_lot` queue behind it, and so behind other readers; models that are `queued` therefore let readers
+//! exclude each other, which closes every circle that a queue could.
+//!
+//! Each [`Fault`] plants a mistake that must be found: so the tests can fail.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::SeqCst;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use shuttle::{Config, Runner, thread};
+use vfs::torture::Torture;
+
+/// Schedules of each kind for each model.
+const SCHEDULES: usize = 1000;
+/// Inodes 1 and 5 share one, 2 and 6, 3 and 7.
+const STRIPES: u32 = 4;
+const INODES: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Unsorted,      // `write_all` takes stripes in the order of its arguments
+    VictimWaits,   // `with_victim` waits for the victim's lock, whatever the order
+    SecondWaits,   // `read_both` takes the second lock in the wrong order instead of trying again
+    SecondStale,   // `read_both` trusts its guess and doesn't look again
+    CountedLate,   // the count is raised only when the holder goes
+    OddGlimpse,    // a glimpse begins although the count is odd
+    OpenSeenEarly, // `unlink` looks whether the inode is open before it locks it
+    OpenUnlocked,  // `open` doesn't lock the inode
+    ReclaimBlind,  // `reclaim` doesn't look again whether the inode is open
+}
+
+type Stripe = (RwLock<()>, AtomicU64);
+
+struct Locks {
+    stripes: Vec<Stripe>,
+    fault: Fault,
+    queued: bool,
+}
+
+type Shared<'a> = (Option<RwLockReadGuard<'a, ()>>, Option<RwLockWriteGuard<'a, ()>>);
+
+struct Exclusive<'a> {
+    changes: &'a AtomicU64,
+    step: u64,
+    _guard: RwLockWriteGuard<'a, ()>,
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        self.changes.store(self.changes.load(SeqCst) + self.step, SeqCst);
+    }
+}
+
+impl Locks {
+    fn new(fault: Fault, queued: bool) -> Locks {
+        Locks { stripes: (0..STRIPES).map(|_| Stripe::default()).collect(), fault, queued }
+    }
+
+    fn stripe(&self, ino: u32) -> &Stripe {
+        &self.stripes[(ino % STRIPES) as usize]
+    }
+
+    fn read(&self, ino: u32) -> Shared<'_> {
+        let (lock, _) = self.stripe(ino);
+        let alone = self.queued.then(|| lock.write().unwrap_or_else(PoisonError::into_inner));
+        ((!self.queued).then(|| lock.read().unwrap_or_else(PoisonError::into_inner)), alone)
+    }
+
+    fn read_two(&self, one: u32, other: u32) -> [Option<Shared<'_>>; 2] {
+        let (low, high) = if one % STRIPES < other % STRIPES { (one, other) } else { (other, one) };
+        let first = self.read(low);
+        [Some(first), (low % STRIPES != high % STRIPES).then(|| self.read(high))]
+    }
+
+    fn changes(&self, ino: u32) -> u64 {
+        self.stripe(ino).1.load(SeqCst)
+    }
+
+    fn glimpse(&self, ino: u32) -> Option<u64> {
+        Some(self.changes(ino)).filter(|seen| seen.is_multiple_of(2) || self.fault == Fault::OddGlimpse)
+    }
+
+    fn hold<'a>(&self, changes: &'a AtomicU64, guard: RwLockWriteGuard<'a, ()>) -> Exclusive<'a> {
+        let early = u64::from(self.fault != Fault::CountedLate);
+        changes.store(changes.load(SeqCst) + early, SeqCst);
+        Exclusive { changes, step: 2 - early, _guard: guard }
+    }
+
+    fn write(&self, ino: u32) -> Exclusive<'_> {
+        let (lock, changes) = self.stripe(ino);
+        self.hold(changes, lock.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn try_write(&self, ino: u32, held: &[u32]) -> Option<Option<Exclusive<'_>>> {
+        if held.iter().any(|held| held % STRIPES == ino % STRIPES) {
+            return Some(None);
+        }
+        let (lock, changes) = self.stripe(ino);
+        let waits = (self.fault == Fault::VictimWaits).then(|| self.write(ino));
+        waits.or_else(|| Some(self.hold(changes, lock.try_write().ok()?))).map(Some)
+    }
+
+    fn write_all(&self, inos: &[u32]) -> Vec<Exclusive<'_>> {
+        let mut stripes: Vec<_> = inos.iter().map(|ino| ino % STRIPES).collect();
+        if self.fault != Fault::Unsorted {
+            stripes.sort_unstable();
+        }
+        let first = |(at, stripe)| (!stripes[..at].contains(stripe)).then(|| self.write(*stripe));
+        stripes.iter().enumerate().filter_map(first).collect()
+    }
+
+    fn read_both(&self, first: u32, second: impl Fn() -> Option<u32>, then: impl FnOnce(u32)) -> Option<()> {
+        let mut guess = first;
+        loop {
+            let _both = self.read_two(first, guess);
+            let is_stale = self.fault == Fault::SecondStale && guess != first;
+            let found = if is_stale { guess } else { second()? };
+            let held = [first, guess].iter().any(|ino| ino % STRIPES == found % STRIPES);
+            let above = [first, guess].iter().all(|ino| ino % STRIPES < found % STRIPES);
+            let above = above || self.fault == Fault::SecondWaits;
+            let _found = (above && !held).then(|| self.read(found));
+            if held || above {
+                then(found);
+                return Some(());
+            }
+            guess = found;
+        }
+    }
+
+    fn with_victim(&self, dir: u32, find: impl Fn() -> Option<u32>) -> Option<(u32, Vec<Exclusive<'_>>)> {
+        let lock = self.write(dir);
+        let mut guess = find()?;
+        if let Some(victim_lock) = self.try_write(guess, &[dir]) {
+            return Some((guess, victim_lock.into_iter().chain([lock]).collect()));
+        }
+        drop(lock);
+        loop {
+            let locks = self.write_all(&[dir, guess]);
+            match find()? {
+                victim if victim == guess => return Some((victim, locks)),
+                victim => guess = victim,
+            }
+        }
+    }
+}
+
+/// Directories of at most one entry, and of each inode the directory that names it.
+struct Tree {
+    locks: Locks,
+    entries: [AtomicU32; INODES],
+    parents: [AtomicU32; INODES],
+}
+
+impl Tree {
+    fn entry(&self, dir: u32) -> Option<u32> {
+        Some(self.entries[dir as usize].load(SeqCst)).filter(|ino| *ino != 0)
+    }
+
+    fn name(&self, dir: u32, ino: u32) {
+        self.entries[dir as usize].store(ino, SeqCst);
+        self.parents[ino as usize].store(dir, SeqCst);
+    }
+
+    fn lookup(&self, dir: u32) -> Option<()> {
+        let whole = |ino| self.entry(dir) == Some(ino) && self.parents[ino as usize].load(SeqCst) == dir;
+        self.locks.read_both(dir, || self.entry(dir), |ino| assert!(whole(ino), "a torn look-up"))
+    }
+
+    fn exchange(&self, one: u32, other: u32) -> Option<()> {
+        loop {
+            let (source, target) = {
+                let _locks = self.locks.read_two(one, other);
+                (self.entry(one)?, self.entry(other)?)
+            };
+            let _locks = self.locks.write_all(&[one, other, source, target]);
+            if (self.entry(one), self.entry(other)) == (Some(source), Some(target)) {
+                self.name(other, source);
+                self.name(one, target);
+                return Some(());
+            }
+        }
+    }
+
+    /// Unlinks what `dir` names, and links `ino` there if it has no name.
+    fn renew(&self, dir: u32, ino: u32) {
+        if let Some((victim, _locks)) = self.locks.with_victim(dir, || self.entry(dir)) {
+            self.entries[dir as usize].store(0, SeqCst);
+            self.parents[victim as usize].store(0, SeqCst);
+        }
+        let _locks = self.locks.write_all(&[ino, dir]);
+        if self.entry(dir).is_none() && self.parents[ino as usize].load(SeqCst) == 0 {
+            self.name(dir, ino);
+        }
+    }
+}
+
+fn moves(fault: Fault, queued: bool, [one, other, first, second]: [u32; 4]) {
+    let locks = Locks::new(fault, queued);
+    let tree = Tree { locks, entries: Default::default(), parents: Default::default() };
+    tree.name(one, first);
+    tree.name(other, second);
+    thread::scope(|scope| {
+        scope.spawn(|| [one, other].map(|dir| tree.lookup(dir)));
+        scope.spawn(|| [other, one].map(|dir| tree.lookup(dir)));
+        scope.spawn(|| tree.exchange(one, other));
+        scope.spawn(|| tree.renew(one, first));
+    });
+}
+
+fn glimpses(fault: Fault) {
+    let (locks, left, right) = (Locks::new(fault, false), AtomicU32::new(0), AtomicU32::new(0));
+    let change = || [&left, &right].map(|value| value.store(value.load(SeqCst) + 1, SeqCst));
+    thread::scope(|scope| {
+        scope.spawn(|| [locks.write(1)].map(|_lock| change()));
+        scope.spawn(|| [locks.write_all(&[2, 5])].map(|_locks| change()));
+        scope.spawn(|| locks.try_write(1, &[2]).map(|_lock| change()));
+        for seen in (0..3).filter_map(|_| locks.glimpse(1)) {
+            let (left, right) = (left.load(SeqCst), right.load(SeqCst));
+            assert!(locks.changes(1) != seen || left == right, "a torn glimpse");
+        }
+    });
+    assert_eq!(locks.changes(1) % 2, 0, "an odd count is left");
+}
+
+/// One inode number, and its names in directory 1.
+struct File {
+    locks: Locks,
+    ino: u32,
+    names: [AtomicBool; 2],
+    exists: AtomicBool,
+    nlink: AtomicU32,
+    handles: AtomicU32,
+    /// Whether the hidden directory names it.
+    orphan: Mutex<bool>,
+}
+
+impl File {
+    fn is_open(&self) -> bool {
+        self.handles.load(SeqCst) > 0
+    }
+
+    fn orphans(&self) -> MutexGuard<'_, bool> {
+        self.orphan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self) {
+        assert!(!self.is_open(), "life: removed while open");
+        assert!(self.exists.swap(false, SeqCst), "life: removed twice");
+    }
+
+    fn open(&self) -> bool {
+        let _lock = (self.locks.fault != Fault::OpenUnlocked).then(|| self.locks.read(self.ino));
+        let exists = self.exists.load(SeqCst);
+        self.handles.fetch_add(u32::from(exists), SeqCst);
+        exists
+    }
+
+    fn unlink(&self, name: usize) {
+        let early = (self.locks.fault == Fault::OpenSeenEarly).then(|| self.is_open());
+        let find = || self.names[name].load(SeqCst).then_some(self.ino);
+        let Some(_locks) = self.locks.with_victim(1, find) else { return };
+        self.names[name].store(false, SeqCst);
+        let left = self.nlink.load(SeqCst) - 1;
+        if left > 0 {
+            self.nlink.store(left, SeqCst);
+        } else if !early.unwrap_or_else(|| self.is_open()) {
+            self.remove();
+        } else {
+            let mut orphan = self.orphans();
+            self.nlink.store(0, SeqCst);
+            *orphan = true;
+        }
+    }
+
+    fn use_and_release(&self) {
+        assert!(self.exists.load(SeqCst), "life: gone while open");
+        let last = self.handles.fetch_sub(1, SeqCst) == 1;
+        let unnamed = last && {
+            let _lock = self.locks.read(self.ino);
+            self.exists.load(SeqCst) && self.nlink.load(SeqCst) == 0
+        };
+        if unnamed {
+            self.reclaim();
+        }
+    }
+
+    fn reclaim(&self) {
+        let _lock = self.locks.write(self.ino);
+        let is_open = || self.locks.fault != Fault::ReclaimBlind && self.is_open();
+        if self.exists.load(SeqCst) && self.nlink.load(SeqCst) == 0 && !is_open() {
+            assert!(std::mem::take(&mut *self.orphans()), "life: an orphan not listed");
+            self.remove();
+        }
+    }
+}
+
+/// A file that is open and has `links` names.
+fn lives(fault: Fault, ino: u32, links: u32) {
+    let file = File {
+        locks: Locks::new(fault, false),
+        ino,
+        names: [AtomicBool::new(links > 0), AtomicBool::new(links > 1)],
+        exists: AtomicBool::new(true),
+        nlink: AtomicU32::new(links),
+        handles: AtomicU32::new(1),
+        orphan: Mutex::new(links == 0),
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| file.use_and_release());
+        scope.spawn(|| file.open().then(|| file.use_and_release()));
+        scope.spawn(|| [0, 1].map(|name| file.unlink(name)));
+        scope.spawn(|| file.open().then(|| file.use_and_release()));
+        scope.spawn(|| file.unlink(0));
+    });
+    let names = file.names.iter().filter(|name| name.load(SeqCst)).count() as u32;
+    assert!(!file.is_open() && !*file.orphans(), "life: a handle or an orphan is left");
+    assert_eq!(file.exists.load(SeqCst), names > 0, "life: lost, or named and gone");
+}
+
+fn run(model: impl Fn() + Copy + Send + Sync + 'static) {
+    let seed = Torture::seed_from_environment();
+    eprintln!("AMBERFS_SEED={seed}");
+    let mut config = Config::new();
+    config.silence_warnings = true;
+    Runner::new(RandomScheduler::new_from_seed(seed, SCHEDULES), config.clone()).run(model);
+    Runner::new(PctScheduler::new_from_seed(seed, 3, SCHEDULES), config).run(model);
+}
+
+/// Directories and what they name: stripes below, above, between, and shared.
+const PLACES: [[u32; 4]; 4] = [[1, 2, 4, 7], [2, 1, 3, 4], [1, 3, 2, 4], [1, 2, 5, 6]];
+
+#[test]
+fn moved_entries_are_seen_whole() {
+    for place in PLACES {
+        run(move || moves(Fault::None, false, place));
+        run(move || moves(Fault::None, true, place));
+    }
+}
+
+#[test]
+fn glimpses_that_hold_are_whole() {
+    run(|| glimpses(Fault::None));
+}
+
+#[test]
+fn inodes_end_once_and_not_while_open() {
+    for (ino, links) in [(2, 0), (2, 1), (2, 2), (4, 1), (5, 1)] {
+        run(move || lives(Fault::None, ino, links));
+    }
+}
+
+/// A test that `$fault`, planted in `$model`, is found.
+macro_rules! finds {
+    ($name:ident, $fault:ident, $model:ident($($argument:expr),*), $what:literal) => {
+        #[test]
+        #[should_panic(expected = $what)]
+        fn $name() {
+            run(|| $model(Fault::$fault $(, $argument)*));
+        }
+    };
+}
+
+finds!(unsorted_stripes_are_found, Unsorted, moves(false, PLACES[0]), "deadlock");
+finds!(waiting_for_a_victim_is_found, VictimWaits, moves(false, PLACES[0]), "deadlock");
+finds!(waiting_for_a_second_is_found, SecondWaits, moves(false, PLACES[0]), "deadlock");
+finds!(a_stale_second_is_found, SecondStale, moves(false, PLACES[0]), "a torn look-up");
+finds!(a_late_count_is_found, CountedLate, glimpses(), "a torn glimpse");
+finds!(a_glimpse_of_an_odd_count_is_found, OddGlimpse, glimpses(), "a torn glimpse");
+finds!(looking_early_whether_it_is_open_is_found, OpenSeenEarly, lives(2, 1), "life: ");
+finds!(opening_without_a_lock_is_found, OpenUnlocked, lives(2, 1), "life: ");
+finds!(a_blind_reclaim_is_found, ReclaimBlind, lives(2, 1), "life: removed while open");
