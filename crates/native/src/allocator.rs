@@ -74,7 +74,8 @@ struct Map {
     next: Bitmap,
     used: Bitmap,
     touched: bool,
-    /// The valid bits contradicted the SIT: nothing is allocated here, and nothing freed here becomes free.
+    /// The valid bits contradict the SIT: nothing is allocated here, nothing freed here becomes free, and neither is
+    /// written until `fsck --repair` has rebuilt both from the tree.
     damaged: bool,
 }
 
@@ -258,6 +259,9 @@ impl Allocator {
             let kind = inner.segments[segment as usize].kind;
             let map = inner.maps[segment as usize].as_mut().expect("a touched segment is loaded");
             map.touched = false;
+            if map.damaged {
+                continue; // as it is on the medium, so that the next mount sees the damage, too
+            }
             frozen.index.insert(segment, frozen.segments.len());
             frozen.segments.push(FrozenSegment {
                 segment,
@@ -299,8 +303,12 @@ impl Allocator {
             return;
         }
         map.next[word] &= !bit;
+        let damaged = map.damaged;
         inner.touch(segment);
         inner.live -= 1;
+        if damaged {
+            return;
+        }
         let entry = inner.frozen_segment(frozen, segment);
         entry.next[word] &= !bit;
         entry.used[word] |= bit;
@@ -313,9 +321,6 @@ impl Allocator {
         for entry in &frozen.segments {
             let map = inner.maps[entry.segment as usize].as_mut().expect("a frozen segment is loaded");
             map.valid = entry.next;
-            if map.damaged {
-                continue;
-            }
             let dead: Bitmap = std::array::from_fn(|word| entry.used[word] & !entry.next[word]);
             for (used, dead) in map.used.iter_mut().zip(dead) {
                 *used &= !dead;

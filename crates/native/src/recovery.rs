@@ -49,8 +49,11 @@ pub(crate) fn open(
     let (core, mut recovery) = open_bare(region, superblock, options)?;
     if !options.read_only {
         for orphan in core.orphan_list()? {
-            core.reclaim(orphan)?;
-            recovery.orphans_reclaimed += 1;
+            match core.reclaim(orphan) {
+                Ok(()) => recovery.orphans_reclaimed += 1,
+                // It keeps its space; the files with names are not to suffer for it.
+                Err(error) => tracing::error!("inode {orphan}, which has no name, stays: {error}"),
+            }
         }
     }
     recovery.duration = began.elapsed();

@@ -45,15 +45,14 @@ impl Volume {
     /// changes fail with `EROFS`. Closing twice does nothing.
     pub fn close(&self) -> std::result::Result<(), Error> {
         let Some(thread) = self.checkpointer.lock().take() else { return Ok(()) };
-        let reclaimed = self.core.orphan_list().and_then(|orphans| {
-            orphans.into_iter().try_for_each(|ino| {
-                // An open file goes, too: with the volume, its handles end.
-                self.core.handles.forget(ino);
-                self.core.reclaim(ino)
-            })
-        });
+        for ino in self.core.orphan_list().unwrap_or_default() {
+            // An open file goes, too: with the volume, its handles end.
+            self.core.handles.forget(ino);
+            if let Err(error) = self.core.reclaim(ino) {
+                tracing::error!("inode {ino}, which has no name, stays: {error}");
+            }
+        }
         self.stop(thread);
-        reclaimed?;
         Ok(self.core.finish()?)
     }
 
