@@ -457,3 +457,68 @@ fn free_run(used: &Bitmap, from: usize, want: usize) -> Option<(usize, usize)> {
     }
     Some((at, length))
 }
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions, Purpose, VolumeKind, Zone};
+    use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
+
+    use super::*;
+    use crate::superblock::Superblock;
+    use crate::{FormatOptions, MountOptions, Volume};
+
+    /// A valid bit rotted away under a block in use. The segment was quarantined, and then a checkpoint wrote down the
+    /// count of the wrong bits: at the next mount nothing looked wrong, and the block was handed out.
+    #[test]
+    fn a_damaged_segment_stays_in_quarantine() {
+        let zone = Zone::anonymous(24 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        crate::format(&region, &FormatOptions::default()).unwrap();
+        let (root, rw) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+        let open = || Volume::open(region.clone(), &MountOptions::default()).unwrap();
+
+        let volume = open();
+        let file = volume.create(&root, ROOT_INO, b"f", 0o644, rw).unwrap();
+        volume.write(&root, file.handle, 0, &[7; 40 << 10]).unwrap();
+        volume.close().unwrap();
+        drop(volume);
+
+        let medium =
+            Medium { region: region.clone(), geometry: Superblock::read(&region).unwrap().geometry() };
+        let entry = |segment| SitEntry::read(&medium, segment).unwrap();
+        let data = |segment: &u32| entry(*segment).segment_kind() == SegmentKind::Data;
+        let segment = (0..medium.geometry.segments).find(data).unwrap();
+        let first = bia::ones(&bia::valid_bits(&medium, segment)).next().unwrap() as u64;
+        let block = medium.geometry.segment_start(segment) + first;
+        Entry::set_valid(&medium, block, false);
+        region.fence(region.flush(Purpose::Allocation, medium.geometry.bia_at(block), 16)).ignore();
+
+        for round in 0..3u8 {
+            let volume = open();
+            let ino = volume.lookup(&root, ROOT_INO, b"f").unwrap().ino;
+            let handle = volume.open(&root, ino, rw).unwrap();
+            // Frees a block of the segment, and takes what others are free.
+            volume.write(&root, handle, 36 << 10, &[round; 4096]).unwrap();
+            let name = [b'a' + round];
+            let other = volume.create(&root, ROOT_INO, &name, 0o644, rw).unwrap();
+            while volume.write(&root, other.handle, 0, &[0xee; 1 << 20]).is_ok() {
+                let size = volume.getattr(other.attr.ino).unwrap().size;
+                if volume.write(&root, other.handle, size, &[0xee; 1 << 20]).is_err() {
+                    break;
+                }
+            }
+            let mut bytes = vec![0; 36 << 10];
+            volume.read(handle, 0, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|byte| *byte == 7), "round {round}: a block in use was handed out");
+            volume.unlink(&root, ROOT_INO, &name).unwrap();
+            volume.close().unwrap();
+            drop(volume);
+            let valid = bia::count(&bia::valid_bits(&medium, segment));
+            assert_ne!(
+                valid,
+                u64::from(entry(segment).valid.get()),
+                "round {round}: the damage was papered over"
+            );
+        }
+    }
+}
