@@ -78,7 +78,8 @@ impl EventKind {
 
     /// Whether a recording that keeps bytes keeps those of this event.
     pub fn has_bytes(self) -> bool {
-        matches!(self, EventKind::Store | EventKind::Atomic | EventKind::Copy | EventKind::Stream)
+        use EventKind::*;
+        matches!(self, Store | Atomic | Copy | Stream | DiskWrite | NandProgram)
     }
 }
 

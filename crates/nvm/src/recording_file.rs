@@ -13,7 +13,7 @@ use crate::account::Purpose;
 use crate::recording::{Event, EventKind, RecordedVolume, Recording};
 
 const MAGIC: [u8; 8] = *b"AMBRRECD";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FLAG_BYTES: u32 = 1;
 const FLAG_INCOMPLETE: u32 = 2;
 /// `bytes_at` of an event without bytes.
@@ -79,7 +79,9 @@ pub enum RecordingFileError {
     #[error("this is no Amberfs recording: its first bytes are not one's")]
     NotARecording,
     /// A recording of a version that this program doesn't know.
-    #[error("the recording has version {found}, this program knows {known}: use a newer Amberfs")]
+    #[error(
+        "the recording has version {found}, this program knows {known}: use the Amberfs that made it, or record again"
+    )]
     UnknownVersion {
         /// Its version.
         found: u32,
@@ -405,11 +407,11 @@ mod tests {
         let refused = Recording::read_from(&[0u8; 4096][..]);
         assert!(matches!(refused, Err(RecordingFileError::NotARecording)));
         let mut future = file(&recording(true));
-        future[4] = 2;
+        future[4] = 9;
         let crc = crc32c::crc32c(&future[4..96]);
         future[..4].copy_from_slice(&crc.to_le_bytes());
         let refused = Recording::read_from(&future[..]);
-        assert!(matches!(refused, Err(RecordingFileError::UnknownVersion { found: 2, known: 1 })));
+        assert!(matches!(refused, Err(RecordingFileError::UnknownVersion { found: 9, known: VERSION })));
     }
 
     #[test]

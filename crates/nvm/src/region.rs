@@ -264,17 +264,20 @@ impl Region {
     }
 
     /// Puts an event of the volume's disk or flash chip into the zone's recording, if there is one, so
-    /// that one stream tells in which order NVM and disk were written. Addresses are the disk's or chip's.
+    /// that one stream tells in which order NVM and disk were written. Addresses are the disk's or chip's; `bytes`
+    /// are those written or programmed, empty for events that have none.
     ///
     /// # Panics
-    /// If `kind` is an event of NVM, which only the other methods may record.
+    /// If `kind` is an event of NVM, which only the other methods may record, or has bytes and they are not `length`.
     #[inline]
-    pub fn note(&self, kind: EventKind, purpose: Purpose, address: u64, length: u64) {
+    pub fn note(&self, kind: EventKind, purpose: Purpose, address: u64, length: u64, bytes: &[u8]) {
         assert!(kind > EventKind::Mark, "{kind:?} is no event of a disk or a chip");
+        let expected = if kind.has_bytes() { length } else { 0 };
+        assert_eq!(bytes.len() as u64, expected, "the bytes of {kind:?}");
         if self.instruments.on(RECORD)
             && let Some(recorder) = self.instruments.recorder.lock().as_mut()
         {
-            recorder.push(&self.volume.entry, kind, purpose, address, length, &[]);
+            recorder.push(&self.volume.entry, kind, purpose, address, length, bytes);
         }
     }
 

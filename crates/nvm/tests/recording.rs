@@ -120,7 +120,7 @@ fn events_say_what_where_and_in_which_operation() {
         region.fill_zero(Purpose::Allocation, 128, 10);
     }
     zone.mark("done");
-    region.note(EventKind::DiskWrite, Purpose::Data, 1 << 40, 512);
+    region.note(EventKind::DiskWrite, Purpose::Data, 1 << 40, 512, &[7; 512]);
     region.copy_within(Purpose::Metadata, 60, 200, 4);
     let recording = zone.stop_recording().unwrap();
     let seen: Vec<_> = recording
@@ -154,6 +154,7 @@ fn events_say_what_where_and_in_which_operation() {
     assert!(number(0) == number(5) && number(5) < number(6) && number(6) < number(9) && number(12) == 0);
     let volume = recording.volume_of(&recording.events[0]).unwrap();
     assert_eq!((volume.name.as_str(), volume.uuid, volume.bytes), ("home", region.uuid(), region.len()));
+    assert_eq!(recording.bytes_of(&recording.events[11]).unwrap(), [7; 512]);
     assert_eq!(recording.bytes_of(&recording.events[12]).unwrap(), [5; 4]);
 }
 
