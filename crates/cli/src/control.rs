@@ -26,7 +26,7 @@ use crate::failure::Failure;
 /// Longest line that either side accepts.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// How long a server may take to say who it is.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a server can be asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,6 +107,13 @@ fn prepare(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Held while a socket appears or a dead one is removed: between its binding and its listening, a live one looks dead.
+fn lock(dir: &Path) -> std::io::Result<std::fs::File> {
+    let directory = std::fs::File::open(dir)?;
+    rustix::fs::flock(&directory, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(directory)
+}
+
 /// A server's side: listens until dropped.
 pub(crate) struct Listener {
     path: PathBuf,
@@ -121,8 +128,12 @@ impl Listener {
     pub(crate) fn start(zone_uuid: &str, handler: Handler) -> Result<Listener, Failure> {
         let dir = runtime_dir();
         prepare(&dir)?;
-        let path = dir.join(format!("{zone_uuid}.sock"));
+        Listener::at(dir.join(format!("{zone_uuid}.sock")), handler)
+    }
+
+    fn at(path: PathBuf, handler: Handler) -> Result<Listener, Failure> {
         let failed = |error| Failure::new(format!("cannot listen on {}: {error}", path.display()));
+        let _lock = lock(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
@@ -245,17 +256,29 @@ pub(crate) fn servers() -> Vec<Client> {
         runtime_dirs().into_iter().flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
     let sockets =
         files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "sock"));
-    let mut clients = Vec::new();
-    for path in sockets {
-        match Client::connect(&path) {
-            Ok(client) => clients.push(client),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                let _ = std::fs::remove_file(&path);
-            }
-            Err(_) => {}
+    sockets.filter_map(|path| reach(&path)).collect()
+}
+
+/// Whoever listens on a socket. One that nobody listens on is removed.
+fn reach(path: &Path) -> Option<Client> {
+    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    match Client::connect(path) {
+        Err(error) if refused(&error) => {}
+        answer => return answer.ok(),
+    }
+    // It may be a moment from listening, or have been replaced by one that does. With the lock, what is dead stays so.
+    let lock = lock(path.parent()?).ok()?;
+    match UnixStream::connect(path) {
+        Err(error) if refused(&error) => {
+            let _ = std::fs::remove_file(path);
+            None
+        }
+        Err(_) => None,
+        Ok(_) => {
+            drop(lock);
+            Client::connect(path).ok()
         }
     }
-    clients
 }
 
 /// The server that has this zone open.
@@ -267,4 +290,42 @@ pub(crate) fn server_of_zone(zone: &Path) -> Option<Client> {
 /// The server of what is mounted on `dir` (a path without symbolic links).
 pub(crate) fn server_of_mount(dir: &Path) -> Option<Client> {
     servers().into_iter().find(|client| client.volume_at(dir).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Who looks for servers while one begins to listen took its socket for a dead one's, and removed it.
+    #[test]
+    fn a_socket_about_to_listen_is_not_a_dead_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("zone.sock");
+        let handler: Handler = Arc::new(|_| {
+            let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+            serde_json::to_value(hello).map_err(Failure::new)
+        });
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        reach(&path);
+                    }
+                });
+            }
+            for round in 0..2000 {
+                let listener = Listener::at(path.clone(), handler.clone());
+                let alive = listener.is_ok() && path.exists();
+                done.store(!alive, Relaxed);
+                assert!(alive, "round {round}");
+            }
+            done.store(true, Relaxed);
+        });
+        // What a server that was killed left behind goes.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(reach(&path).is_none() && !path.exists());
+    }
 }
