@@ -20,7 +20,7 @@ use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// What is to be mounted where, with paths that hold from any directory.

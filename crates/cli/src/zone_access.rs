@@ -9,7 +9,7 @@ use crate::control::{self, Client};
 use crate::failure::Failure;
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
-const ENDING_PATIENCE: Duration = Duration::from_millis(500);
+const ENDING_PATIENCE: Duration = Duration::from_secs(3);
 const ENDING_PAUSE: Duration = Duration::from_millis(10);
 
 /// A zone within reach.

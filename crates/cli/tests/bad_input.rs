@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{PROGRAM, Run, Scratch, amberfs, run};
+use support::{PROGRAM, Run, Scratch, amberfs, eventually, run};
 
 #[test]
 fn usage_errors_have_the_codes_of_the_programs_we_stand_in_for() {
@@ -97,10 +97,7 @@ fn a_locked_zone_names_its_holder() {
     run(&format!("mkfs {zone}:two")).fails(1, &[&pid]);
     drop(holder);
     // A test beside this one may be starting a process, which has our files until it is another program.
-    let patience = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    while run(&format!("fsck {zone}:home")).code != 0 {
-        assert!(std::time::Instant::now() < patience, "the zone stays locked");
-    }
+    eventually("the zone is let go of", || run(&format!("fsck {zone}:home")).code == 0);
 }
 
 #[test]

@@ -5,9 +5,8 @@ mod support;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use support::{PROGRAM, Run, Scratch, can_mount, run};
+use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 fn shell(line: &str) -> Run {
     Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
@@ -94,11 +93,7 @@ fn a_killed_server_leaves_a_volume_that_recovers() {
     let pid = run(&format!("stats {dir} --json")).ok().json()["pid"].to_string();
     shell(&format!("kill -9 {pid}")).ok();
     drop(file);
-    let patience = Instant::now() + Duration::from_secs(5);
-    while rustix::fs::statvfs(dir.as_str()).is_ok() {
-        assert!(Instant::now() < patience, "the mount does not notice that its server is dead");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the mount notices that its server is dead", || rustix::fs::statvfs(dir.as_str()).is_err());
     run(&format!("mount {zone}:home {dir}")).fails(32, &["whose server is gone", "amberfs umount"]);
     run(&format!("umount {dir}")).ok();
     assert_eq!(run(&format!("info {zone}:home --json")).ok().json()["clean"], false);
@@ -124,11 +119,7 @@ fn a_server_in_the_foreground_ends_with_a_signal_or_with_umount() {
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let patience = Instant::now() + Duration::from_secs(10);
-        while run(&format!("stats {dir}")).code != 0 {
-            assert!(Instant::now() < patience, "it does not mount");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        eventually("it mounts", || run(&format!("stats {dir}")).code == 0);
         match signal {
             Some(signal) => shell(&format!("kill -{signal} {}", server.id())),
             // umount(8) itself, which knows nothing of us.
@@ -153,11 +144,7 @@ fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
     assert!(answer.out.contains("last file"), "{}", answer.out);
     file.write_all(b"late").unwrap();
     drop(file);
-    let patience = Instant::now() + Duration::from_secs(10);
-    while run(&format!("fsck {zone}:home")).code == 8 {
-        assert!(Instant::now() < patience, "the server does not let go of the zone");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the server lets go of the zone", || run(&format!("fsck {zone}:home")).code != 8);
     run(&format!("mount {zone}:home {dir}")).ok();
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/late")).unwrap(), "late");
     run(&format!("umount {dir}")).ok();

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 use native::{Durability, MountOptions, Volume};
 use nvm::{Region, Zone};
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
+use volumes::watch::{PAUSE, Watch};
 use volumes::*;
 
 /// How long the threads of one test hammer.
 const HAMMER: Duration = Duration::from_millis(1500);
-/// Longer than any operation takes on a machine that does not stand still.
-const STUCK: Duration = Duration::from_secs(60);
 
 /// A volume with a checkpoint every 10 ms.
 fn restless(bytes: u64, durability: Durability) -> (Zone, Region, Volume) {
@@ -44,20 +43,18 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Ends the process if a thread that is not done does nothing for [`STUCK`].
+/// Ends the process if a thread that is not done does nothing any more.
 fn watch(threads: &[Progress]) {
-    let mut before = vec![(u64::MAX, Instant::now()); threads.len()];
-    while threads.iter().any(|thread| !thread.done.load(Ordering::Relaxed)) {
-        for (index, (thread, (count, since))) in threads.iter().zip(&mut before).enumerate() {
-            let now = thread.count.load(Ordering::Relaxed);
-            if now != *count || thread.done.load(Ordering::Relaxed) {
-                (*count, *since) = (now, Instant::now());
-            } else if since.elapsed() > STUCK {
-                eprintln!("deadlock: thread {index} stands still after {now} operations");
-                std::process::abort();
+    let mut watches = vec![Watch::default(); threads.len()];
+    let running = |thread: &Progress| !thread.done.load(Ordering::Relaxed);
+    while threads.iter().any(running) {
+        for (index, (thread, watch)) in threads.iter().zip(&mut watches).enumerate() {
+            if running(thread) {
+                let count = thread.count.load(Ordering::Relaxed);
+                watch.look(count, || format!("deadlock: thread {index}, after {count} operations,"));
             }
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(PAUSE);
     }
 }
 

@@ -9,12 +9,12 @@ mod volumes;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
 
 use native::{Durability, Error, Volume, check, recognise};
 use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags, XattrMode};
+use volumes::watch::{PAUSE, Watch};
 use volumes::*;
 
 const BLOCK: usize = 4096;
@@ -249,25 +249,37 @@ fn judge(image: &[u8], tree: &Tree, tolerance: Tolerance) -> std::result::Result
     Ok(())
 }
 
-/// Longer than any of this takes.
-const STUCK: Duration = Duration::from_secs(60);
+/// Nothing is in work any more, also if that is because of a panic.
+struct End<'a>(&'a Mutex<Option<(String, u64)>>);
 
-/// Damages `count` copies of each specimen in one of `blocks` and judges them. Ends the process if one takes too long.
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Damages `count` copies of each specimen in one of `blocks` and judges them. Ends the process if one never ends.
 fn endures(what: &str, count: u64, tolerance: Tolerance, blocks: impl Fn(&Specimen) -> Vec<usize>) {
     let seed = seed();
-    let current = Mutex::new(Some((String::new(), Instant::now())));
+    // The case in work, and how many there were.
+    let current = Mutex::new(Some((String::from("the specimen"), 0)));
     std::thread::scope(|scope| {
+        let _end = End(&current);
         scope.spawn(|| {
-            while let Some((case, since)) = current.lock().unwrap().clone() {
-                if since.elapsed() > STUCK {
-                    eprintln!("{what}: AMBERFS_SEED={seed}: {case} hangs");
-                    std::process::abort();
-                }
-                std::thread::sleep(Duration::from_millis(50));
+            let mut watch = Watch::default();
+            while let Some((case, number)) = current.lock().unwrap().clone() {
+                watch.look(number, || format!("{what}: AMBERFS_SEED={seed}: {case}"));
+                std::thread::sleep(PAUSE);
             }
         });
+        let begin = |case: &str| {
+            let mut current = current.lock().unwrap();
+            let number = current.as_ref().map_or(0, |(_, number)| number + 1);
+            *current = Some((case.to_owned(), number));
+        };
         let mut failure = None;
         for clean in [true, false] {
+            begin("the specimen");
             let specimen = specimen(clean);
             let blocks = blocks(&specimen);
             assert!(!blocks.is_empty(), "no {what}");
@@ -276,7 +288,7 @@ fn endures(what: &str, count: u64, tolerance: Tolerance, blocks: impl Fn(&Specim
                 let mut image = specimen.image.clone();
                 let done = damage(&mut image, &specimen, &blocks, &mut random);
                 let case = format!("case {case}, clean: {clean}: {done}");
-                *current.lock().unwrap() = Some((case.clone(), Instant::now()));
+                begin(&case);
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&image, &specimen.tree, tolerance)));
                 match judged {
                     Ok(Ok(())) => continue,
@@ -286,7 +298,6 @@ fn endures(what: &str, count: u64, tolerance: Tolerance, blocks: impl Fn(&Specim
                 break;
             }
         }
-        *current.lock().unwrap() = None;
         if let Some(failure) = failure {
             panic!("{failure}");
         }

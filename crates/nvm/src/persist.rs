@@ -307,7 +307,9 @@ pub(crate) fn cycles() -> u64 {
 pub(crate) fn cycles_per_us() -> u64 {
     static RATE: OnceLock<u64> = OnceLock::new();
     *RATE.get_or_init(|| {
-        let (clock, before) = (Instant::now(), cycles());
+        // Who is interrupted between the two looks at either end counts too many cycles, never too few: an emulated
+        // device is at least as slow as it should be.
+        let (before, clock) = (cycles(), Instant::now());
         while clock.elapsed().as_micros() < 5_000 {
             std::hint::spin_loop();
         }

@@ -1,16 +1,14 @@
 //! Media that cannot be read: the process survives, and the volume is told.
 
+mod scratch;
+
 use std::fs::File;
 use std::path::Path;
 
 use nvm::{OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
+use scratch::directory;
 
 const BYTES: u64 = 8 * SEGMENT;
-
-fn directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
 
 fn cut(path: &Path, bytes: u64) {
     File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();

@@ -1,8 +1,11 @@
 //! Regions: every way to store, on every way to persist, counted exactly.
 
-use std::path::{Path, PathBuf};
+mod scratch;
+
+use std::path::Path;
 
 use nvm::{Account, Flushed, LINE, OpenOptions, PersistMethod, Purpose, Region, SEGMENT, VolumeKind, Zone};
+use scratch::directory;
 
 const BYTES: u64 = 4 * SEGMENT;
 const METHODS: [PersistMethod; 4] =
@@ -73,8 +76,7 @@ fn what_watches_stores_does_not_change_them() {
 #[test]
 fn a_file_has_the_bytes_that_were_fenced() {
     // The temporary directory is mostly a plain file system, the other one memory: msync and flushes.
-    for directory in [std::env::temp_dir(), PathBuf::from("/dev/shm")] {
-        let Ok(directory) = tempfile::tempdir_in(directory) else { continue };
+    for directory in [tempfile::tempdir().unwrap(), directory()] {
         let path = directory.path().join("zone");
         let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
         let region = zone.create_volume("test", VolumeKind::Native, None).unwrap();
@@ -140,14 +142,17 @@ fn a_fence_writes_back_every_page_that_was_flushed() {
         return;
     }
     let region = zone.create_volume("test", VolumeKind::Native, None).unwrap();
+    // The system may write a page back at any time, but not every page at once.
+    let mut held_back = false;
     for (at, len) in [(0, 8), (4096, 4096), (20_000, 1), (28_600, 200), (16_384, 64), (1 << 20, 9000)] {
         region.store(Purpose::Data, at, &vec![1; len]);
         let flushed = region.flush(Purpose::Data, at, len as u64);
-        assert!(dirty_kb(&path) > 0, "a flush alone writes nothing back");
+        held_back |= dirty_kb(&path) > 0;
         let also = region.stream(Purpose::Journal, at + 500_000, &vec![2; len]);
         region.fence(flushed.and(also)).ignore();
         assert_eq!(dirty_kb(&path), 0, "after the fence of {len} bytes at {at}");
     }
+    assert!(held_back, "a flush alone writes nothing back");
     // One fence for many flushes: apart, overlapping, out of order.
     let mut flushed = Flushed::none();
     for at in [40_960u64, 300_000, 0, 45_056, 100, 296_000, 43_000, 8192, 36_864] {
@@ -156,9 +161,12 @@ fn a_fence_writes_back_every_page_that_was_flushed() {
     }
     region.fence(flushed).ignore();
     assert_eq!(dirty_kb(&path), 0, "after one fence of many flushes");
-    region.store(Purpose::Data, 0, b"not flushed");
-    region.fence(Flushed::none()).ignore();
-    assert!(dirty_kb(&path) > 0, "a fence writes back what was flushed, not everything");
+    let left = (0..100).any(|_| {
+        region.store(Purpose::Data, 0, b"not flushed");
+        region.fence(Flushed::none()).ignore();
+        dirty_kb(&path) > 0
+    });
+    assert!(left, "a fence writes back what was flushed, not everything");
 }
 
 #[test]
@@ -267,7 +275,11 @@ fn an_emulated_technology_takes_its_time() {
     at_least_us(20 + 63 * 10, &|| _ = region.bytes(0, 4096));
     at_least_us(30, &|| drop(region.flush(Purpose::Data, 0, LINE)));
     at_least_us(30 + 63 * 5, &|| drop(region.stream(Purpose::Data, 0, &[1; 4096])));
-    let clock = std::time::Instant::now();
-    (0..1000).for_each(|_| region.store_u64(Purpose::Data, 0, 1));
-    assert!(clock.elapsed().as_millis() < 20, "stores are cached: they wait for nothing");
+    // A busy machine may take its time for any of these, not for all.
+    let fastest = (0..100).map(|_| {
+        let clock = std::time::Instant::now();
+        (0..100).for_each(|_| region.store_u64(Purpose::Data, 0, 1));
+        clock.elapsed().as_micros()
+    });
+    assert!(fastest.min() < Some(100 * 30), "stores are cached: they wait for nothing");
 }

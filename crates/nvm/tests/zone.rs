@@ -1,19 +1,16 @@
 //! Zones as their users meet them: made, opened, refused, shared out, grown.
 
+mod scratch;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nvm::{Backing, EntranceHealth, Error, OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
+use scratch::directory;
 
 const BYTES: u64 = 8 * SEGMENT;
-
-/// A directory in memory, where there is one.
-fn directory() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
-}
 
 fn read_only() -> OpenOptions {
     OpenOptions { read_only: true, ..OpenOptions::default() }

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -53,6 +54,16 @@ pub fn run(line: &str) -> Run {
     amberfs(&line.split_whitespace().collect::<Vec<_>>())
 }
 
+/// Waits for what happens by itself, a minute at most: a busy machine may take long for anything.
+#[track_caller]
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < patience, "{what}: it does not happen");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A directory of this test's own, with a zone in it; unmounts what is left.
 pub struct Scratch {
     dir: TempDir,
@@ -61,8 +72,10 @@ pub struct Scratch {
 impl Scratch {
     pub fn new() -> Scratch {
         let memory = Path::new("/dev/shm");
-        let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
-        Scratch { dir: dir.unwrap() }
+        // A container's /dev/shm often has 64 MiB.
+        let room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail * fs.f_frsize >= 1 << 30);
+        let in_memory = if room { TempDir::new_in(memory).ok() } else { None };
+        Scratch { dir: in_memory.unwrap_or_else(|| TempDir::new().unwrap()) }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
