@@ -5,6 +5,9 @@ PREFIX ?= /usr/local
 # mount(8), mkfs(8) and fsck(8) look for their helpers here and nowhere else.
 SBINDIR ?= /sbin
 DESTDIR ?=
+ifeq ($(HOME),)
+export HOME := $(shell getent passwd "$$(id -u)" | cut -d: -f6)
+endif
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR

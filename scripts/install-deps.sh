@@ -6,10 +6,11 @@
 #
 # Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.
 set -euo pipefail
+. "$(dirname "$0")/environment.sh"
 
 packages=()
 need() { # need PROGRAM-OR-FILE PACKAGE
-    if [[ $1 == /* ]]; then [ -e "$1" ] && return; else PATH=$PATH:/usr/sbin:/sbin command -v "$1" > /dev/null && return; fi
+    if [[ $1 == /* ]]; then [ -e "$1" ] && return; else command -v "$1" > /dev/null && return; fi
     packages+=("$2")
 }
 
@@ -65,8 +66,12 @@ if [ ${#packages[@]} -gt 0 ]; then
     fi
     echo "install-deps: installing ${packages[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${packages[@]}" > /dev/null
+    # One at a time: of two that fetch lists at once, one fails. For dpkg's lock apt can wait itself.
+    exec {lock}> /run/lock/amberfs-install-deps
+    flock "$lock"
+    apt-get update -qq -o Acquire::Retries=3
+    apt-get install -y -qq --no-install-recommends -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 "${packages[@]}" > /dev/null
+    exec {lock}>&-
 fi
 
 if ! command -v cargo > /dev/null && [ ! -x "$HOME/.cargo/bin/cargo" ]; then

@@ -3,6 +3,8 @@
 #
 # Evaluates each package's SPDX expression: every side of AND has to be allowed, one side of OR is enough.
 set -euo pipefail
+. "$(dirname "$0")/environment.sh"
+cd "$top"
 
 allowed="MIT MIT-0 Apache-2.0 BSD-1-Clause BSD-2-Clause BSD-3-Clause ISC Zlib Unicode-3.0 Unicode-DFS-2016 Unlicense
 CC0-1.0 0BSD BSL-1.0 Apache-2.0_WITH_LLVM-exception"

@@ -6,9 +6,7 @@
 #   volume_kill                    SIGKILL to the server
 #   volume_end                     unmounts and removes everything; also done when the script ends
 set -uo pipefail
-top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
-export PATH=$PATH:/usr/sbin:/sbin
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 amberfs=$CARGO_TARGET_DIR/release/amberfs
 acknowledged=$CARGO_TARGET_DIR/release/examples/acknowledged
 [ -x "$amberfs" ] && [ -x "$acknowledged" ] || { echo "$0: run 'make build' first" >&2; exit 2; }
@@ -17,11 +15,31 @@ volume_begin() {
     scratch=$(mktemp -d "${TMPDIR:-/tmp}/amberfs-$1.XXXXXX") || exit 2
     mnt=$scratch/mnt
     mkdir "$mnt"
-    zone=/dev/shm/$(basename "$scratch").zone
-    place=$zone:test
     trap volume_end EXIT
     trap 'exit 130' INT TERM
+    zone=$(zone_directory "$2")/$(basename "$scratch").zone
+    place=$zone:test
     "$amberfs" zone create "$zone" --size "$2" && "$amberfs" mkfs "$place" || exit 2
+}
+
+# Where a zone of this size fits: in memory if there is room in it (containers often have a /dev/shm of 64 MiB, then a
+# tmpfs of its own), else in a file.
+zone_directory() {
+    local bytes room memory
+    bytes=$(numfmt --from=iec "$1")
+    memory=$(awk '/^MemAvailable:/ { print $2 * 1024 }' /proc/meminfo)
+    room=$(df --output=avail -B1 /dev/shm 2> /dev/null | tail -n 1)
+    if [ "$memory" -lt $((bytes + bytes / 2)) ]; then
+        echo "$(basename "$0"): little memory ($((memory >> 20)) MiB): the zone is a file in $scratch" >&2
+        echo "$scratch"
+    elif [ "${room:-0}" -gt $((bytes + (64 << 20))) ] && [ -w /dev/shm ]; then
+        echo /dev/shm
+    elif mkdir "$scratch/memory" && mount -t tmpfs -o "size=$((bytes + (64 << 20)))" amberfs-test "$scratch/memory" 2> /dev/null; then
+        echo "$scratch/memory"
+    else
+        echo "$(basename "$0"): little room in /dev/shm: the zone is a file in $scratch" >&2
+        echo "$scratch"
+    fi
 }
 
 volume_mount() { "$amberfs" mount "$place" "$mnt" ${1:+-o "$1"}; }
@@ -34,12 +52,15 @@ volume_server() { "$amberfs" stats "$mnt" --json | grep -o '"pid":[0-9]*' | cut 
 volume_kill() {
     local server
     server=$(volume_server)
-    [ -n "$server" ] && kill -9 "$server"
+    [ -n "$server" ] && kill -9 "$server" || return 1
+    # Dead is who has no open file any more, also while nobody has asked for its exit code.
+    while [ -n "$(ls "/proc/$server/fd" 2> /dev/null)" ]; do sleep 0.01; done
 }
 
 volume_end() {
     trap - EXIT
     if mountpoint -q "$mnt" || grep -qF " $mnt " /proc/self/mounts; then "$amberfs" umount "$mnt" > /dev/null 2>&1 || "$amberfs" umount --lazy "$mnt"; fi
-    rm -f "$zone"
+    [ -z "${zone:-}" ] || rm -f "$zone"
+    if mountpoint -q "$scratch/memory"; then umount "$scratch/memory" || umount --lazy "$scratch/memory"; fi
     rm -rf "$scratch"
 }

@@ -3,10 +3,8 @@
 # under load, its recovery, every acknowledged write verified, and one table. The volume stays mounted.
 # Run it again as often as you like: it begins anew.
 set -uo pipefail
-cd "$(dirname "$0")/.."
-top=$PWD
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
-export PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
+. "$(dirname "$0")/environment.sh"
+cd "$top" || exit 1
 amberfs=$CARGO_TARGET_DIR/release/amberfs
 acknowledged=$CARGO_TARGET_DIR/release/examples/acknowledged
 user=$(id -u)

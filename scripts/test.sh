@@ -1,31 +1,47 @@
 #!/bin/bash
-# Everything that must pass. Each step's closing lines are repeated at the end.
+# Everything that must pass. Each step's closing lines are repeated at the end; of one that failed, its last 30.
 #
 #   test.sh             all steps
 #   test.sh STEP...     some: format lint unit licences mounted kill full
 #
-# A step that fails doesn't stop the others; the exit code says whether all passed.
+# A step that fails doesn't stop the others, but for those that need what it builds. The exit code says whether all
+# passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if interrupted.
 set -uo pipefail
-cd "$(dirname "$0")/.."
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
-export PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
+. "$(dirname "$0")/environment.sh"
+cd "$top" || exit 2
+
+all=(format lint unit licences mounted kill full)
+steps=("$@")
+[ $# -gt 0 ] || steps=("${all[@]}")
+for name in "${steps[@]}"; do
+    [[ " ${all[*]} " == *" $name "* ]] || { echo "test: no step '$name' (${all[*]})" >&2; exit 2; }
+done
 
 logs=$CARGO_TARGET_DIR/test-logs
-mkdir -p "$logs"
-steps=("$@")
-[ $# -gt 0 ] || steps=(format lint unit licences mounted kill full)
+mkdir -p "$logs" || exit 2
 summary=()
 failed=0
+running=
+trap 'echo "test: interrupted in step ${running:-none}" >&2; exit 130' INT TERM
 
 step() { # step NAME LINES-TO-REPEAT COMMAND...
-    local name=$1 lines=$2 started=$SECONDS status
+    local name=$1 lines=$2 started=$SECONDS status result=passed
     shift 2
+    running=$name
     echo "== $name"
-    "$@" 2>&1 | tee "$logs/$name.log"
+    "$@" < /dev/null 2>&1 | tee "$logs/$name.log"
     status=${PIPESTATUS[0]}
-    summary+=("$(printf '%-9s %-6s %4d s' "$name" "$([ $status -eq 0 ] && echo passed || echo FAILED)" $((SECONDS - started)))")
-    while read -r line; do summary+=("            $line"); done < <(closing "$name" "$lines")
-    [ $status -eq 0 ] || failed=$((failed + 1))
+    if [ "$status" -ne 0 ]; then
+        result=FAILED
+        failed=$((failed + 1))
+    fi
+    summary+=("$(printf '%-9s %-6s %4d s' "$name" $result $((SECONDS - started)))")
+    while IFS= read -r line; do summary+=("            $line"); done < <(closing "$name" "$lines")
+    if [ "$status" -ne 0 ]; then
+        summary+=("            exit code $status; the last lines of $logs/$name.log:")
+        while IFS= read -r line; do summary+=("            | $line"); done < <(tail -n 30 "$logs/$name.log")
+    fi
+    return "$status"
 }
 
 # The lines of a log that sum it up.
@@ -33,21 +49,31 @@ closing() {
     case $1 in
         unit) awk '/^test result:/ { run++; for (i = 1; i < NF; i++) { if ($(i+1) ~ /^passed/) p += $i; if ($(i+1) ~ /^failed/) f += $i; if ($(i+1) ~ /^ignored/) g += $i } }
                    END { printf "%d test programs: %d passed, %d failed, %d ignored\n", run, p, f, g }' "$logs/unit.log"
-              grep -E '^test .* FAILED$' "$logs/unit.log" ;;
+              # What failed, why, and programs that did not come to say so.
+              [ "$status" -eq 0 ] || grep -aE '^test .* FAILED$|panicked at|stands still$|signal: |^error' "$logs/unit.log" ;;
         *) tail -n "$2" "$logs/$1.log" ;;
     esac
 }
 
+echo "== machine: $(uname -r), $(nproc) CPUs, $(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo) MiB available; room: $(
+    df -h --output=avail "$CARGO_TARGET_DIR" | tail -n 1 | tr -d ' ') for builds, $(
+    df -h --output=avail "${TMPDIR:-/tmp}" | tail -n 1 | tr -d ' ') in ${TMPDIR:-/tmp}, $(
+    df -h --output=avail /dev/shm 2> /dev/null | tail -n 1 | tr -d ' ') in /dev/shm"
+built=
 for name in "${steps[@]}"; do
     case $name in
         format) step format 1 cargo fmt --all --check ;;
         lint) step lint 1 cargo clippy --workspace --all-targets --locked -- -D warnings ;;
         unit) step unit 0 cargo test --workspace --locked --no-fail-fast ;;
         licences) step licences 1 scripts/licences.sh ;;
-        mounted | kill | full)
-            if [ -z "${built:-}" ]; then
-                built=yes
-                step build 1 cargo build --release --locked -p amberfs-cli --bins --examples
+        *)
+            if [ -z "$built" ]; then
+                built=no
+                step build 1 cargo build --release --locked -p amberfs-cli --bins --examples && built=yes
+            fi
+            if [ $built = no ]; then
+                summary+=("$(printf '%-9s not run: nothing was built' "$name")")
+                continue
             fi
             case $name in
                 mounted) step mounted 12 scripts/mounted-suites.sh durability=fsync durability=op ;;
@@ -55,7 +81,6 @@ for name in "${steps[@]}"; do
                 full) step full 1 scripts/full-volume.sh ;;
             esac
             ;;
-        *) echo "test: no step '$name' (format lint unit licences mounted kill full)" >&2; exit 2 ;;
     esac
 done
 

@@ -36,7 +36,7 @@ while read -r name length largest alignment; do
     printf 'flen = %s\n[opsize]\nmin = 1\nmax = %s\nalign = %s\n[weights]\n%s\n' "$length" "$largest" "$alignment" "$weights" \
         >"$LOGS/$name.toml"
     for ((seed = first; seed < first + seeds; seed++)); do
-        check "fsx $name seed $seed" timeout 600 "$TOOLS/bin/fsx" -f "$LOGS/$name.toml" -N "$operations" -S "$seed" \
+        check "fsx $name seed $seed" timeout 1800 "$TOOLS/bin/fsx" -f "$LOGS/$name.toml" -N "$operations" -S "$seed" \
             -P "$LOGS" "$WORK/$name"
     done
 done <<<"$variants"

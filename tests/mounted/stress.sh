@@ -24,7 +24,7 @@ for stressor in $(stress-ng --class 'filesystem?' 2>&1 | sed -n "s/^class 'files
         continue
     fi
     log=$LOGS/$stressor
-    timeout -k 5 $((seconds * 10 + 60)) stress-ng --"$stressor" 2 --timeout "${seconds}s" --verify \
+    timeout -k 5 $((seconds * 10 + 300)) stress-ng --"$stressor" 2 --timeout "${seconds}s" --verify \
         --temp-path "$WORK" >"$log" 2>&1
     status=$?
     # 0 success, 3 out of resources, 4 not implemented, 7 stressor-specific metrics untrustworthy

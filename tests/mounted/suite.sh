@@ -7,7 +7,7 @@ set -u
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPOSITORY=$(cd "$HERE/../.." && pwd)
 TOOLS=${AMBERFS_TOOLS:-$REPOSITORY/target/tools}
-export PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+. "$REPOSITORY/scripts/environment.sh"
 
 passes=0 failures=0 skips=0
 
@@ -62,7 +62,7 @@ cannot() {
 need() {
     command -v "$1" >/dev/null && return
     echo "$SUITE: installing $2, which has $1"
-    DEBIAN_FRONTEND=noninteractive apt-get install -qy "$2" >"$LOGS/apt" 2>&1 ||
+    DEBIAN_FRONTEND=noninteractive apt-get install -qy -o DPkg::Lock::Timeout=600 "$2" >"$LOGS/apt" 2>&1 ||
         { tail -5 "$LOGS/apt"; cannot "$1 is missing and Debian package $2 could not be installed"; }
 }
 
