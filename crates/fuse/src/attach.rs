@@ -4,7 +4,7 @@
 //! connection over a socket.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -179,24 +180,41 @@ fn resolve(dir: &Path) -> Result<PathBuf, Error> {
     }
 }
 
-/// A device number as `/proc/self/mountinfo` writes it.
-pub(crate) fn device_number(dir: &Path) -> io::Result<String> {
-    let device = File::open(dir)?.metadata()?.dev();
-    Ok(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
+/// What tells a mount from others. Numbers of devices are used again as soon as they are free, and so are those of
+/// mounts, but for the ones that Linux gives since 6.8.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountId {
+    /// As `/proc/self/mountinfo` writes it.
+    device: String,
+    number: u64,
 }
 
-/// Where the mount with this device number is mounted now; `None` if nowhere.
-pub(crate) fn mounted_at(device: &str) -> io::Result<Option<PathBuf>> {
-    let table = fs::read("/proc/self/mountinfo")?;
-    for line in table.split(|&byte| byte == b'\n') {
-        let mut fields = line.split(|&byte| byte == b' ').skip(2);
-        if fields.next() == Some(device.as_bytes())
-            && let Some(path) = fields.nth(1)
-        {
-            return Ok(Some(unescape(path)));
-        }
+/// `STATX_MNT_ID_UNIQUE`; kernels that don't know it give the number that is used again.
+const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
+impl MountId {
+    /// Of what is mounted on `dir`, without asking its server.
+    pub(crate) fn of(dir: &Path) -> io::Result<MountId> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let found = statx(CWD, dir, flags, StatxFlags::MNT_ID | UNIQUE)?;
+        let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
+        Ok(MountId { device, number: found.stx_mnt_id })
     }
-    Ok(None)
+
+    /// Where this mount is now; `None` if nowhere.
+    pub(crate) fn mounted_at(&self) -> io::Result<Option<PathBuf>> {
+        let table = fs::read("/proc/self/mountinfo")?;
+        for line in table.split(|&byte| byte == b'\n') {
+            let mut fields = line.split(|&byte| byte == b' ').skip(2);
+            if fields.next() == Some(self.device.as_bytes())
+                && let Some(path) = fields.nth(1).map(unescape)
+                && MountId::of(&path).is_ok_and(|found| found == *self)
+            {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// `/proc/self/mountinfo` writes blanks, tabs, newlines and backslashes as `\ooo`.

@@ -2,13 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::{fs, io, thread};
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
 use vfs::FileSystem;
 
-use crate::attach::{attach, device_number, mounted_at, unmount};
+use crate::attach::{MountId, attach, unmount};
 use crate::requests::Counters;
 use crate::server::Server;
 use crate::{Error, MountOptions, RequestCounts};
@@ -25,8 +25,10 @@ pub struct Mount {
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     dir: PathBuf,
-    /// The mount's device number, by which it is told from others at the same place.
-    device: String,
+    /// By which it is told from others at the same place.
+    id: MountId,
+    /// Of the server: gone when that is.
+    alive: Weak<()>,
     /// One attempt at a time.
     turn: Arc<Mutex<()>>,
 }
@@ -35,7 +37,7 @@ pub struct Unmounter {
 pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
     let server = Server::new(volume, options);
-    let counters = server.counters.clone();
+    let (counters, alive) = (server.counters.clone(), Arc::downgrade(&server.alive));
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
@@ -49,11 +51,11 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     // comes from a kernel thread, which is root, on an ordinary user's mount, too.
     let session = start(server, connection, config).map_err(not_answering)?;
     // Asking for the root directory proves that the threads serve.
-    let device = rustix::fs::statvfs(&dir)
+    let id = rustix::fs::statvfs(&dir)
         .map_err(Into::into)
-        .and_then(|_| device_number(&dir))
+        .and_then(|_| MountId::of(&dir))
         .map_err(not_answering)?;
-    let unmounter = Unmounter { dir, device, turn: Arc::default() };
+    let unmounter = Unmounter { dir, id, alive, turn: Arc::default() };
     Ok(Mount { session, unmounter, counters })
 }
 
@@ -104,8 +106,11 @@ impl Unmounter {
     /// [`Error::Busy`] if files are open, unless `lazy`: then it ends when the last of them is closed.
     pub fn unmount(&self, lazy: bool) -> Result<(), Error> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.alive.strong_count() == 0 {
+            return Ok(()); // what has its numbers now is another mount
+        }
         let failed = |source| Error::Unmount { dir: self.dir.clone(), source };
-        match mounted_at(&self.device).map_err(failed)? {
+        match self.id.mounted_at().map_err(failed)? {
             Some(dir) => unmount(&dir, lazy),
             None => Ok(()),
         }

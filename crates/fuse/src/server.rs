@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
     panicked: AtomicBool,
+    /// Who asks whether this still serves has a weak one.
+    pub(crate) alive: Arc<()>,
 }
 
 impl Server {
@@ -38,6 +40,7 @@ impl Server {
             writeback_cache: options.writeback_cache && !options.read_only,
             durable_operations: options.durable_operations,
             panicked: AtomicBool::new(false),
+            alive: Arc::new(()),
         }
     }
 

@@ -139,6 +139,26 @@ fn a_busy_mount_is_unmounted_lazily_only() {
     eventually("the end of the session", || mounted.volume.open_handles() == 0);
 }
 
+/// Device numbers are used again: who had unmounted a volume and did so once more took away the next one's mount.
+#[test]
+fn unmounting_again_leaves_a_later_mount_alone() {
+    let device = |mounted: &Mounted| fs::metadata(mounted.dir()).unwrap().dev();
+    for _ in 0..100 {
+        let first = Mounted::new();
+        let (unmounter, number) = (first.mount().unmounter(), device(&first));
+        first.end();
+        let second = Mounted::new();
+        let used_twice = device(&second) == number;
+        unmounter.unmount(true).unwrap();
+        fs::write(second.path("file"), b"there").unwrap();
+        assert_eq!(fs::metadata(second.path("file")).unwrap().dev(), device(&second));
+        assert_ne!(device(&second), fs::metadata(second.dir().parent().unwrap()).unwrap().dev(), "unmounted");
+        if used_twice {
+            return;
+        }
+    }
+}
+
 #[test]
 fn a_read_only_mount_changes_nothing() {
     let mounted = Mounted::with(&MountOptions { read_only: true, ..MountOptions::default() });
