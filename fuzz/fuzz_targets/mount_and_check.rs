@@ -51,7 +51,7 @@ fn specimen(clean: bool) -> Specimen {
     for n in 0..60 {
         volume.symlink(root, large, format!("{}{n}", "long name ".repeat(20)).as_bytes(), b"target").unwrap();
     }
-    let inline = write(small, "inline", 0, 500);
+    let inline = write(small, "inline", 0, 100);
     write(small, "mapped", 0, 20_000);
     write(ROOT_INO, "direct", 800_000, 9_000);
     write(ROOT_INO, "indirect", 300 << 20, 100);

@@ -4,12 +4,11 @@ use nvm::Purpose;
 use vfs::FileKind;
 
 use crate::allocator::Budget;
-use crate::bia::BlockKind;
 use crate::directory;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::index;
-use crate::inode::{Hot, Inode, InodeEdit, Layout, PAYLOAD};
+use crate::inode::{Hot, Layout, PAYLOAD_BYTES};
 use crate::node::Nodes;
 use crate::page::Entry;
 use crate::record::{Item, Items};
@@ -40,21 +39,12 @@ pub(crate) fn malformed(nodes: &Nodes) -> vfs::Error {
 fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InPlace) -> vfs::Result<()> {
     match *item {
         Item::Create { ino, cold, hot } => {
-            let directory = cold.kind() == FileKind::Directory;
-            let used = if directory { directory::PAGE_USED } else { PAYLOAD };
-            nodes.create_at(budget, ino, BlockKind::Inode, ino, used, |edit| {
-                edit.set_cold(&cold);
-                edit.set_hot(&hot);
-                if directory {
-                    edit.set_layout(Layout::Page);
-                }
-            })?;
-            nodes.inodes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(())
+            check_inline(ino, &hot, cold.kind() == FileKind::Directory, PAYLOAD_BYTES)?;
+            nodes.create_inode(budget, ino, &cold, &hot)
         }
         Item::Hot { ino, hot } => set_hot(nodes, budget, ino, &hot),
         Item::Cold { ino, cold } => {
-            edit_inode(nodes, budget, ino)?.set_cold(&cold);
+            nodes.edit_inode(budget, ino)?.set_cold(&cold);
             Ok(())
         }
         Item::Enter { dir, key, ino, kind, name } => {
@@ -66,30 +56,32 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             index::set_run(nodes, budget, ino, index, u64::from(count), pointer)
         }
         Item::Unmap { ino, from, to } => {
-            let edit = edit_inode(nodes, budget, ino)?;
-            if (Inode { view: edit.view() }).layout() != Layout::Mapped {
+            let edit = nodes.edit_inode(budget, ino)?;
+            if edit.inode().layout() != Layout::Mapped {
                 return Ok(());
             }
             index::unmap(nodes, budget, ino, from, to)?;
             if from == 0 && to == u64::MAX {
-                edit.shrink(PAYLOAD);
                 edit.set_layout(Layout::Inline);
             }
             Ok(())
         }
         Item::Inline { ino, offset, bytes } => {
-            let edit = edit_inode(nodes, budget, ino)?;
-            let (end, room) =
-                (usize::from(offset) + bytes.len(), Inode { view: edit.view() }.inline_capacity());
-            if end > room {
+            let edit = nodes.edit_inode(budget, ino)?;
+            let (end, room) = (usize::from(offset) + bytes.len(), edit.inode().inline_capacity());
+            if end > room || edit.inode().layout() != Layout::Inline {
                 return Err(corrupt("log", edit.block, "end of an inline file's bytes", end, room));
             }
-            edit.put(PAYLOAD + usize::from(offset), bytes);
+            edit.put(usize::from(offset), bytes);
             Ok(())
         }
         Item::Spill { ino } => {
-            let edit = edit_inode(nodes, budget, ino)?;
-            edit.shrink(PAYLOAD);
+            let edit = nodes.edit_inode(budget, ino)?;
+            if edit.inode().layout() != Layout::Inline {
+                return Err(corrupt("log", edit.block, "an inline file", "another inode", "one"));
+            }
+            xattr::move_out(nodes, budget, &edit)?;
+            edit.zero(0..PAYLOAD_BYTES);
             edit.set_layout(Layout::Mapped);
             Ok(())
         }
@@ -111,57 +103,47 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         }
         Item::SetXattr { ino, name, value } => xattr::set(nodes, budget, ino, name, Some(value)),
         Item::RemoveXattr { ino, name } => xattr::set(nodes, budget, ino, name, None),
-        Item::Remove { ino } => remove(nodes, ino),
+        Item::Remove { ino } => remove(nodes, budget, ino),
     }
 }
 
-fn edit_inode<'a>(nodes: &'a Nodes, budget: &Budget<'_>, ino: u32) -> vfs::Result<crate::node::Edit<'a>> {
-    nodes.edit(budget, ino)
+/// An error if an inode of this length cannot be an inline file of at most `room` bytes; directories have no bytes.
+fn check_inline(ino: u32, hot: &Hot, is_dir: bool, room: usize) -> vfs::Result<()> {
+    let size = hot.size.get();
+    if !is_dir && size > room as u64 {
+        return Err(corrupt(&format!("inode {ino}"), 0, "size", size, "one that fits an inline file"));
+    }
+    Ok(())
 }
 
 /// An inline file's payload is as long as the file.
 fn set_hot(nodes: &Nodes, budget: &Budget<'_>, ino: u32, hot: &Hot) -> vfs::Result<()> {
-    let edit = edit_inode(nodes, budget, ino)?;
-    let inode = Inode { view: edit.view() };
-    if inode.layout() == Layout::Inline && inode.kind() != FileKind::Directory {
-        let size = hot.size.get();
-        if size > inode.inline_capacity() as u64 {
-            return Err(corrupt(
-                &format!("inode {ino}"),
-                edit.block,
-                "size",
-                size,
-                "one that fits an inline file",
-            ));
-        }
-        let (used, wanted) = (edit.view().used(), PAYLOAD + size as usize);
-        if wanted < used {
-            edit.shrink(wanted);
-        } else {
-            edit.extend(wanted);
-        }
+    let edit = nodes.edit_inode(budget, ino)?;
+    let inode = edit.inode();
+    if inode.layout() == Layout::Inline {
+        check_inline(ino, hot, false, inode.inline_capacity())?;
+        let (old, new) = (inode.inline_bytes().len(), hot.size.get() as usize);
+        edit.zero(old.min(new)..new);
     }
     edit.set_hot(hot);
     Ok(())
 }
 
 /// Frees everything an inode holds, and the inode.
-fn remove(nodes: &Nodes, ino: u32) -> vfs::Result<()> {
-    let inode = Inode { view: nodes.view(ino, BlockKind::Inode)? };
+fn remove(nodes: &Nodes, budget: &Budget<'_>, ino: u32) -> vfs::Result<()> {
+    let inode = nodes.inode(ino)?;
     let mut held = Vec::new();
     match inode.layout() {
         Layout::Mapped => index::free_all(nodes, inode, &mut held)?,
-        Layout::Trie => directory::walk(nodes, inode, &mut |nid, _| {
+        Layout::Directory => directory::walk(nodes, inode, &mut |nid, _| {
             held.push(nid);
             Ok(())
         })?,
-        Layout::Inline | Layout::Page => {}
+        Layout::Inline => {}
     }
     held.extend(Some(inode.derived().xattr_nid.get()).filter(|nid| *nid != 0));
     for nid in held {
-        nodes.remove(nid)?;
+        nodes.remove(nid, false)?;
     }
-    nodes.remove(ino)?;
-    nodes.inodes.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-    Ok(())
+    nodes.remove_inode(budget, ino)
 }

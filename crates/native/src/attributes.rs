@@ -18,6 +18,10 @@ const LOG: usize = 2 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
 impl Core {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
         let ino = number(ino)?;
+        if let Some(attr) = self.attr_glimpse(ino) {
+            self.medium.check_media()?;
+            return Ok(attr);
+        }
         let _lock = self.locks.read(ino);
         Ok(self.inode(ino)?.attr())
     }
@@ -73,7 +77,7 @@ impl Core {
         set: &SetAttr,
         by_handle: bool,
     ) -> Result<()> {
-        let ino = inode.nid();
+        let ino = inode.ino;
         let (hot, cold) = (inode.hot(), inode.cold());
         let access = self.access_acl(inode)?;
         let changes = rules::plan_setattr(caller, &inode.attr(), access, set, by_handle, now())?;
@@ -176,7 +180,7 @@ impl Core {
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Result<()> {
-        let ino = inode.nid();
+        let ino = inode.ino;
         let change = rules::plan_acl(caller, &inode.attr(), name, value)?;
         let was_there = xattr::get(&self.nodes, inode, name)?.is_some();
         match &change.store {

@@ -14,7 +14,7 @@ use crate::geometry::{BIA_ENTRY, Medium, SEGMENT_BLOCKS};
 pub(crate) enum BlockKind {
     /// Bytes of a file.
     Data = 1,
-    /// Inode.
+    /// Inodes.
     Inode = 2,
     /// Pointers to data blocks.
     Direct = 3,
@@ -32,12 +32,14 @@ pub(crate) enum BlockKind {
     NatNode = 9,
     /// Checkpoint.
     Checkpoint = 10,
+    /// What a file has beyond its first blocks: pointers to data, NIDs of direct and indirect nodes.
+    Map = 11,
 }
 
 impl BlockKind {
     pub(crate) fn from_u8(value: u8) -> Option<BlockKind> {
         use BlockKind::*;
-        [Data, Inode, Direct, Indirect, Bucket, Table, Xattr, NatEntries, NatNode, Checkpoint]
+        [Data, Inode, Direct, Indirect, Bucket, Table, Xattr, NatEntries, NatNode, Checkpoint, Map]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }

@@ -11,7 +11,7 @@ use crate::bia::{self, BlockKind, Entry};
 use crate::directory;
 use crate::geometry::{BLOCK, SEGMENT_BLOCKS};
 use crate::index::{self, FILE_MAX};
-use crate::inode::{Inode, Layout};
+use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
 use crate::nat;
 use crate::node::{Nodes, ORPHANS};
@@ -217,11 +217,22 @@ impl Walk<'_> {
                     let kind = BlockKind::from_u8(view.header().kind).expect("verified");
                     self.reach(block, kind, &format!("node {nid}"));
                     if kind == BlockKind::Inode {
-                        self.inodes.insert(nid, Known::default());
+                        self.nids.insert(nid);
+                        let map = view.header().slots.get();
+                        if map == 0 {
+                            self.report.found(format!("node {nid} is a block of inodes without any"));
+                        }
+                        let slots = slots_in(map);
+                        self.inodes.extend(slots.map(|slot| (number_of(nid, slot as u32), Known::default())));
                     }
                 }
                 Err(error) => self.lose(error.to_string()),
             }
+        }
+        let counted = self.at_rest.checkpoint.body.nodes.get();
+        if self.report.nodes != u64::from(counted) && !self.lost {
+            self.report
+                .found(format!("the checkpoint counts {counted} nodes, there are {}", self.report.nodes));
         }
     }
 
@@ -230,7 +241,7 @@ impl Walk<'_> {
         let mut inodes: Vec<u32> = self.inodes.keys().copied().collect();
         inodes.sort_unstable();
         let counted = self.at_rest.checkpoint.body.inodes.get();
-        if inodes.len() as u64 != counted && !self.lost {
+        if inodes.len() as u64 != u64::from(counted) && !self.lost {
             self.report.found(format!("the checkpoint counts {counted} inodes, there are {}", inodes.len()));
         }
         for ino in inodes {
@@ -241,8 +252,7 @@ impl Walk<'_> {
     }
 
     fn inode(&mut self, ino: u32) -> vfs::Result<()> {
-        self.nids.insert(ino);
-        let inode = Inode { view: self.nodes.view(ino, BlockKind::Inode)? };
+        let inode = self.nodes.inode(ino)?;
         let (hot, derived) = (inode.hot(), inode.derived());
         let directory = FileKind::from_mode(inode.cold().mode.get()) == Some(FileKind::Directory);
         if FileKind::from_mode(inode.cold().mode.get()).is_none() {
@@ -281,7 +291,7 @@ impl Walk<'_> {
                     self.report.found(format!("inode {ino} has the impossible length {}", hot.size.get()));
                 }
             }
-            Layout::Trie => directory::walk(self.nodes, inode, &mut |nid, kind| {
+            Layout::Directory => directory::walk(self.nodes, inode, &mut |nid, kind| {
                 held.push((nid, kind));
                 Ok(())
             })?,
@@ -289,7 +299,7 @@ impl Walk<'_> {
                 let there = inode.inline_bytes().len();
                 self.report.found(format!("inode {ino} has length {} but {there} bytes", hot.size.get()));
             }
-            Layout::Inline | Layout::Page => {}
+            Layout::Inline => {}
         }
         match derived.xattr_nid.get() {
             0 => {}
@@ -321,8 +331,7 @@ impl Walk<'_> {
         let mut seen: HashSet<u32> = todo.iter().copied().collect();
         while let Some(dir) = todo.pop() {
             let mut entries = Vec::new();
-            let listed = self.nodes.view(dir, BlockKind::Inode).and_then(|view| {
-                let inode = Inode { view };
+            let listed = self.nodes.inode(dir).and_then(|inode| {
                 directory::list(self.nodes, inode, 0, &mut |entry| {
                     entries.push((entry.ino, entry.file_kind(), entry.name.to_vec(), entry.key));
                     true
@@ -379,20 +388,15 @@ impl Walk<'_> {
         if vfs::rules::check_name(name).is_err() || name == b"." || name == b".." {
             self.report.found(format!("directory {dir} has an entry with the impossible name {shown:?}"));
         }
-        match self
-            .nodes
-            .view(dir, BlockKind::Inode)
-            .map(|view| directory::find(self.nodes, Inode { view }, name))
-        {
+        match self.nodes.inode(dir).map(|inode| directory::find(self.nodes, inode, name)) {
             Ok(Ok(Some(found))) if found.key == key => {}
             _ => self.report.found(format!("entry {shown:?} of directory {dir} is not where its name leads")),
         }
-        let Ok(view) = self.nodes.view(ino, BlockKind::Inode) else {
+        let Ok(inode) = self.nodes.inode(ino) else {
             self.report
                 .found(format!("entry {shown:?} of directory {dir} names inode {ino}, which is not there"));
             return;
         };
-        let inode = Inode { view };
         if dir == ORPHANS {
             seen.insert(ino);
             return;

@@ -15,7 +15,7 @@ use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::journal::Records;
-use crate::nat::{MAX_HEIGHT, Merge, Tree};
+use crate::nat::{MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node::{self, Nodes};
 use crate::pointer::NodePointer;
 use crate::record::{Item, Items};
@@ -51,7 +51,8 @@ pub(crate) struct Body {
     pub(crate) journal_crc: U32,
     /// The predecessor's version.
     pub(crate) previous: U32,
-    pub(crate) inodes: U64,
+    pub(crate) inodes: U32,
+    pub(crate) nodes: U32,
     /// Sequence number of the first transaction that is not in this checkpoint.
     pub(crate) sequence: U64,
     /// Seconds since the epoch.
@@ -75,7 +76,8 @@ pub(crate) struct Facts {
     pub(crate) version: u32,
     pub(crate) previous: u32,
     pub(crate) next_nid: u32,
-    pub(crate) inodes: u64,
+    pub(crate) inodes: u32,
+    pub(crate) nodes: u32,
     pub(crate) sequence: u64,
 }
 
@@ -101,7 +103,7 @@ impl Checkpoint {
         if height > u32::from(MAX_HEIGHT) || (height == 0 && !rootless) {
             return Err(corrupt("checkpoint", block, "NAT height", height, "one that fits its root"));
         }
-        if body.version.get() == 0 || body.next_nid.get() <= node::ORPHANS {
+        if body.version.get() == 0 || !(node::FIRST_NID..=1 << NID_BITS).contains(&body.next_nid.get()) {
             return Err(corrupt("checkpoint", block, "version or next NID", "impossible", "possible"));
         }
         Ok(Checkpoint { block, body })
@@ -151,6 +153,7 @@ impl Checkpoint {
             journal_crc: journal.1.into(),
             previous: facts.previous.into(),
             inodes: facts.inodes.into(),
+            nodes: facts.nodes.into(),
             sequence: facts.sequence.into(),
             time: (vfs::Time::now().sec as u64).into(),
         };

@@ -112,7 +112,7 @@ impl Core {
     /// Reads inode `ino`, whose lock the caller holds.
     #[inline]
     pub(crate) fn inode(&self, ino: u32) -> Result<Inode<'_>> {
-        Ok(Inode { view: self.nodes.view(ino, BlockKind::Inode)? })
+        self.nodes.inode(ino)
     }
 
     /// A generation for a new inode, unlike those its number had before.
@@ -201,7 +201,8 @@ impl Core {
                 version,
                 previous: predecessor.body.version.get(),
                 next_nid: nodes.next_nid(),
-                inodes: nodes.inodes.load(Ordering::Relaxed),
+                nodes: nodes.node_count(),
+                inodes: nodes.inodes.load(Ordering::Relaxed) as u32,
                 sequence: self.journal.usage().2,
             };
             (nodes.allocator.freeze(version + 1), nodes.nat.take_dirty(), facts)
@@ -216,6 +217,9 @@ impl Core {
         publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
         publisher.newest = checkpoint;
         nodes.nat.publish(checkpoint.body.tree());
+        // An inode's block may have been copied for a neighbour's sake while somebody looked at the old one.
+        self.locks.wait_for_all();
+        drop(self.orphans.lock());
         nodes.allocator.release(&frozen);
         if next_log == NextLog::OncePublished {
             self.journal.begin(facts.version + 1);

@@ -200,9 +200,9 @@ impl Core {
     ) -> Result<()> {
         let moves_out = inode.layout() == Layout::Inline;
         if moves_out {
-            operation.log(&Item::Spill { ino: inode.nid() });
+            operation.log(&Item::Spill { ino: inode.ino });
             if offset >= BLOCK && inode.size() > 0 {
-                self.log_new_block(operation, inode.nid(), 0, inode.inline_bytes())?;
+                self.log_new_block(operation, inode.ino, 0, inode.inline_bytes())?;
             }
         }
         let mut rest = data;
@@ -242,12 +242,12 @@ impl Core {
             operation.stream(old.block() * BLOCK, &data[..BLOCK as usize]);
             return Ok(BLOCK as usize);
         } else {
-            operation.allocate(inode.nid(), index, length)?
+            operation.allocate(inode.ino, index, length)?
         };
         let bytes = (length * BLOCK) as usize;
         operation.stream(block * BLOCK, &data[..bytes]);
         let pointer = DataPointer::written(block);
-        operation.log(&Item::Map { ino: inode.nid(), index, count: length as u32, pointer });
+        operation.log(&Item::Map { ino: inode.ino, index, count: length as u32, pointer });
         Ok(bytes)
     }
 
@@ -284,10 +284,10 @@ impl Core {
         if old.is_unwritten() {
             operation.stream(old.block() * BLOCK, &block);
             let pointer = DataPointer::written(old.block());
-            operation.log(&Item::Map { ino: inode.nid(), index: part.index, count: 1, pointer });
+            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
             return Ok(());
         }
-        self.log_new_block(operation, inode.nid(), part.index, &block)
+        self.log_new_block(operation, inode.ino, part.index, &block)
     }
 
     /// Streams `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
@@ -329,7 +329,7 @@ impl Core {
         inode: Inode<'_>,
         size: u64,
     ) -> Result<()> {
-        let (ino, old) = (inode.nid(), inode.size());
+        let (ino, old) = (inode.ino, inode.size());
         match inode.layout() {
             // Length 0 also lets go of blocks allocated beyond the end.
             Layout::Mapped if size < old || size == 0 => {

@@ -3,9 +3,10 @@
 //! An entry's *key* has 63 bits: 55 of a keyed hash of the name, and 8 that tell names of equal hash apart. Keys are
 //! unique in a directory and never change while the entry exists, so they serve as `readdir` cookies.
 //!
-//! A small directory is one page in its inode. A larger one is a trie over the key's bits, from the top: 9 bits choose
-//! a slot in the inode, each further 9 bits a slot in a *table* node. A slot names a bucket or a table by NID. A
-//! bucket may serve a whole aligned run of slots; when it is full it splits in two, by the next bit (extendible
+//! The entries lie in a trie over the key's bits, from the top. Its root is a slot in the inode, which names nothing (an
+//! empty directory), one *bucket* with a page of entries (a small directory), or a *table* of 512 further slots, chosen by
+//! 9 bits. A slot says by a bit whether it names a bucket or a table, so nobody has to look at a node to know what it
+//! is. A bucket may serve a whole aligned run of slots; when it is full it splits in two, by the next bit (extendible
 //! hashing, one table at a time, so that no split ever touches more than one table).
 
 use std::hash::Hasher;
@@ -16,26 +17,31 @@ use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
-use crate::inode::{Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_MIN};
-use crate::node::{Edit, HEADER, Nodes, View};
-use crate::page::{self, Entry, Page, Place};
+use crate::held::Held;
+use crate::inode::{Inode, InodeEdit, Layout};
+use crate::node::{HEADER, Nodes, View};
+use crate::page::{self, Entry, Page};
 
 const KEY_BITS: u32 = 63;
-const ROOT_BITS: u32 = 9;
 const TABLE_BITS: u32 = 9;
 /// Keys below are for `.` and `..`.
 pub(crate) const FIRST_KEY: u64 = 1 << 8;
 
-/// The page of a small directory.
-const INODE_PAGE: Place = Place { start: PAYLOAD, length: PAYLOAD_MIN & !7 };
-/// The page of a bucket.
-const BUCKET_PAGE: Place = Place { start: HEADER, length: BLOCK as usize - HEADER };
-/// What an inode with a page, and with a trie, uses.
-pub(crate) const PAGE_USED: usize = INODE_PAGE.start + INODE_PAGE.length;
-const TRIE_USED: usize = PAYLOAD + (4 << ROOT_BITS);
-const _: () = assert!(TRIE_USED <= PAGE_USED);
-/// What a directory uses at least.
-pub(crate) const LEAST_USED: usize = TRIE_USED;
+/// What a slot names: bits 0–27 a NID, bit 31 set if it is a table's. 0: nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name(u32);
+
+impl Name {
+    const TABLE: u32 = 1 << 31;
+
+    fn nid(self) -> u32 {
+        self.0 & !Name::TABLE
+    }
+
+    fn kind(self) -> BlockKind {
+        if self.0 & Name::TABLE == 0 { BlockKind::Bucket } else { BlockKind::Table }
+    }
+}
 
 /// The outcome of looking for a name.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +58,7 @@ fn hash(nodes: &Nodes, name: &[u8]) -> u64 {
     (hasher.finish() >> 1 & !0xff).max(FIRST_KEY)
 }
 
-/// A slot of the trie: in the inode (`node` is `None`) or in a table.
+/// A slot of the trie: in the inode (`table` is `None`) or in a table.
 #[derive(Clone, Copy)]
 struct Slot {
     table: Option<u32>,
@@ -66,54 +72,48 @@ struct Slot {
     bucket: u32,
 }
 
-impl Slot {
-    fn at(&self, index: usize) -> usize {
-        (if self.table.is_none() { PAYLOAD } else { HEADER }) + index * 4
+/// Goes down the trie to the bucket of `key`; `None` if the directory is empty.
+fn descend<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<Option<(Slot, View<'a>)>> {
+    let mut slot = Slot { table: None, index: 0, bits: 0, shift: KEY_BITS, bucket: 0 };
+    let mut name = Name(dir.derived().body.get());
+    if name.0 == 0 {
+        return Ok(None);
     }
-}
-
-/// Goes down the trie to the bucket of `key`.
-fn descend<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<(Slot, View<'a>)> {
-    let mut slot = Slot { table: None, index: 0, bits: ROOT_BITS, shift: KEY_BITS - ROOT_BITS, bucket: 0 };
-    let mut view = dir.view;
     loop {
-        slot.index = (key >> slot.shift) as usize & ((1 << slot.bits) - 1);
-        let nid = view.u32_at(slot.at(slot.index));
-        let next = match nodes.any(nid) {
-            Ok(next) => next,
-            Err(vfs::Error::Stale) => {
-                return Err(corrupt("directory", view.block, "slot", nid, "a bucket or table"));
-            }
-            Err(error) => return Err(error),
-        };
-        if next.bytes[0] == BlockKind::Bucket as u8 {
-            slot.bucket = nid;
-            return Ok((slot, next));
+        let view = part(nodes, name, slot.shift, dir.block)?;
+        if name.kind() == BlockKind::Bucket {
+            slot.bucket = name.nid();
+            return Ok(Some((slot, view)));
         }
-        if next.bytes[0] != BlockKind::Table as u8 || slot.shift < TABLE_BITS {
-            return Err(corrupt("directory", next.block, "kind", next.bytes[0], "a bucket or table"));
-        }
-        (slot.table, slot.bits, slot.shift) = (Some(nid), TABLE_BITS, slot.shift - TABLE_BITS);
-        view = next;
+        slot.shift -= TABLE_BITS;
+        slot.index = (key >> slot.shift) as usize & ((1 << TABLE_BITS) - 1);
+        (slot.table, slot.bits) = (Some(name.nid()), TABLE_BITS);
+        name = Name(view.u32_at(HEADER + slot.index * 4));
     }
 }
 
-/// The page that holds `key`, and where it is.
-fn page_of<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<(Page<'a>, u32, Place)> {
-    match dir.layout() {
-        Layout::Page => Ok((Page::new(dir.view.bytes, INODE_PAGE, dir.view.block), dir.nid(), INODE_PAGE)),
-        Layout::Trie => {
-            let (slot, view) = descend(nodes, dir, key)?;
-            Ok((Page::new(view.bytes, BUCKET_PAGE, view.block), slot.bucket, BUCKET_PAGE))
-        }
-        _ => Err(vfs::Error::NotDirectory),
+/// The bucket or table that a slot names, above which `shift` bits of the key are left.
+#[inline]
+fn part(nodes: &Nodes, name: Name, shift: u32, at: u64) -> vfs::Result<View<'_>> {
+    if name.kind() == BlockKind::Table && shift < TABLE_BITS {
+        return Err(corrupt("directory", at, "slot", name.nid(), "a bucket"));
     }
+    match nodes.view(name.nid(), name.kind()) {
+        Err(vfs::Error::Stale) => Err(corrupt("directory", at, "slot", name.nid(), "a bucket or table")),
+        view => view,
+    }
+}
+
+fn expect_directory(dir: Inode<'_>) -> vfs::Result<()> {
+    if dir.layout() == Layout::Directory { Ok(()) } else { Err(vfs::Error::NotDirectory) }
 }
 
 /// Looks for `name`.
 pub(crate) fn probe<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Probe<'a>> {
+    expect_directory(dir)?;
     let base = hash(nodes, name);
-    let (page, ..) = page_of(nodes, dir, base)?;
+    let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
+    let page = Page::new(bucket);
     let mut taken = [0u64; 4];
     for candidate in page.candidates(base) {
         let (_, entry) = candidate?;
@@ -140,34 +140,44 @@ pub(crate) fn find<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::Re
     }
 }
 
+/// Opens directory `dir` for change.
+fn edit<'a>(nodes: &'a Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<InodeEdit<'a>> {
+    let edit = nodes.edit_inode(budget, dir)?;
+    expect_directory(edit.inode())?;
+    Ok(edit)
+}
+
 /// Adds an entry.
 pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<'_>) -> vfs::Result<()> {
-    let edit = nodes.edit(budget, dir)?;
+    let edit = edit(nodes, budget, dir)?;
     loop {
-        let inode = Inode { view: edit.view() };
-        if inode.layout() == Layout::Page {
-            if page::add(&edit, INODE_PAGE, entry)? {
-                break;
-            }
-            spread(nodes, budget, dir, &edit)?;
+        let Some((slot, _)) = descend(nodes, edit.inode(), entry.key)? else {
+            let (bucket, _) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
+            edit.set_body(bucket);
+            edit.add_blocks(1);
             continue;
-        }
-        let (slot, _) = descend(nodes, inode, entry.key)?;
-        if page::add(&nodes.edit(budget, slot.bucket)?, BUCKET_PAGE, entry)? {
+        };
+        if page::add(&nodes.edit(budget, slot.bucket)?, entry)? {
             break;
         }
-        split(nodes, budget, dir, &edit, slot)?;
+        split(nodes, budget, &edit, slot)?;
     }
     edit.add_entries(1);
     Ok(())
 }
 
+/// The bucket and place in it of the entry with `key`.
+fn place_of(nodes: &Nodes, dir: Inode<'_>, key: u64) -> vfs::Result<(u32, usize)> {
+    let (slot, bucket) = descend(nodes, dir, key)?.ok_or(vfs::Error::NotFound)?;
+    let (index, _) = Page::new(bucket).find_key(key)?.ok_or(vfs::Error::NotFound)?;
+    Ok((slot.bucket, index))
+}
+
 /// Removes the entry with `key`.
 pub(crate) fn leave(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64) -> vfs::Result<()> {
-    let edit = nodes.edit(budget, dir)?;
-    let (page, nid, place) = page_of(nodes, Inode { view: edit.view() }, key)?;
-    let (index, _) = page.find_key(key)?.ok_or(vfs::Error::NotFound)?;
-    page::remove(&nodes.edit(budget, nid)?, place, index)?;
+    let edit = edit(nodes, budget, dir)?;
+    let (bucket, index) = place_of(nodes, edit.inode(), key)?;
+    page::remove(&nodes.edit(budget, bucket)?, index)?;
     edit.add_entries(-1);
     Ok(())
 }
@@ -181,39 +191,27 @@ pub(crate) fn relink(
     ino: u32,
     kind: u8,
 ) -> vfs::Result<()> {
-    let (page, nid, place) = page_of(nodes, Inode { view: nodes.view(dir, BlockKind::Inode)? }, key)?;
-    let (index, _) = page.find_key(key)?.ok_or(vfs::Error::NotFound)?;
-    page::relink(&nodes.edit(budget, nid)?, place, index, ino, kind);
-    Ok(())
-}
-
-/// Turns a full page in the inode into a trie with one bucket.
-fn spread(nodes: &Nodes, budget: &Budget<'_>, dir: u32, edit: &Edit<'_>) -> vfs::Result<()> {
-    let copy = edit.view().bytes.to_vec();
-    let entries = Page::new(&copy, INODE_PAGE, edit.block).entries().collect::<vfs::Result<Vec<_>>>()?;
-    let (bucket, bucket_edit) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
-    page::fill(&bucket_edit, BUCKET_PAGE, &entries)?;
-    edit.store(PAYLOAD, &bucket.to_le_bytes().repeat(1 << ROOT_BITS));
-    edit.shrink(TRIE_USED);
-    edit.set_layout(Layout::Trie);
-    edit.add_blocks(1);
+    let inode = nodes.inode(dir)?;
+    expect_directory(inode)?;
+    let (bucket, index) = place_of(nodes, inode, key)?;
+    page::relink(&nodes.edit(budget, bucket)?, index, ino, kind);
     Ok(())
 }
 
 /// Splits the bucket that `slot` names in two by the next bit of the keys; if its table tells no more bits apart, puts
 /// a table in the bucket's place first.
-fn split(nodes: &Nodes, budget: &Budget<'_>, dir: u32, root: &Edit<'_>, slot: Slot) -> vfs::Result<()> {
+fn split(nodes: &Nodes, budget: &Budget<'_>, dir: &InodeEdit<'_>, slot: Slot) -> vfs::Result<()> {
     let bucket = nodes.edit(budget, slot.bucket)?;
     let depth = u32::from(bucket.view().header().level);
     if depth >= slot.bits {
         if slot.shift < TABLE_BITS {
             return Err(vfs::Error::NoSpace); // more than a page of names whose hashes differ in the last bits only
         }
-        let (table, edit) = nodes.create(budget, BlockKind::Table, dir, HEADER)?;
+        let (table, edit) = nodes.create(budget, BlockKind::Table, dir.ino, HEADER)?;
         edit.put(HEADER, &slot.bucket.to_le_bytes().repeat(1 << TABLE_BITS));
         bucket.set_level(0);
-        store_slots(nodes, budget, root, &slot, slot.index..slot.index + 1, table)?;
-        root.add_blocks(1);
+        store_slots(nodes, budget, dir, &slot, slot.index..slot.index + 1, Name(table | Name::TABLE))?;
+        dir.add_blocks(1);
         return Ok(());
     }
     // The bucket serves 2^(bits − depth) slots; the upper half of them goes to the new one.
@@ -221,30 +219,33 @@ fn split(nodes: &Nodes, budget: &Budget<'_>, dir: u32, root: &Edit<'_>, slot: Sl
     let first = slot.index & !(span - 1);
     let bit = slot.shift + slot.bits - depth - 1;
     let copy = bucket.view().bytes.to_vec();
-    let entries = Page::new(&copy, BUCKET_PAGE, bucket.block).entries().collect::<vfs::Result<Vec<_>>>()?;
+    let page = Page::new(View { bytes: &copy, block: bucket.block });
+    let entries = page.entries().collect::<vfs::Result<Vec<_>>>()?;
     let (upper, lower): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.key >> bit & 1 == 1);
-    let (new, new_edit) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
-    page::fill(&new_edit, BUCKET_PAGE, &upper)?;
+    let (new, new_edit) = nodes.create(budget, BlockKind::Bucket, dir.ino, BLOCK as usize)?;
+    page::fill(&new_edit, &upper)?;
     new_edit.set_level(depth as u8 + 1);
-    page::fill(&bucket, BUCKET_PAGE, &lower)?;
+    page::fill(&bucket, &lower)?;
     bucket.set_level(depth as u8 + 1);
-    store_slots(nodes, budget, root, &slot, first + span / 2..first + span, new)?;
-    root.add_blocks(1);
+    store_slots(nodes, budget, dir, &slot, first + span / 2..first + span, Name(new))?;
+    dir.add_blocks(1);
     Ok(())
 }
 
 fn store_slots(
     nodes: &Nodes,
     budget: &Budget<'_>,
-    root: &Edit<'_>,
+    dir: &InodeEdit<'_>,
     slot: &Slot,
     range: std::ops::Range<usize>,
-    nid: u32,
+    name: Name,
 ) -> vfs::Result<()> {
-    let bytes = nid.to_le_bytes().repeat(range.len());
     match slot.table {
-        None => root.store(slot.at(range.start), &bytes),
-        Some(table) => nodes.edit(budget, table)?.store(slot.at(range.start), &bytes),
+        None => dir.set_body(name.0),
+        Some(table) => {
+            let bytes = name.0.to_le_bytes().repeat(range.len());
+            nodes.edit(budget, table)?.store(HEADER + range.start * 4, &bytes);
+        }
     }
     Ok(())
 }
@@ -256,68 +257,65 @@ pub(crate) fn list(
     from: u64,
     visit: &mut dyn FnMut(&Entry<'_>) -> bool,
 ) -> vfs::Result<()> {
+    expect_directory(dir)?;
     let mut from = from;
-    loop {
-        let (page, end) = match dir.layout() {
-            Layout::Page => (page_of(nodes, dir, from)?.0, 1 << KEY_BITS),
-            Layout::Trie => {
-                let (slot, view) = descend(nodes, dir, from)?;
-                let depth = u32::from(view.header().level).min(slot.bits);
-                // The bucket holds all keys that agree with `from` above this bit.
-                let bit = slot.shift + slot.bits - depth;
-                (Page::new(view.bytes, BUCKET_PAGE, view.block), ((from >> bit) + 1) << bit)
-            }
-            _ => return Err(vfs::Error::NotDirectory),
-        };
-        let mut entries = page.entries().collect::<vfs::Result<Vec<_>>>()?;
-        entries.retain(|entry| entry.key >= from);
+    // A directory has no more buckets than the volume has nodes; one that seems to leads in a circle.
+    let mut left = nodes.node_count();
+    while let Some((slot, bucket)) = descend(nodes, dir, from)? {
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| corrupt("directory", dir.block, "buckets", "too many", "fewer than nodes"))?;
+        let depth = u32::from(bucket.header().level).min(slot.bits);
+        // The bucket holds all keys that agree with `from` above this bit.
+        let bit = slot.shift + slot.bits - depth;
+        let mut entries = Page::new(bucket).entries().collect::<vfs::Result<Vec<_>>>()?;
+        entries.retain(|entry| entry.key >= from && entry.key >> bit == from >> bit);
         entries.sort_unstable_by_key(|entry| entry.key);
         for entry in &entries {
             if !visit(entry) {
                 return Ok(());
             }
         }
-        if end >= 1 << KEY_BITS {
-            return Ok(());
+        from = ((from >> bit) + 1) << bit;
+        if from >= 1 << KEY_BITS {
+            break;
         }
-        from = end;
     }
+    Ok(())
 }
 
-/// Calls `visit` for every table and bucket of a directory, each once, parents first.
+/// Calls `visit` for every table and bucket of a directory, each once, parents first. One that is met in two places is an
+/// error: it ends walks over forged ones.
 pub(crate) fn walk(
     nodes: &Nodes,
     dir: Inode<'_>,
     visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
 ) -> vfs::Result<()> {
-    fn table(
+    fn below(
         nodes: &Nodes,
-        slots: &[u8],
+        name: Name,
         shift: u32,
+        held: &mut Held,
         visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     ) -> vfs::Result<()> {
-        let mut previous = 0;
-        for slot in slots.chunks_exact(4) {
-            let nid = u32::from_le_bytes(slot.try_into().expect("4 bytes"));
-            if nid == previous {
-                continue;
+        let view = part(nodes, name, shift, 0)?;
+        held.meet(name.nid())?;
+        visit(name.nid(), name.kind())?;
+        if name.kind() == BlockKind::Bucket {
+            return Ok(());
+        }
+        let mut previous = Name(0);
+        for index in 0..1 << TABLE_BITS {
+            let name = Name(view.u32_at(HEADER + index * 4));
+            if name != previous {
+                below(nodes, name, shift - TABLE_BITS, held, visit)?;
             }
-            previous = nid;
-            let view = nodes.any(nid)?;
-            let kind = BlockKind::from_u8(view.bytes[0]).expect("verified");
-            if kind != BlockKind::Bucket && (kind != BlockKind::Table || shift < TABLE_BITS) {
-                return Err(corrupt("directory", view.block, "kind", view.bytes[0], "a bucket or table"));
-            }
-            visit(nid, kind)?;
-            if kind == BlockKind::Table {
-                let shift = shift - TABLE_BITS;
-                table(nodes, &view.bytes[HEADER..HEADER + (4 << TABLE_BITS)], shift, visit)?;
-            }
+            previous = name;
         }
         Ok(())
     }
-    if dir.layout() != Layout::Trie {
-        return Ok(());
+    match Name(dir.derived().body.get()) {
+        Name(0) => Ok(()),
+        name => below(nodes, name, KEY_BITS, &mut Held::default(), visit),
     }
-    table(nodes, &dir.view.bytes[PAYLOAD..TRIE_USED], KEY_BITS - ROOT_BITS, visit)
 }

@@ -12,7 +12,7 @@ use crate::bia::{BlockKind, Entry};
 use crate::directory;
 use crate::geometry::SEGMENT_BLOCKS;
 use crate::index;
-use crate::inode::{Inode, Layout};
+use crate::inode::{Layout, nid_of, number_of, slot_of, slots_in};
 use crate::inspect::AtRest;
 use crate::journal::Records;
 use crate::nat;
@@ -125,7 +125,7 @@ fn checkpoint(at_rest: &AtRest, out: &mut dyn Write) -> Shown {
     writeln!(out, "version          {} (after {})", body.version, body.previous)?;
     writeln!(out, "NAT              root {}, height {}", Block(body.tree().root.block()), body.nat_height)?;
     writeln!(out, "next NID         {}", body.next_nid)?;
-    writeln!(out, "inodes           {}", body.inodes)?;
+    writeln!(out, "inodes           {}, in {} nodes with all they hold", body.inodes, body.nodes)?;
     writeln!(out, "SIT journal      {} segments", body.journal_entries)?;
     writeln!(out, "log from         transaction {}", body.sequence)?;
     writeln!(out, "made             {} s after the epoch", body.time)
@@ -205,7 +205,16 @@ fn bia(at_rest: &AtRest, segment: u32, out: &mut dyn Write) -> vfs::Result<Shown
 fn node(nodes: &Nodes, nid: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
     let view = nodes.any(nid)?;
     if view.bytes[0] == BlockKind::Inode as u8 {
-        return inode(nodes, nid, out);
+        let mut shown = header(view, out);
+        for slot in slots_in(view.header().slots.get()) {
+            if shown.is_ok() {
+                shown = writeln!(out);
+            }
+            if shown.is_ok() {
+                shown = inode(nodes, number_of(nid, slot as u32), out)?;
+            }
+        }
+        return Ok(shown);
     }
     Ok(header(view, out).and_then(|()| {
         let body = &view.bytes[HEADER..view.used()];
@@ -226,7 +235,7 @@ fn header(view: View<'_>, out: &mut dyn Write) -> Shown {
 }
 
 fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
-    let inode = Inode { view: nodes.view(ino, BlockKind::Inode)? };
+    let inode = nodes.inode(ino)?;
     let mut lines = Vec::new();
     xattr::each(nodes, inode, |attribute| {
         lines.push(format!(
@@ -237,7 +246,7 @@ fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
     })?;
     match inode.layout() {
         Layout::Inline => lines.push(format!("inline           {} bytes", inode.inline_bytes().len())),
-        Layout::Page | Layout::Trie => directory::list(nodes, inode, 0, &mut |entry| {
+        Layout::Directory => directory::list(nodes, inode, 0, &mut |entry| {
             let (key, ino, kind) = (entry.key, entry.ino, entry.file_kind());
             lines.push(format!("entry {key:016x}  {kind:?} {ino}  {}", entry.name.escape_ascii()));
             true
@@ -275,7 +284,14 @@ fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
             }
         }
     }
-    Ok(header(inode.view, out).and_then(|()| {
+    Ok((|| {
+        writeln!(
+            out,
+            "inode {ino} in slot {} of node {} at block {}",
+            slot_of(ino),
+            nid_of(ino),
+            inode.block
+        )?;
         let (attr, layout) = (inode.attr(), inode.layout());
         writeln!(out, "mode             {:o} ({:?}), layout {layout:?}", attr.mode, attr.kind())?;
         writeln!(out, "links            {}", attr.nlink)?;
@@ -288,7 +304,7 @@ fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
             writeln!(out, "{name:<16} {}.{:09}", time.sec, time.nsec)?;
         }
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-    }))
+    })())
 }
 
 /// A block number; 0 is none.

@@ -27,12 +27,14 @@ pub enum Error {
     /// Both superblocks carry the magic number and neither is intact.
     #[error("both superblocks are damaged ({0}); nothing was changed; restore the zone from a copy")]
     SuperblocksDamaged(String),
-    /// The format is newer than this program.
-    #[error("the volume has format version {found}, this program knows up to {known}; use a newer amberfs")]
+    /// The format is another one than this program's.
+    #[error(
+        "the volume has format version {found}, this program knows {known}; use the amberfs that it was made with"
+    )]
     Version {
         /// What the superblock says.
         found: u32,
-        /// The newest this program reads.
+        /// What this program reads.
         known: u32,
     },
     /// The superblock is another volume's.

@@ -14,7 +14,7 @@ use crate::core::now;
 use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
-use crate::node::ORPHANS;
+use crate::node::{FIRST_NID, ORPHANS};
 use crate::record::Item;
 use crate::recovery;
 use crate::sit::{SegmentKind, SitEntry};
@@ -47,7 +47,8 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     Entry::write_soft(&medium, first, EMPTY_VERSION, 0, BlockKind::Checkpoint, 0);
     Entry::set_valid(&medium, first, true);
     flushed = flushed.and(region.flush(Purpose::Allocation, bia, BIA_ENTRY));
-    let facts = Facts { version: EMPTY_VERSION, previous: 0, next_nid: ORPHANS + 1, inodes: 0, sequence: 1 };
+    let facts =
+        Facts { version: EMPTY_VERSION, previous: 0, next_nid: FIRST_NID, nodes: 0, inodes: 0, sequence: 1 };
     let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, checksum::of(&[])));
     region.fence(flushed.and(written)).ignore();
     let mut root = Root::new(first);

@@ -1,19 +1,60 @@
-//! Reading a block of a file without a lock.
+//! Reading a block of a file, or an inode's attributes, without a lock.
 //!
 //! Everything here may be changed under the reader's eyes, so nothing is borrowed: words are loaded atomically, block
-//! numbers are range-checked, bytes are copied; and all of it counts only if [`crate::locks::Glimpse::holds`]
-//! says afterwards that nobody changed the inode meanwhile. Whatever is unusual (an inline file, a node not yet
-//! verified, a hole) is left to the locked path.
+//! numbers are range-checked, bytes are copied; and all of it counts only if [`crate::locks::Glimpse::holds`] says
+//! afterwards that nobody changed the inode meanwhile, and the NAT that its block was not moved for a neighbour's sake.
+//! Whatever is unusual (an inline file, a node not yet verified, a hole) is left to the locked path.
 
-use vfs::FileKind;
+use vfs::{Attr, FileKind};
 
 use crate::bia::BlockKind;
 use crate::core::Core;
 use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX, PointerAt};
-use crate::inode::{self, Layout};
+use crate::inode::{self, Layout, PAYLOAD, SLOT, nid_of, slot_of};
+use crate::locks::Glimpse;
+use crate::nat::Located;
 use crate::node::Nodes;
 use crate::pointer::DataPointer;
+
+/// An inode seen without a lock.
+struct Seen<'a> {
+    glimpse: Glimpse<'a>,
+    nodes: &'a Nodes,
+    nid: u32,
+    located: Located,
+    /// Address of its slot.
+    at: u64,
+}
+
+impl<'a> Seen<'a> {
+    /// Begins looking at inode `ino`; `None` if it is not there, being changed, or not verified yet.
+    #[inline]
+    fn begin(core: &'a Core, ino: u32) -> Option<Seen<'a>> {
+        let glimpse = core.locks.glimpse(ino)?;
+        let (nodes, nid) = (&core.nodes, nid_of(ino));
+        let located = nodes.nat.locate(nid).ok()?;
+        let block = located.pointer.block();
+        if !located.verified || !nodes.medium.geometry.in_main(block) {
+            return None;
+        }
+        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
+        nodes.medium.region.prefetch(at);
+        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, nid, located, at })
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.nodes.medium.region.load_u64(self.at + at as u64)
+    }
+
+    /// Whether all that was seen is what the inode is.
+    #[inline]
+    fn holds(&self) -> bool {
+        self.glimpse.holds()
+            && self.nodes.nat.locate(self.nid).is_ok_and(|now| now.version == self.located.version)
+    }
+}
 
 impl Nodes {
     /// The block of node `nid`, if its checksum has been verified.
@@ -52,23 +93,21 @@ impl Core {
         if buf.is_empty() || within + buf.len() as u64 > BLOCK || offset >= FILE_MAX {
             return None;
         }
-        let glimpse = self.locks.glimpse(ino)?;
-        let (nodes, region) = (&self.nodes, &self.medium.region);
-        let inode = nodes.verified_block(ino, BlockKind::Inode)?;
-        let size = region.load_u64(inode * BLOCK + inode::SIZE as u64);
-        let mode = region.load_u64(inode * BLOCK + inode::MODE as u64) as u32;
-        let layout =
-            (region.load_u64(inode * BLOCK + inode::LAYOUT_WORD as u64) >> inode::LAYOUT_SHIFT) as u8;
+        let seen = Seen::begin(self, ino)?;
+        let nodes = &self.nodes;
+        let layout = (seen.word(inode::LAYOUT_WORD) >> inode::LAYOUT_SHIFT) as u8;
         if layout != Layout::Mapped as u8
-            || FileKind::from_mode(mode) != Some(FileKind::Regular)
-            || offset + buf.len() as u64 > size
+            || FileKind::from_mode(seen.word(inode::MODE) as u32) != Some(FileKind::Regular)
+            || offset + buf.len() as u64 > seen.word(inode::SIZE)
         {
             return None;
         }
+        let map = || nodes.verified_block(seen.word(inode::BODY_WORD) as u32, BlockKind::Map);
         let word = match index::pointer_at(offset / BLOCK) {
-            PointerAt::Inode { at } => nodes.word(inode, at)?,
+            PointerAt::Inode { at } => seen.word(at),
+            PointerAt::Map { at } => nodes.word(map()?, at)?,
             PointerAt::Direct { root, at } => {
-                let direct = nodes.nid(inode, root)?;
+                let direct = nodes.nid(map()?, root)?;
                 nodes.word(nodes.verified_block(direct, BlockKind::Direct)?, at)?
             }
             PointerAt::Deeper => return None,
@@ -77,7 +116,15 @@ impl Core {
         if !pointer.has_data() || !self.medium.geometry.in_main(pointer.block()) {
             return None;
         }
-        region.read(pointer.block() * BLOCK + within, buf);
-        glimpse.holds().then_some(buf.len())
+        self.medium.region.read(pointer.block() * BLOCK + within, buf);
+        seen.holds().then_some(buf.len())
+    }
+
+    /// The attributes of inode `ino`; `None` if it is not there, or if anything makes the locked path necessary.
+    pub(crate) fn attr_glimpse(&self, ino: u32) -> Option<Attr> {
+        let seen = Seen::begin(self, ino)?;
+        let mut bytes = [0; PAYLOAD];
+        self.medium.region.read(seen.at, &mut bytes);
+        seen.holds().then(|| inode::attr(ino, &bytes))
     }
 }

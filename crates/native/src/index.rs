@@ -1,34 +1,43 @@
-//! A file's blocks: direct pointers in the inode, direct nodes, and up to two levels of indirect nodes above them
-//! (HMFS §2.2, after F2FS). Index nodes are named by NID, so that copying one changes no other.
+//! A file's blocks: pointers in the inode, then in its map, then in direct nodes that the map names, and up to two levels
+//! of indirect nodes above them (HMFS §2.2, after F2FS). Index nodes are named by NID, so that copying one changes no
+//! other.
 //!
 //! ```text
-//! inode payload: 192 data pointers │ 128 NIDs of direct nodes │ 64 NIDs of indirect nodes │ 16 NIDs of double ones
-//! reach:          768 KiB           │ + 255 MiB                │ + 127 GiB                 │ + 31 TiB
+//! inode payload: 16 data pointers
+//! map:           128 data pointers │ 684 NIDs of direct nodes │ 64 NIDs of indirect nodes │ 16 NIDs of double ones
+//! reach:         64 KiB + 512 KiB  │ + 1.3 GiB                │ + 127 GiB                 │ + 31 TiB
 //! ```
+//!
+//! A file of up to 64 KiB has no index node; one block of the first 1.3 GiB is three steps away: inode, map, direct node.
 
 use std::ops::Range;
 
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::geometry::BLOCK;
-use crate::inode::{Inode, InodeEdit, PAYLOAD};
+use crate::held::Held;
+use crate::inode::{Inode, InodeEdit, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
 
 /// Data pointers in an inode.
-const IN_INODE: u64 = 192;
+const IN_INODE: u64 = PAYLOAD_BYTES as u64 / 8;
+/// Data pointers in a map.
+const IN_MAP: u64 = 128;
+/// Blocks before those of the direct nodes.
+const POINTED: u64 = IN_INODE + IN_MAP;
 /// Data pointers in a direct node.
 const IN_DIRECT: u64 = (BLOCK - HEADER as u64) / 8;
 /// NIDs in an indirect node.
 const IN_INDIRECT: u64 = (BLOCK - HEADER as u64) / 4;
-/// NIDs in an inode of trees of height 1, 2 and 3.
-const ROOTS: [u64; 3] = [128, 64, 16];
-/// Where these lie in the inode.
+/// NIDs in a map of trees of height 1, 2 and 3.
+const ROOTS: [u64; 3] = [684, 64, 16];
+/// Where these lie in the map.
 const ROOTS_AT: [usize; 3] = {
-    let first = PAYLOAD + IN_INODE as usize * 8;
+    let first = HEADER + IN_MAP as usize * 8;
     [first, first + ROOTS[0] as usize * 4, first + (ROOTS[0] + ROOTS[1]) as usize * 4]
 };
-const _: () = assert!(ROOTS_AT[2] + ROOTS[2] as usize * 4 <= PAYLOAD + crate::inode::PAYLOAD_MIN);
+const _: () = assert!(ROOTS_AT[2] + ROOTS[2] as usize * 4 == BLOCK as usize);
 
 /// Largest file, bytes: 16 TiB.
 pub(crate) const FILE_MAX: u64 = 1 << 44;
@@ -44,12 +53,14 @@ const fn reach(height: usize) -> u64 {
     blocks
 }
 const _: () =
-    assert!(IN_INODE + ROOTS[0] * reach(1) + ROOTS[1] * reach(2) + ROOTS[2] * reach(3) >= FILE_MAX / BLOCK);
+    assert!(POINTED + ROOTS[0] * reach(1) + ROOTS[1] * reach(2) + ROOTS[2] * reach(3) >= FILE_MAX / BLOCK);
 
 /// Where the pointer of block `index` of a file is found.
 enum Place {
     /// In the inode.
     Inode { slot: u64 },
+    /// In the map.
+    Map { slot: u64 },
     /// In tree `root` of `height`; `within` is the index in that tree.
     Tree { height: usize, root: u64, within: u64 },
 }
@@ -58,7 +69,10 @@ fn place(index: u64) -> Place {
     if index < IN_INODE {
         return Place::Inode { slot: index };
     }
-    let mut rest = index - IN_INODE;
+    if index < POINTED {
+        return Place::Map { slot: index - IN_INODE };
+    }
+    let mut rest = index - POINTED;
     for height in 1..=3 {
         let all = ROOTS[height - 1] * reach(height);
         if rest < all {
@@ -69,11 +83,13 @@ fn place(index: u64) -> Place {
     unreachable!("block index {index} is beyond the largest file");
 }
 
-/// Where the pointer of a block is, for a reader that follows at most one NID.
+/// Where the pointer of a block is, for a reader that follows at most two NIDs.
 pub(crate) enum PointerAt {
     /// At this byte of the inode.
     Inode { at: usize },
-    /// At this byte of the direct node whose NID is at byte `root` of the inode.
+    /// At this byte of the map.
+    Map { at: usize },
+    /// At this byte of the direct node whose NID is at byte `root` of the map.
     Direct { root: usize, at: usize },
     /// Below indirect nodes.
     Deeper,
@@ -84,6 +100,7 @@ pub(crate) enum PointerAt {
 pub(crate) fn pointer_at(index: u64) -> PointerAt {
     match place(index) {
         Place::Inode { slot } => PointerAt::Inode { at: PAYLOAD + slot as usize * 8 },
+        Place::Map { slot } => PointerAt::Map { at: HEADER + slot as usize * 8 },
         Place::Tree { height: 1, root, within } => {
             PointerAt::Direct { root: root_at(1, root), at: HEADER + within as usize * 8 }
         }
@@ -95,74 +112,141 @@ fn root_at(height: usize, root: u64) -> usize {
     ROOTS_AT[height - 1] + root as usize * 4
 }
 
-/// The node that holds data pointers (the inode or a direct node), and the range of slots in it.
+/// Data pointers that lie side by side: those of the inode, the map or a direct node.
 struct Leaf<'a> {
-    /// `None`: a direct node that does not exist; all its blocks are holes.
-    view: Option<View<'a>>,
-    base: usize,
+    /// Their bytes; what lies behind is holes.
+    pointers: &'a [u8],
     slot: u64,
     slots: u64,
 }
 
 impl Leaf<'_> {
+    #[inline]
     fn pointer(&self, slot: u64) -> DataPointer {
-        self.view.map_or(DataPointer::HOLE, |view| DataPointer(view.u64_at(self.base + slot as usize * 8)))
+        match self.pointers.get(slot as usize * 8..slot as usize * 8 + 8) {
+            Some(bytes) => DataPointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))),
+            None => DataPointer::HOLE,
+        }
+    }
+
+    /// Where nothing is: `slots` holes.
+    fn nothing(slots: u64) -> Leaf<'static> {
+        Leaf { pointers: &[], slot: 0, slots }
+    }
+}
+
+/// The pointers in a node, as far as it uses them.
+fn pointers_in(view: View<'_>, slots: u64) -> &[u8] {
+    &view.bytes[HEADER..view.used().clamp(HEADER, HEADER + slots as usize * 8)]
+}
+
+fn map<'a>(nodes: &'a Nodes, inode: Inode<'a>) -> vfs::Result<Option<View<'a>>> {
+    match inode.derived().body.get() {
+        0 => Ok(None),
+        nid => nodes.view(nid, BlockKind::Map).map(Some),
     }
 }
 
 fn leaf<'a>(nodes: &'a Nodes, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf<'a>> {
-    match place(index) {
-        Place::Inode { slot } => Ok(Leaf { view: Some(inode.view), base: PAYLOAD, slot, slots: IN_INODE }),
-        Place::Tree { height, root, within } => {
-            let slot = within % IN_DIRECT;
-            let mut nid = inode.view.u32_at(root_at(height, root));
-            for level in (2..=height).rev() {
-                if nid == 0 {
-                    break;
-                }
-                let view = nodes.view(nid, BlockKind::Indirect)?;
-                nid = view.u32_at(HEADER + (within / reach(level - 1) % IN_INDIRECT) as usize * 4);
+    let (height, root, within) = match place(index) {
+        Place::Inode { slot } => return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE }),
+        Place::Map { slot } => {
+            return Ok(match map(nodes, inode)? {
+                Some(view) => Leaf { pointers: pointers_in(view, IN_MAP), slot, slots: IN_MAP },
+                None => Leaf::nothing(IN_MAP - slot),
+            });
+        }
+        Place::Tree { height, root, within } => (height, root, within),
+    };
+    let Some(map) = map(nodes, inode)? else { return Ok(Leaf::nothing(FILE_MAX / BLOCK - index)) };
+    let mut nid = map.u32_at(root_at(height, root));
+    for level in (2..=height).rev() {
+        if nid == 0 {
+            return Ok(Leaf::nothing(reach(level) - within % reach(level)));
+        }
+        let view = nodes.view(nid, BlockKind::Indirect)?;
+        nid = view.u32_at(HEADER + (within / reach(level - 1) % IN_INDIRECT) as usize * 4);
+    }
+    let slot = within % IN_DIRECT;
+    if nid == 0 {
+        return Ok(Leaf::nothing(IN_DIRECT - slot));
+    }
+    let view = nodes.view(nid, BlockKind::Direct)?;
+    Ok(Leaf { pointers: pointers_in(view, IN_DIRECT), slot, slots: IN_DIRECT })
+}
+
+/// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
+/// contiguous on the medium, or holes alike. A hole takes a step for each subtree that is not there, however large.
+pub(crate) fn run(nodes: &Nodes, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
+    let mut first = None;
+    let mut length = 0;
+    let max = max.max(1);
+    while length < max && index + length < FILE_MAX / BLOCK {
+        let leaf = leaf(nodes, inode, index + length)?;
+        let first = *first.get_or_insert_with(|| leaf.pointer(leaf.slot));
+        let end = leaf.slots.min(leaf.slot + max - length);
+        let there = (leaf.pointers.len() / 8) as u64;
+        let mut slot = leaf.slot;
+        if first.is_hole() {
+            while slot < end.min(there) && leaf.pointer(slot).is_hole() {
+                slot += 1;
             }
-            let view = if nid == 0 { None } else { Some(nodes.view(nid, BlockKind::Direct)?) };
-            Ok(Leaf { view, base: HEADER, slot, slots: IN_DIRECT })
+            if slot >= there {
+                slot = end; // nothing is there
+            }
+        } else {
+            while slot < end && leaf.pointer(slot) == first.plus(length + slot - leaf.slot) {
+                slot += 1;
+            }
+        }
+        length += slot - leaf.slot;
+        if slot < end {
+            break;
+        }
+    }
+    let first = first.unwrap_or(DataPointer::HOLE);
+    if !first.is_hole() {
+        for block in [first.block(), first.plus(length - 1).block()] {
+            let what = format_args!("pointer {index}");
+            nodes.medium.check_main("file index", inode.block, what, block)?;
+        }
+    }
+    Ok((first, length.max(1)))
+}
+
+/// Data pointers that lie side by side, open for change.
+enum LeafEdit<'e, 'a> {
+    Inode(&'e InodeEdit<'a>),
+    Node(Edit<'a>),
+}
+
+impl LeafEdit<'_, '_> {
+    fn pointer(&self, slot: u64) -> DataPointer {
+        let at = slot as usize * 8;
+        match self {
+            LeafEdit::Inode(edit) => {
+                Leaf { pointers: edit.inode().payload(), slot: 0, slots: 0 }.pointer(slot)
+            }
+            LeafEdit::Node(edit) => DataPointer(edit.view().u64_at(HEADER + at)),
+        }
+    }
+
+    /// Stores pointers; `holes` only as far as there is something.
+    fn put(&self, slot: u64, bytes: &[u8], holes: bool) {
+        let at = slot as usize * 8;
+        match self {
+            LeafEdit::Inode(edit) => edit.put(at, bytes),
+            LeafEdit::Node(edit) if holes => {
+                let end = (HEADER + at + bytes.len()).min(edit.view().used());
+                edit.store(HEADER + at, &bytes[..end.saturating_sub(HEADER + at)]);
+            }
+            LeafEdit::Node(edit) => edit.put(HEADER + at, bytes),
         }
     }
 }
 
-/// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
-/// contiguous on the medium, or holes alike.
-pub(crate) fn run(nodes: &Nodes, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
-    let leaf = leaf(nodes, inode, index)?;
-    let max = max.min(leaf.slots - leaf.slot).max(1);
-    let first = leaf.pointer(leaf.slot);
-    if !first.is_hole() {
-        nodes.medium.check_main(
-            "file index",
-            inode.view.block,
-            format_args!("pointer {index}"),
-            first.block(),
-        )?;
-    } else if leaf.view.is_none() {
-        return Ok((first, max));
-    }
-    let continues = |n: u64| {
-        let next = leaf.pointer(leaf.slot + n);
-        if first.is_hole() { next.is_hole() } else { next == first.plus(n) }
-    };
-    let length = (1..max).take_while(|n| continues(*n)).count() as u64 + 1;
-    if !first.is_hole() && length > 1 {
-        nodes.medium.check_main(
-            "file index",
-            inode.view.block,
-            format_args!("pointer"),
-            first.plus(length - 1).block(),
-        )?;
-    }
-    Ok((first, length))
-}
-
-/// Points blocks `index .. index + count` of inode `ino` to the run that begins with `pointer` (a hole: to nothing),
-/// and frees what they pointed to before.
+/// Points blocks `index .. index + count` of inode `ino` to the run that begins with `pointer`, and frees what they
+/// pointed to before.
 pub(crate) fn set_run(
     nodes: &Nodes,
     budget: &Budget<'_>,
@@ -171,26 +255,22 @@ pub(crate) fn set_run(
     count: u64,
     pointer: DataPointer,
 ) -> vfs::Result<()> {
-    let inode = nodes.edit(budget, ino)?;
+    let inode = nodes.edit_inode(budget, ino)?;
     let mut done = 0;
     while done < count {
-        let at = index + done;
-        let (edit, base, slot, slots) = match place(at) {
-            Place::Inode { slot } => (nodes.edit(budget, ino)?, PAYLOAD, slot, IN_INODE),
+        let (leaf, slot, slots) = match place(index + done) {
+            Place::Inode { slot } => (LeafEdit::Inode(&inode), slot, IN_INODE),
+            Place::Map { slot } => {
+                let map = map_node(nodes, budget, &inode)?;
+                (LeafEdit::Node(nodes.edit(budget, map)?), slot, IN_MAP)
+            }
             Place::Tree { height, root, within } => {
-                let slot = within % IN_DIRECT;
-                match direct_node(nodes, budget, ino, &inode, (height, root, within), !pointer.is_hole())? {
-                    Some(edit) => (edit, HEADER, slot, IN_DIRECT),
-                    None => {
-                        done += (IN_DIRECT - slot).min(count - done);
-                        continue;
-                    }
-                }
+                let direct = direct_node(nodes, budget, &inode, (height, root, within))?;
+                (LeafEdit::Node(direct), within % IN_DIRECT, IN_DIRECT)
             }
         };
         let length = (slots - slot).min(count - done);
-        let delta = store_pointers(nodes, &edit, base, slot, length, pointer, done)?;
-        inode.add_blocks(delta);
+        inode.add_blocks(store_pointers(nodes, &leaf, slot, length, pointer, done)?);
         done += length;
     }
     Ok(())
@@ -200,8 +280,7 @@ pub(crate) fn set_run(
 /// file's blocks grew.
 fn store_pointers(
     nodes: &Nodes,
-    edit: &Edit<'_>,
-    base: usize,
+    leaf: &LeafEdit<'_, '_>,
     slot: u64,
     length: u64,
     pointer: DataPointer,
@@ -213,23 +292,16 @@ fn store_pointers(
     while done < length {
         let mut bytes = [0; PIECE * 8];
         let piece = (length - done).min(PIECE as u64);
-        let (view, at) = (edit.view(), base + (slot + done) as usize * 8);
-        for n in 0..piece as usize {
-            let old = DataPointer(view.u64_at(at + n * 8));
-            let new = if pointer.is_hole() { pointer } else { pointer.plus(skip + done + n as u64) };
+        for n in 0..piece {
+            let old = leaf.pointer(slot + done + n);
+            let new = if pointer.is_hole() { pointer } else { pointer.plus(skip + done + n) };
             if !old.is_hole() && old.block() != new.block() {
                 freed.add(old.block())?;
             }
             delta += i64::from(!new.is_hole()) - i64::from(!old.is_hole());
-            bytes[n * 8..][..8].copy_from_slice(&new.0.to_le_bytes());
+            bytes[n as usize * 8..][..8].copy_from_slice(&new.0.to_le_bytes());
         }
-        let bytes = &bytes[..piece as usize * 8];
-        if pointer.is_hole() {
-            let end = (at + bytes.len()).min(view.used());
-            edit.store(at, &bytes[..end.saturating_sub(at)]);
-        } else {
-            edit.put(at, bytes);
-        }
+        leaf.put(slot + done, &bytes[..piece as usize * 8], pointer.is_hole());
         done += piece;
     }
     freed.flush()?;
@@ -239,12 +311,11 @@ fn store_pointers(
 /// Pointers that are stored at once.
 const PIECE: usize = 32;
 
-/// Frees what the first `slots` pointers of a direct node, about to be removed, point to; returns how many blocks.
-fn free_pointers(nodes: &Nodes, view: View<'_>, slots: u64) -> vfs::Result<i64> {
+/// Frees what pointers of a node about to be removed point to; returns how many blocks.
+fn free_pointers(nodes: &Nodes, pointers: &[u8]) -> vfs::Result<i64> {
     let mut freed = FreeRun { nodes, first: 0, length: 0 };
     let mut count = 0;
-    for slot in 0..slots {
-        let pointer = DataPointer(view.u64_at(HEADER + slot as usize * 8));
+    for pointer in pointers_of(pointers) {
         if !pointer.is_hole() {
             freed.add(pointer.block())?;
             count += 1;
@@ -252,6 +323,10 @@ fn free_pointers(nodes: &Nodes, view: View<'_>, slots: u64) -> vfs::Result<i64> 
     }
     freed.flush()?;
     Ok(count)
+}
+
+fn pointers_of(bytes: &[u8]) -> impl Iterator<Item = DataPointer> + '_ {
+    bytes.chunks_exact(8).map(|bytes| DataPointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))))
 }
 
 /// Frees blocks, contiguous ones at once.
@@ -282,112 +357,137 @@ impl FreeRun<'_> {
     }
 }
 
-/// The direct node at a place of a tree, for change; made with all above it if `make`.
+/// The NID of an inode's map, which is made if there is none.
+fn map_node(nodes: &Nodes, budget: &Budget<'_>, inode: &InodeEdit<'_>) -> vfs::Result<u32> {
+    if map(nodes, inode.inode())?.is_none() {
+        let (nid, _) = nodes.create(budget, BlockKind::Map, inode.ino, HEADER)?;
+        inode.set_body(nid);
+        inode.add_blocks(1);
+    }
+    Ok(inode.inode().derived().body.get())
+}
+
+/// The direct node at a place of a tree, for change; made, with all above it, if there is none.
 fn direct_node<'a>(
     nodes: &'a Nodes,
     budget: &Budget<'_>,
-    ino: u32,
-    inode: &Edit<'a>,
+    inode: &InodeEdit<'a>,
     (height, root, within): (usize, u64, u64),
-    make: bool,
-) -> vfs::Result<Option<Edit<'a>>> {
+) -> vfs::Result<Edit<'a>> {
+    let mut parent = map_node(nodes, budget, inode)?;
+    let mut parent_kind = BlockKind::Map;
     let mut at = root_at(height, root);
-    let mut parent: Option<u32> = None;
-    let mut level = height;
-    loop {
+    for level in (1..=height).rev() {
         let kind = if level == 1 { BlockKind::Direct } else { BlockKind::Indirect };
-        let view = match parent {
-            None => inode.view(),
-            Some(nid) => nodes.view(nid, BlockKind::Indirect)?,
-        };
-        let mut nid = view.u32_at(at);
+        let mut nid = nodes.view(parent, parent_kind)?.u32_at(at);
         if nid == 0 {
-            if !make {
-                return Ok(None);
-            }
-            let (new, edit) = nodes.create(budget, kind, ino, HEADER)?;
+            let (new, edit) = nodes.create(budget, kind, inode.ino, HEADER)?;
             edit.set_level(level as u8 - 1);
-            match parent {
-                None => inode.put(at, &new.to_le_bytes()),
-                Some(parent) => nodes.edit(budget, parent)?.put(at, &new.to_le_bytes()),
-            }
+            nodes.edit(budget, parent)?.put(at, &new.to_le_bytes());
             inode.add_blocks(1);
             nid = new;
         }
-        if level == 1 {
-            nodes.view(nid, BlockKind::Direct)?;
-            return Ok(Some(nodes.edit(budget, nid)?));
+        nodes.view(nid, kind)?;
+        if level > 1 {
+            at = HEADER + (within / reach(level - 1) % IN_INDIRECT) as usize * 4;
         }
-        level -= 1;
-        at = HEADER + (within / reach(level) % IN_INDIRECT) as usize * 4;
-        parent = Some(nid);
+        (parent, parent_kind) = (nid, kind);
     }
+    nodes.edit(budget, parent)
 }
 
 /// Unmaps blocks `from .. to` of inode `ino`, and removes the index nodes that lie wholly within.
 pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to: u64) -> vfs::Result<()> {
-    let inode = nodes.edit(budget, ino)?;
+    let inode = nodes.edit_inode(budget, ino)?;
     if from < IN_INODE {
-        set_run(nodes, budget, ino, from, to.min(IN_INODE) - from, DataPointer::HOLE)?;
+        let leaf = LeafEdit::Inode(&inode);
+        let length = to.min(IN_INODE) - from;
+        inode.add_blocks(store_pointers(nodes, &leaf, from, length, DataPointer::HOLE, 0)?);
     }
-    let mut first = IN_INODE;
+    let Some(map) = map(nodes, inode.inode())? else { return Ok(()) };
+    if to <= IN_INODE {
+        return Ok(());
+    }
+    let nid = inode.inode().derived().body.get();
+    let whole = from <= IN_INODE && to >= FILE_MAX / BLOCK;
+    if whole {
+        inode.add_blocks(-free_pointers(nodes, pointers_in(map, IN_MAP))?);
+    } else if from < POINTED {
+        let (low, high) = (from.max(IN_INODE) - IN_INODE, to.min(POINTED) - IN_INODE);
+        let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
+        inode.add_blocks(store_pointers(nodes, &leaf, low, high - low, DataPointer::HOLE, 0)?);
+    }
+    let mut cut = Cut { nodes, budget, inode: &inode, from, to, held: Held::default() };
+    let mut first = POINTED;
     for height in 1..=3 {
         for root in 0..ROOTS[height - 1] {
             let (start, end) = (first + root * reach(height), first + (root + 1) * reach(height));
             let at = root_at(height, root);
-            let nid = inode.view().u32_at(at);
-            if nid == 0 || end <= from || start >= to {
+            let child = nodes.view(nid, BlockKind::Map)?.u32_at(at);
+            if child == 0 || end <= from || start >= to {
                 continue;
             }
-            if unmap_tree(nodes, budget, &inode, (nid, height, start), from, to)? {
-                inode.store(at, &0u32.to_le_bytes());
+            if cut.tree(child, height, start)? && !whole {
+                nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
             }
         }
         first += ROOTS[height - 1] * reach(height);
     }
+    if whole {
+        nodes.remove(nid, false)?;
+        inode.set_body(0);
+        inode.add_blocks(-1);
+    }
     Ok(())
 }
 
-/// Unmaps within one tree; true if it is gone as a whole.
-fn unmap_tree(
-    nodes: &Nodes,
-    budget: &Budget<'_>,
-    inode: &Edit<'_>,
-    (nid, height, start): (u32, usize, u64),
+/// Blocks being unmapped.
+struct Cut<'a> {
+    nodes: &'a Nodes,
+    budget: &'a Budget<'a>,
+    inode: &'a InodeEdit<'a>,
     from: u64,
     to: u64,
-) -> vfs::Result<bool> {
-    let whole = from <= start && to >= start + reach(height);
-    if height == 1 {
-        let view = nodes.view(nid, BlockKind::Direct)?;
-        let used_slots = (view.used().saturating_sub(HEADER) / 8) as u64;
-        let (low, high) = (from.max(start) - start, (to.min(start + IN_DIRECT) - start).min(used_slots));
+    held: Held,
+}
+
+impl Cut<'_> {
+    /// Unmaps within one tree; true if it is gone as a whole.
+    fn tree(&mut self, nid: u32, height: usize, start: u64) -> vfs::Result<bool> {
+        let Cut { nodes, budget, inode, from, to, .. } = *self;
+        self.held.meet(nid)?;
+        let whole = from <= start && to >= start + reach(height);
+        if height == 1 {
+            let view = nodes.view(nid, BlockKind::Direct)?;
+            let used_slots = (view.used().saturating_sub(HEADER) / 8) as u64;
+            let (low, high) = (from.max(start) - start, (to.min(start + IN_DIRECT) - start).min(used_slots));
+            if whole {
+                inode.add_blocks(-free_pointers(nodes, pointers_in(view, IN_DIRECT))?);
+            } else if low < high {
+                let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
+                inode.add_blocks(store_pointers(nodes, &leaf, low, high - low, DataPointer::HOLE, 0)?);
+            }
+        } else {
+            let view = nodes.view(nid, BlockKind::Indirect)?;
+            let span = reach(height - 1);
+            for slot in 0..IN_INDIRECT {
+                let at = HEADER + slot as usize * 4;
+                let (child, child_start) = (view.u32_at(at), start + slot * span);
+                if child == 0 || child_start + span <= from || child_start >= to {
+                    continue;
+                }
+                let gone = self.tree(child, height - 1, child_start)?;
+                if gone && !whole {
+                    nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
+                }
+            }
+        }
         if whole {
-            inode.add_blocks(-free_pointers(nodes, view, high)?);
-        } else if low < high {
-            let edit = nodes.edit(budget, nid)?;
-            inode.add_blocks(store_pointers(nodes, &edit, HEADER, low, high - low, DataPointer::HOLE, 0)?);
+            nodes.remove(nid, false)?;
+            inode.add_blocks(-1);
         }
-    } else {
-        let view = nodes.view(nid, BlockKind::Indirect)?;
-        let span = reach(height - 1);
-        for slot in 0..IN_INDIRECT {
-            let at = HEADER + slot as usize * 4;
-            let (child, child_start) = (view.u32_at(at), start + slot * span);
-            if child == 0 || child_start + span <= from || child_start >= to {
-                continue;
-            }
-            let gone = unmap_tree(nodes, budget, inode, (child, height - 1, child_start), from, to)?;
-            if gone && !whole {
-                nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
-            }
-        }
+        Ok(whole)
     }
-    if whole {
-        nodes.remove(nid)?;
-        inode.add_blocks(-1);
-    }
-    Ok(whole)
 }
 
 /// Frees all data blocks of a mapped file that is about to be removed, and adds its index nodes to `held`.
@@ -404,7 +504,7 @@ pub(crate) fn free_all(nodes: &Nodes, inode: Inode<'_>, held: &mut Vec<u32>) -> 
 /// Reads the index of `blocks` of a file, so that what frees them later will not find it damaged.
 pub(crate) fn check(nodes: &Nodes, inode: Inode<'_>, blocks: Range<u64>) -> vfs::Result<()> {
     let in_main = |_, pointer: DataPointer| {
-        nodes.medium.check_main("file index", inode.view.block, format_args!("pointer"), pointer.block())
+        nodes.medium.check_main("file index", inode.block, format_args!("pointer"), pointer.block())
     };
     walk(nodes, inode, blocks, &mut |_, _| Ok(()), &mut { in_main })
 }
@@ -413,7 +513,7 @@ pub(crate) fn check(nodes: &Nodes, inode: Inode<'_>, blocks: Range<u64>) -> vfs:
 pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 
 /// Calls `visit` for every index node that covers some of `blocks`, and `data` for every data pointer in those nodes
-/// and in the inode, in file order.
+/// and in the inode, in file order. An index node that is met twice is an error: it ends walks over forged ones.
 pub(crate) fn walk(
     nodes: &Nodes,
     inode: Inode<'_>,
@@ -421,18 +521,18 @@ pub(crate) fn walk(
     visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     data: &mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
 ) -> vfs::Result<()> {
-    for slot in 0..IN_INODE {
-        let pointer = DataPointer(inode.view.u64_at(PAYLOAD + slot as usize * 8));
-        if !pointer.is_hole() {
-            data(slot, pointer)?;
-        }
+    let mut walk = Walk { nodes, blocks, visit, data, held: Held::default() };
+    walk.pointers(inode.payload(), 0)?;
+    let Some(map) = map(nodes, inode)? else { return Ok(()) };
+    if walk.blocks.end <= IN_INODE {
+        return Ok(());
     }
-    let mut walk = Walk { nodes, blocks, visit, data };
-    let mut first = IN_INODE;
+    (walk.visit)(inode.derived().body.get(), BlockKind::Map)?;
+    walk.pointers(pointers_in(map, IN_MAP), IN_INODE)?;
+    let mut first = POINTED;
     for height in 1..=3 {
         for root in 0..ROOTS[height - 1] {
-            let nid = inode.view.u32_at(root_at(height, root));
-            walk.tree(nid, height, first + root * reach(height))?;
+            walk.tree(map.u32_at(root_at(height, root)), height, first + root * reach(height))?;
         }
         first += ROOTS[height - 1] * reach(height);
     }
@@ -444,23 +544,28 @@ struct Walk<'a> {
     blocks: Range<u64>,
     visit: &'a mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     data: &'a mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
+    held: Held,
 }
 
 impl Walk<'_> {
+    fn pointers(&mut self, pointers: &[u8], first: u64) -> vfs::Result<()> {
+        for (slot, pointer) in pointers_of(pointers).enumerate() {
+            if !pointer.is_hole() {
+                (self.data)(first + slot as u64, pointer)?;
+            }
+        }
+        Ok(())
+    }
+
     fn tree(&mut self, nid: u32, height: usize, start: u64) -> vfs::Result<()> {
         if nid == 0 || start >= self.blocks.end || start + reach(height) <= self.blocks.start {
             return Ok(());
         }
+        self.held.meet(nid)?;
         if height == 1 {
             (self.visit)(nid, BlockKind::Direct)?;
             let view = self.nodes.view(nid, BlockKind::Direct)?;
-            for slot in 0..IN_DIRECT {
-                let pointer = DataPointer(view.u64_at(HEADER + slot as usize * 8));
-                if !pointer.is_hole() {
-                    (self.data)(start + slot, pointer)?;
-                }
-            }
-            return Ok(());
+            return self.pointers(pointers_in(view, IN_DIRECT), start);
         }
         (self.visit)(nid, BlockKind::Indirect)?;
         let view = self.nodes.view(nid, BlockKind::Indirect)?;

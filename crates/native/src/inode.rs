@@ -1,11 +1,15 @@
-//! Inode blocks: attributes, and what is small enough to live beside them.
+//! Inodes: attributes, and what is small enough to live beside them.
+//!
+//! An inode fills a slot of 256 bytes; 15 of them share a block with one NID. An inode's number is that NID, shifted left
+//! by 4, and its slot, 1 to 15: the block's own header has the place of slot 0.
 
 use vfs::{Attr, FileKind, Time};
-use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::geometry::BLOCK;
-use crate::node::{Edit, HEADER, View};
+use nvm::Purpose;
+
+use crate::geometry::{BLOCK, Medium};
 
 /// The attributes that most operations change: one object of the log.
 #[repr(C)]
@@ -42,40 +46,70 @@ pub(crate) struct Cold {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(crate) struct Derived {
-    /// Data blocks and index nodes that belong to the inode.
+    /// Data blocks and nodes that belong to the inode.
     pub(crate) blocks: U64,
     /// Entries of a directory, without `.` and `..`.
     pub(crate) entries: U64,
-    /// Node with the extended attributes, if they don't fit the inode; else 0.
+    /// Mapped: NID of the map of what lies beyond the first blocks. Directory: its root, as a trie's slot. Else 0.
+    pub(crate) body: U32,
+    /// Node with the extended attributes, if they don't fit the slot; else 0.
     pub(crate) xattr_nid: U32,
-    /// Bytes of extended attributes at the end of the inode block.
-    pub(crate) xattr_len: U16,
+    /// Bytes of extended attributes at the end of the slot.
+    pub(crate) xattr_len: u8,
     /// A [`Layout`].
     pub(crate) layout: u8,
-    reserved: [u8; 9],
+    reserved: [u8; 6],
 }
 
-const HOT: usize = HEADER;
+/// Bytes of an inode.
+pub(crate) const SLOT: usize = 256;
+/// The slots of a block that hold inodes: all but the one where its header is.
+pub(crate) const ALL_SLOTS: u16 = 0xfffe;
+const SLOT_BITS: u32 = 4;
+const _: () = assert!(SLOT << SLOT_BITS == BLOCK as usize);
+
+/// The NID of the block that holds inode `ino`.
+#[inline]
+pub(crate) fn nid_of(ino: u32) -> u32 {
+    ino >> SLOT_BITS
+}
+
+/// The place of inode `ino` in its block.
+#[inline]
+pub(crate) fn slot_of(ino: u32) -> usize {
+    ino as usize & ((1 << SLOT_BITS) - 1)
+}
+
+/// The number of the inode in `slot` of block `nid`.
+#[inline]
+pub(crate) fn number_of(nid: u32, slot: u32) -> u32 {
+    nid << SLOT_BITS | slot
+}
+
+/// The slots whose bit is set in a block's map, ascending.
+pub(crate) fn slots_in(map: u16) -> impl Iterator<Item = usize> {
+    (1..16).filter(move |slot| map >> slot & 1 == 1)
+}
+
+const HOT: usize = 0;
 const COLD: usize = HOT + size_of::<Hot>();
 const DERIVED: usize = COLD + size_of::<Cold>();
-/// Where the payload begins.
-pub(crate) const PAYLOAD: usize = 144;
-/// All that `stat` shows lies in the first two lines, which the processor fetches as one.
-const _: () = assert!(DERIVED + 16 <= 128);
+/// Where the payload begins: all that `stat` shows lies in the two lines before, which the processor fetches as one.
+pub(crate) const PAYLOAD: usize = 128;
+/// Bytes of payload, extended attributes included.
+pub(crate) const PAYLOAD_BYTES: usize = SLOT - PAYLOAD;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
-const XATTR_LEN: usize = DERIVED + 20;
-const LAYOUT: usize = DERIVED + 22;
-/// Where a reader without a lock finds the length, the mode (low half of a word) and the layout.
+const BODY: usize = DERIVED + 16;
+const XATTR_NID: usize = DERIVED + 20;
+const XATTR_LEN: usize = DERIVED + 24;
+const LAYOUT: usize = DERIVED + 25;
+/// Where a reader without a lock finds the length, the mode (low half of a word), the body (low half) and the layout.
 pub(crate) const SIZE: usize = HOT;
 pub(crate) const MODE: usize = COLD;
+pub(crate) const BODY_WORD: usize = BODY;
 pub(crate) const LAYOUT_WORD: usize = LAYOUT & !7;
 pub(crate) const LAYOUT_SHIFT: usize = (LAYOUT & 7) * 8;
-const _: () = assert!(SIZE.is_multiple_of(8) && MODE.is_multiple_of(8) && PAYLOAD.is_multiple_of(8));
-
-/// Most bytes of extended attributes in an inode block.
-pub(crate) const INLINE_XATTRS: usize = 832;
-/// Bytes of payload that are there whatever the extended attributes take.
-pub(crate) const PAYLOAD_MIN: usize = BLOCK as usize - PAYLOAD - INLINE_XATTRS;
+const _: () = assert!(SIZE.is_multiple_of(8) && MODE.is_multiple_of(8) && BODY.is_multiple_of(8));
 
 /// What the payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,17 +117,10 @@ pub(crate) const PAYLOAD_MIN: usize = BLOCK as usize - PAYLOAD - INLINE_XATTRS;
 pub(crate) enum Layout {
     /// The bytes of a small file or a symbolic link.
     Inline = 0,
-    /// Pointers to blocks: see [`crate::index`].
+    /// Pointers to the first blocks of a file: see [`crate::index`].
     Mapped = 1,
-    /// The entries of a small directory: see [`crate::directory`].
-    Page = 2,
-    /// The root of a large directory's trie.
-    Trie = 3,
-}
-
-/// Bytes of extended attributes in an inode block.
-pub(crate) fn xattr_len(bytes: &[u8]) -> usize {
-    usize::from(u16::from_le_bytes([bytes[XATTR_LEN], bytes[XATTR_LEN + 1]]))
+    /// Nothing: a directory's entries are in its body. See [`crate::directory`].
+    Directory = 2,
 }
 
 impl Hot {
@@ -187,27 +214,33 @@ impl Cold {
     }
 }
 
-/// An inode's block, read.
+/// An inode, read.
 #[derive(Clone, Copy)]
 pub(crate) struct Inode<'a> {
-    pub(crate) view: View<'a>,
+    pub(crate) ino: u32,
+    /// The block it lies in.
+    pub(crate) block: u64,
+    /// Its slot.
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Inode<'a> {
-    pub(crate) fn nid(&self) -> u32 {
-        self.view.header().nid.get()
+    /// The inode in `slot` of a node block.
+    pub(crate) fn in_block(bytes: &'a [u8], block: u64, ino: u32) -> Inode<'a> {
+        let at = slot_of(ino) * SLOT;
+        Inode { ino, block, bytes: &bytes[at..at + SLOT] }
     }
 
     pub(crate) fn hot(&self) -> Hot {
-        *Hot::ref_from_bytes(&self.view.bytes[HOT..COLD]).expect("its size")
+        *Hot::ref_from_bytes(&self.bytes[HOT..COLD]).expect("its size")
     }
 
     pub(crate) fn cold(&self) -> Cold {
-        *Cold::ref_from_bytes(&self.view.bytes[COLD..DERIVED]).expect("its size")
+        *Cold::ref_from_bytes(&self.bytes[COLD..DERIVED]).expect("its size")
     }
 
     pub(crate) fn derived(&self) -> &'a Derived {
-        Derived::ref_from_bytes(&self.view.bytes[DERIVED..PAYLOAD]).expect("its size")
+        Derived::ref_from_bytes(&self.bytes[DERIVED..PAYLOAD]).expect("its size")
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -215,108 +248,186 @@ impl<'a> Inode<'a> {
     }
 
     pub(crate) fn layout(&self) -> Layout {
-        match self.view.bytes[LAYOUT] {
+        match self.bytes[LAYOUT] {
             1 => Layout::Mapped,
-            2 => Layout::Page,
-            3 => Layout::Trie,
+            2 => Layout::Directory,
             _ => Layout::Inline,
         }
     }
 
     /// Whether length, layout and kind are such as this version writes.
     pub(crate) fn is_possible(&self) -> bool {
-        let directory = matches!(self.layout(), Layout::Page | Layout::Trie);
-        self.size() <= crate::index::FILE_MAX
-            && self.view.bytes[LAYOUT] <= Layout::Trie as u8
+        let directory = self.layout() == Layout::Directory;
+        let room = match self.layout() {
+            Layout::Inline => self.inline_capacity() as u64,
+            Layout::Mapped if self.xattr_len() > 0 => return false,
+            Layout::Mapped | Layout::Directory => crate::index::FILE_MAX,
+        };
+        self.size() <= room
+            && self.xattr_len() <= PAYLOAD_BYTES
+            && self.bytes[LAYOUT] <= Layout::Directory as u8
             && FileKind::from_mode(self.cold().mode.get())
                 .is_some_and(|kind| (kind == FileKind::Directory) == directory)
-            && (self.layout() != Layout::Inline || self.size() == self.inline_bytes().len() as u64)
-            && (!directory || self.view.used() >= crate::directory::LEAST_USED)
     }
 
     pub(crate) fn kind(&self) -> FileKind {
         self.cold().kind()
     }
 
+    /// Bytes of extended attributes in the slot.
+    fn xattr_len(&self) -> usize {
+        usize::from(self.bytes[XATTR_LEN])
+    }
+
     /// Bytes of a file that would fit beside the attributes.
     pub(crate) fn inline_capacity(&self) -> usize {
-        BLOCK as usize - PAYLOAD - xattr_len(self.view.bytes)
+        PAYLOAD_BYTES.saturating_sub(self.xattr_len())
+    }
+
+    /// Bytes of extended attributes that would fit beside what the payload is.
+    pub(crate) fn xattr_capacity(&self) -> usize {
+        match self.layout() {
+            Layout::Inline => PAYLOAD_BYTES.saturating_sub(self.size() as usize),
+            Layout::Mapped => 0,
+            Layout::Directory => PAYLOAD_BYTES,
+        }
     }
 
     /// The bytes of an inline file.
     pub(crate) fn inline_bytes(&self) -> &'a [u8] {
-        &self.view.bytes[PAYLOAD..self.view.used()]
+        &self.bytes[PAYLOAD..PAYLOAD + self.inline_capacity().min(self.size() as usize)]
     }
 
-    /// The extended attributes in the block.
+    /// The payload.
+    pub(crate) fn payload(&self) -> &'a [u8] {
+        &self.bytes[PAYLOAD..]
+    }
+
+    /// The extended attributes in the slot.
     pub(crate) fn xattr_bytes(&self) -> &'a [u8] {
-        &self.view.bytes[BLOCK as usize - xattr_len(self.view.bytes)..]
+        &self.bytes[SLOT - self.xattr_len().min(PAYLOAD_BYTES)..]
+    }
+
+    /// Bytes from the slot's start that mean something: what is copied, flushed and covered by the checksum.
+    pub(crate) fn used(&self) -> usize {
+        match self.layout() {
+            _ if self.xattr_len() > 0 => SLOT,
+            Layout::Inline => PAYLOAD + self.size().min(PAYLOAD_BYTES as u64) as usize,
+            Layout::Mapped => SLOT,
+            Layout::Directory => PAYLOAD,
+        }
     }
 
     pub(crate) fn attr(&self) -> Attr {
-        let (hot, cold, derived) = (self.hot(), self.cold(), self.derived());
-        let is_dir = cold.kind() == FileKind::Directory;
-        Attr {
-            ino: u64::from(self.nid()),
-            generation: cold.generation.get(),
-            mode: cold.mode.get(),
-            nlink: hot.nlink.get(),
-            uid: cold.uid.get(),
-            gid: cold.gid.get(),
-            rdev: cold.rdev.get(),
-            size: if is_dir { (derived.blocks.get() + 1) * BLOCK } else { hot.size.get() },
-            blocks: derived.blocks.get() * (BLOCK / 512),
-            atime: Time { sec: cold.atime_sec.get(), nsec: cold.atime_nsec.get() },
-            mtime: hot.mtime(),
-            ctime: hot.ctime(),
-            btime: Time { sec: cold.btime_sec.get(), nsec: cold.btime_nsec.get() },
-        }
+        attr(self.ino, &self.bytes[..PAYLOAD])
     }
 }
 
-/// Changes to an inode's block.
-pub(crate) trait InodeEdit {
-    fn set_hot(&self, hot: &Hot);
-    fn set_cold(&self, cold: &Cold);
-    fn set_layout(&self, layout: Layout);
-    /// Adds `delta` to the count of blocks.
-    fn add_blocks(&self, delta: i64);
-    /// Adds `delta` to the count of a directory's entries.
-    fn add_entries(&self, delta: i64);
-    fn set_xattr_nid(&self, nid: u32);
-    /// Replaces the extended attributes at the block's end.
-    fn set_inline_xattrs(&self, bytes: &[u8]);
+/// What `stat` shows of inode `ino`, from the bytes of its slot before the payload.
+#[inline]
+pub(crate) fn attr(ino: u32, bytes: &[u8]) -> Attr {
+    let hot = Hot::ref_from_bytes(&bytes[HOT..COLD]).expect("its size");
+    let cold = Cold::ref_from_bytes(&bytes[COLD..DERIVED]).expect("its size");
+    let derived = Derived::ref_from_bytes(&bytes[DERIVED..PAYLOAD]).expect("its size");
+    let is_dir = derived.layout == Layout::Directory as u8;
+    Attr {
+        ino: u64::from(ino),
+        generation: cold.generation.get(),
+        mode: cold.mode.get(),
+        nlink: hot.nlink.get(),
+        uid: cold.uid.get(),
+        gid: cold.gid.get(),
+        rdev: cold.rdev.get(),
+        size: if is_dir { derived.blocks.get().max(1).wrapping_mul(BLOCK) } else { hot.size.get() },
+        blocks: derived.blocks.get().wrapping_mul(BLOCK / 512),
+        atime: Time { sec: cold.atime_sec.get(), nsec: cold.atime_nsec.get() },
+        mtime: hot.mtime(),
+        ctime: hot.ctime(),
+        btime: Time { sec: cold.btime_sec.get(), nsec: cold.btime_nsec.get() },
+    }
 }
 
-impl InodeEdit for Edit<'_> {
-    fn set_hot(&self, hot: &Hot) {
+/// An inode in its block's copy of the running epoch, open for change. The inode's lock is held.
+pub(crate) struct InodeEdit<'a> {
+    medium: &'a Medium,
+    pub(crate) ino: u32,
+    pub(crate) block: u64,
+}
+
+impl<'a> InodeEdit<'a> {
+    pub(crate) fn new(medium: &'a Medium, block: u64, ino: u32) -> InodeEdit<'a> {
+        InodeEdit { medium, ino, block }
+    }
+
+    pub(crate) fn inode(&self) -> Inode<'a> {
+        Inode::in_block(self.medium.block(self.block), self.block, self.ino)
+    }
+
+    fn store(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= SLOT, "a store beyond the inode's slot");
+        let slot = self.block * BLOCK + (slot_of(self.ino) * SLOT) as u64;
+        self.medium.region.store(Purpose::Metadata, slot + at as u64, bytes);
+    }
+
+    /// Makes an inode of what the slot is: all its attributes, and as much payload as an inline file has, zero.
+    pub(crate) fn begin(&self, cold: &Cold, hot: &Hot) {
+        let directory = cold.kind() == FileKind::Directory;
+        let mut bytes = [0; SLOT];
+        bytes[HOT..COLD].copy_from_slice(hot.as_bytes());
+        bytes[COLD..DERIVED].copy_from_slice(cold.as_bytes());
+        bytes[LAYOUT] = if directory { Layout::Directory } else { Layout::Inline } as u8;
+        let inline = if directory { 0 } else { hot.size.get().min(PAYLOAD_BYTES as u64) as usize };
+        self.store(0, &bytes[..PAYLOAD + inline]);
+    }
+
+    pub(crate) fn set_hot(&self, hot: &Hot) {
         self.store(HOT, hot.as_bytes());
     }
 
-    fn set_cold(&self, cold: &Cold) {
+    pub(crate) fn set_cold(&self, cold: &Cold) {
         self.store(COLD, cold.as_bytes());
     }
 
-    fn set_layout(&self, layout: Layout) {
+    pub(crate) fn set_layout(&self, layout: Layout) {
         self.store(LAYOUT, &[layout as u8]);
     }
 
-    fn add_blocks(&self, delta: i64) {
-        let blocks = Inode { view: self.view() }.derived().blocks.get();
-        self.store(DERIVED, &blocks.wrapping_add_signed(delta).to_le_bytes());
+    /// Adds `delta` to the count of blocks.
+    pub(crate) fn add_blocks(&self, delta: i64) {
+        if delta != 0 {
+            let blocks = self.inode().derived().blocks.get();
+            self.store(DERIVED, &blocks.wrapping_add_signed(delta).to_le_bytes());
+        }
     }
 
-    fn add_entries(&self, delta: i64) {
-        let entries = Inode { view: self.view() }.derived().entries.get();
+    /// Adds `delta` to the count of a directory's entries.
+    pub(crate) fn add_entries(&self, delta: i64) {
+        let entries = self.inode().derived().entries.get();
         self.store(DERIVED + 8, &entries.wrapping_add_signed(delta).to_le_bytes());
     }
 
-    fn set_xattr_nid(&self, nid: u32) {
-        self.store(DERIVED + 16, &nid.to_le_bytes());
+    pub(crate) fn set_body(&self, body: u32) {
+        self.store(BODY, &body.to_le_bytes());
     }
 
-    fn set_inline_xattrs(&self, bytes: &[u8]) {
-        self.store(XATTR_LEN, &(bytes.len() as u16).to_le_bytes());
-        self.store(BLOCK as usize - bytes.len(), bytes);
+    pub(crate) fn set_xattr_nid(&self, nid: u32) {
+        self.store(XATTR_NID, &nid.to_le_bytes());
+    }
+
+    /// Replaces the extended attributes at the slot's end.
+    pub(crate) fn set_inline_xattrs(&self, bytes: &[u8]) {
+        self.store(XATTR_LEN, &[bytes.len() as u8]);
+        self.store(SLOT - bytes.len(), bytes);
+    }
+
+    /// Stores bytes of the payload.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        self.store(PAYLOAD + at, bytes);
+    }
+
+    /// Makes bytes of the payload zero.
+    pub(crate) fn zero(&self, range: std::ops::Range<usize>) {
+        static ZEROS: [u8; PAYLOAD_BYTES] = [0; PAYLOAD_BYTES];
+        self.put(range.start, &ZEROS[..range.len()]);
     }
 }

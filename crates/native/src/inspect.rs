@@ -88,8 +88,8 @@ impl AtRest {
         let allocator = Allocator::open(self.medium.clone(), version)?;
         let nat = Nat::new(self.medium.clone(), body.tree());
         let key = [self.superblock.hash_key[0].get(), self.superblock.hash_key[1].get()];
-        let (next_nid, inodes) = (body.next_nid.get(), body.inodes.get());
-        Ok(Nodes::new(self.medium.clone(), nat, allocator, key, version, next_nid, inodes))
+        let counts = (body.nodes.get(), body.inodes.get());
+        Ok(Nodes::new(self.medium.clone(), nat, allocator, key, version, body.next_nid.get(), counts))
     }
 }
 
@@ -116,7 +116,7 @@ pub fn info(region: &Region) -> Result<Info, Error> {
         log_bytes: 2 * geometry.log_half * BLOCK,
         checkpoint_version: at_rest.checkpoint.body.version.get(),
         clean: at_rest.root.clean.get() == 1,
-        inodes: at_rest.checkpoint.body.inodes.get(),
+        inodes: at_rest.checkpoint.body.inodes.get().into(),
     })
 }
 

@@ -74,6 +74,18 @@ impl Locks {
         [Some(first), (high != low).then(|| self.stripes[high].lock.read())]
     }
 
+    /// Waits until everybody who holds a lock now has let go of it. What nothing points to any more is then seen by
+    /// nobody, but for readers without a lock, who notice.
+    pub(crate) fn wait_for_all(&self) {
+        // What was stored before is seen by whoever takes a lock after it was found free.
+        fence(Ordering::SeqCst);
+        for Stripe { lock, .. } in &self.stripes {
+            if lock.is_locked() {
+                drop(lock.write());
+            }
+        }
+    }
+
     /// Begins reading without a lock; `None` while somebody changes the inode.
     #[inline]
     pub(crate) fn glimpse(&self, ino: u32) -> Option<Glimpse<'_>> {

@@ -8,7 +8,7 @@ use vfs::{
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
 use crate::directory::{self, FIRST_KEY, Probe};
-use crate::inode::{Cold, Hot, Inode, PAYLOAD};
+use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::ORPHANS;
 use crate::page::Entry;
 use crate::record::Item;
@@ -74,6 +74,14 @@ impl Core {
 
     pub(crate) fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
         let dir = number(dir)?;
+        {
+            let _lock = self.locks.read(dir);
+            let ino = self.find(caller, dir, name)?.ok_or(Error::NotFound)?;
+            if let Some(attr) = self.attr_glimpse(ino) {
+                self.medium.check_media()?;
+                return Ok(attr);
+            }
+        }
         self.locks.read_both(
             dir,
             || self.find(caller, dir, name)?.ok_or(Error::NotFound),
@@ -123,12 +131,12 @@ impl Core {
         {
             return Err(Error::NoSpace);
         }
-        let ino = self.nodes.take_nid()?;
-        let parent = if kind == FileKind::Directory { dir.nid() } else { 0 };
+        let ino = self.nodes.take_number()?;
+        let parent = if kind == FileKind::Directory { dir.ino } else { 0 };
         let generation = self.next_generation();
         let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, parent, at);
         let hot = Hot::new(new.target.len() as u64, at, at, nlink);
-        if new.target.len() <= crate::geometry::BLOCK as usize - PAYLOAD {
+        if new.target.len() <= PAYLOAD_BYTES {
             operation.log(&Item::Create { ino, cold, hot });
             if !new.target.is_empty() {
                 operation.log(&Item::Inline { ino, offset: 0, bytes: new.target });
@@ -159,7 +167,7 @@ impl Core {
         match directory::probe(&self.nodes, dir, name)? {
             Probe::Found(_) => Err(Error::Exists),
             Probe::Vacant(key) => {
-                operation.log(&Item::Enter { dir: dir.nid(), key, ino, kind: kind as u8, name });
+                operation.log(&Item::Enter { dir: dir.ino, key, ino, kind: kind as u8, name });
                 Ok(())
             }
         }
@@ -189,7 +197,7 @@ impl Core {
         let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
         let logged = self.log_entry(&mut operation, parent, name, ino, kind);
         if let Err(error) = logged {
-            self.nodes.return_nid(ino);
+            self.nodes.return_number(ino);
             return Err(error);
         }
         let hot = parent.hot().modified(at).linked(i32::from(is_dir));
@@ -198,7 +206,7 @@ impl Core {
         let handle = match open.map(|flags| self.handles.open(ino, flags)).transpose() {
             Ok(handle) => handle,
             Err(error) => {
-                self.nodes.return_nid(ino);
+                self.nodes.return_number(ino);
                 return Err(error);
             }
         };
@@ -317,7 +325,7 @@ impl Core {
         let entered = self.log_orphan(&mut operation, ino).and_then(|()| operation.commit());
         if let Err(error) = entered {
             self.handles.close(handle)?;
-            self.nodes.return_nid(ino);
+            self.nodes.return_number(ino);
             return Err(error);
         }
         Ok(Created { attr: self.inode(ino)?.attr(), handle, new: true })
@@ -441,10 +449,10 @@ impl Core {
         victim: Inode<'_>,
     ) -> Result<()> {
         let at = now();
-        operation.log(&Item::Leave { dir: parent.nid(), key });
+        operation.log(&Item::Leave { dir: parent.ino, key });
         let is_dir = victim.kind() == FileKind::Directory;
         let hot = parent.hot().modified(at).linked(-i32::from(is_dir));
-        operation.log(&Item::Hot { ino: parent.nid(), hot });
+        operation.log(&Item::Hot { ino: parent.ino, hot });
         self.commit_unnamed(operation, victim, at)
     }
 

@@ -19,9 +19,11 @@ use crate::pointer::NodePointer;
 
 /// Entries of a NAT block; the lower 9 bits of a NID (HMFS §2.3).
 pub(crate) const FANOUT: u64 = 512;
-const PAGES_PER_GROUP: usize = 2048;
-const GROUPS: usize = (1 << 32) / (FANOUT as usize * PAGES_PER_GROUP);
-/// The height that covers every 32-bit NID.
+/// NIDs have 28 bits: an inode's number has 4 more.
+pub(crate) const NID_BITS: u32 = 28;
+const PAGES_PER_GROUP: usize = 1024;
+const GROUPS: usize = (1 << NID_BITS) / (FANOUT as usize * PAGES_PER_GROUP);
+/// The height that covers every NID.
 pub(crate) const MAX_HEIGHT: u8 = 4;
 
 /// The index tree of one checkpoint. Height 1: the root is an entry block. An empty tree has a null root.
@@ -36,13 +38,20 @@ pub(crate) struct Tree {
 pub(crate) struct CachedEntry {
     /// A [`NodePointer`]; its checksum counts only for a node not changed since the last checkpoint.
     pointer: AtomicU64,
-    /// Version of the epoch that copied the node last; 0 if none of this mount did.
+    /// Version of the epoch that copied the node last; 0 if none of this mount did. Stored after the pointer and loaded
+    /// before it: who sees the running epoch's version sees its copy.
     version: AtomicU32,
-    /// Whether the node's checksum has been verified, or needs no verification.
-    verified: AtomicU32,
+    /// [`VERIFIED`], [`LISTED`], and from bit 16 the slots of an inode block that are promised.
+    state: AtomicU32,
 }
 
-type Page = Box<[CachedEntry]>;
+/// The node's checksum has been verified, or needs no verification.
+const VERIFIED: u32 = 1;
+/// The inode block is on a list of those that have room.
+const LISTED: u32 = 2;
+const PROMISED_SHIFT: u32 = 16;
+
+type Page = Box<[CachedEntry; FANOUT as usize]>;
 type Group = Box<[OnceLock<Page>]>;
 
 pub(crate) struct Nat {
@@ -75,7 +84,7 @@ impl Dirty {
 }
 
 /// What the cache knows of a node.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Located {
     pub(crate) pointer: NodePointer,
     pub(crate) version: u32,
@@ -93,6 +102,7 @@ impl Nat {
         }
     }
 
+    /// The entry of `nid`, which has [`NID_BITS`].
     #[inline]
     fn entry(&self, nid: u32) -> vfs::Result<&CachedEntry> {
         let page_index = nid as usize / FANOUT as usize;
@@ -115,7 +125,7 @@ impl Nat {
     #[cold]
     fn load_page(&self, page: u64) -> vfs::Result<Page> {
         let tree = self.published.read();
-        let mut entries: Page = (0..FANOUT).map(|_| CachedEntry::default()).collect();
+        let mut entries = Page::new(std::array::from_fn(|_| CachedEntry::default()));
         if let Some(block) = find_page(&self.medium, *tree, page)? {
             for (entry, pointer) in entries.iter_mut().zip(pointers(self.medium.block(block))) {
                 entry.pointer = AtomicU64::new(pointer.0);
@@ -127,27 +137,60 @@ impl Nat {
     /// Where node `nid` is.
     #[inline]
     pub(crate) fn locate(&self, nid: u32) -> vfs::Result<Located> {
+        if nid >> NID_BITS != 0 {
+            return Ok(Located::default()); // no volume has so many
+        }
         let entry = self.entry(nid)?;
-        Ok(Located {
-            pointer: NodePointer(entry.pointer.load(Ordering::Acquire)),
-            version: entry.version.load(Ordering::Relaxed),
-            verified: entry.verified.load(Ordering::Relaxed) != 0,
-        })
+        let version = entry.version.load(Ordering::Acquire);
+        let pointer = NodePointer(entry.pointer.load(Ordering::Acquire));
+        Ok(Located { pointer, version, verified: entry.state.load(Ordering::Relaxed) & VERIFIED != 0 })
     }
 
     /// Remembers that the node's checksum is right.
     pub(crate) fn set_verified(&self, nid: u32) -> vfs::Result<()> {
-        self.entry(nid)?.verified.store(1, Ordering::Relaxed);
+        self.entry(nid)?.state.fetch_or(VERIFIED, Ordering::Relaxed);
         Ok(())
     }
 
     /// Points `nid` to its copy of the running epoch (`block`), or to nothing (0).
     pub(crate) fn set(&self, nid: u32, block: u64, version: u32) -> vfs::Result<()> {
         let entry = self.entry(nid)?;
-        entry.version.store(version, Ordering::Relaxed);
-        entry.verified.store(1, Ordering::Relaxed);
+        entry.state.fetch_or(VERIFIED, Ordering::Relaxed);
         entry.pointer.store(NodePointer::new(block, 0).0, Ordering::Release);
+        entry.version.store(version, Ordering::Release);
         self.dirty.lock().push((nid, block));
+        Ok(())
+    }
+
+    /// The slots of inode block `nid` that are promised to inodes not made yet. Like all that follows about promises
+    /// and lists, under the block's lock.
+    pub(crate) fn promised(&self, nid: u32) -> vfs::Result<u16> {
+        Ok((self.entry(nid)?.state.load(Ordering::Relaxed) >> PROMISED_SHIFT) as u16)
+    }
+
+    /// Promises `slots`, takes the block off the list, if it is there.
+    pub(crate) fn promise(&self, nid: u32, slots: u16) -> vfs::Result<()> {
+        let entry = self.entry(nid)?;
+        entry.state.fetch_and(!LISTED, Ordering::Relaxed);
+        entry.state.fetch_or(u32::from(slots) << PROMISED_SHIFT, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A promised slot (or one that never was, in a replay) is taken or given back; returns those that are left.
+    pub(crate) fn redeem(&self, nid: u32, slot: usize) -> vfs::Result<u16> {
+        let bit = 1u32 << (PROMISED_SHIFT as usize + slot);
+        let before = self.entry(nid)?.state.fetch_and(!bit, Ordering::Relaxed);
+        Ok(((before & !bit) >> PROMISED_SHIFT) as u16)
+    }
+
+    /// Notes that the block is on a list; whether it was not.
+    pub(crate) fn list(&self, nid: u32) -> vfs::Result<bool> {
+        Ok(self.entry(nid)?.state.fetch_or(LISTED, Ordering::Relaxed) & LISTED == 0)
+    }
+
+    /// Notes that the block is on no list.
+    pub(crate) fn unlist(&self, nid: u32) -> vfs::Result<()> {
+        self.entry(nid)?.state.fetch_and(!LISTED, Ordering::Relaxed);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Nodes: inodes, direct and indirect nodes, directory buckets and tables, attribute blocks (HMFS §2.2).
+//! Nodes: blocks of inodes, maps, direct and indirect nodes, directory buckets and tables, attributes (HMFS §2.2).
 //!
 //! Invariant: a node block that the newest checkpoint reaches never changes. The first change in an epoch copies the
 //! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed:
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nvm::Purpose;
 use parking_lot::Mutex;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::allocator::{Allocator, Budget};
@@ -18,7 +18,8 @@ use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
-use crate::nat::Nat;
+use crate::nat::{NID_BITS, Nat};
+use crate::slots::Slots;
 
 /// Begins every node block.
 #[repr(C)]
@@ -28,10 +29,11 @@ pub(crate) struct NodeHeader {
     pub(crate) kind: u8,
     /// Bucket: how many bits of its table it tells apart. Indirect: height above the direct nodes. Else 0.
     pub(crate) level: u8,
-    reserved: [u8; 2],
+    /// Inode block: bit *n* is set if slot *n* holds an inode. Else 0.
+    pub(crate) slots: U16,
     /// The node's own NID.
     pub(crate) nid: U32,
-    /// The inode it belongs to.
+    /// The inode it belongs to; 0 for a block of inodes.
     pub(crate) owner: U32,
     /// Bytes from the block's start that mean something; what follows reads as zeros.
     pub(crate) used: U32,
@@ -121,35 +123,41 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// The part of a node that its checksum covers and a checkpoint flushes: `[0, used)` and, of an inode, the
-/// attributes at its end. `None` if the header contradicts itself.
-fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
+/// Calls `part` with each part of a node that its checksum covers and a checkpoint flushes, ascending: `[0, used)`, or
+/// an inode block's header and what its inodes use of their slots. False if the header contradicts itself.
+fn each_part(bytes: &[u8], mut part: impl FnMut(usize, usize)) -> bool {
     let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
     let used = header.used.get() as usize;
-    let least = if header.kind == BlockKind::Inode as u8 { inode::PAYLOAD } else { HEADER };
-    if used < least || used > BLOCK as usize {
-        return None;
+    if header.kind == BlockKind::Inode as u8 {
+        part(0, HEADER);
+        for slot in inode::slots_in(header.slots.get()) {
+            let inode = Inode::in_block(bytes, 0, slot as u32);
+            part(slot * inode::SLOT, inode.used());
+        }
+        return used == BLOCK as usize;
     }
-    let tail = if header.kind == BlockKind::Inode as u8 { inode::xattr_len(bytes) } else { 0 };
-    (used + tail <= BLOCK as usize).then_some((used, tail))
+    part(0, used.min(BLOCK as usize));
+    (HEADER..=BLOCK as usize).contains(&used)
 }
 
 /// The checksum of a node block; `None` if its header contradicts itself.
 pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
-    let (used, tail) = extent(bytes)?;
-    let crc = checksum::of(&bytes[..used]);
-    Some(if tail == 0 { crc } else { checksum::append(crc, &bytes[BLOCK as usize - tail..]) })
+    let mut crc = None;
+    let sound = each_part(bytes, |at, length| {
+        let part = &bytes[at..at + length];
+        crc = Some(crc.map_or_else(|| checksum::of(part), |before| checksum::append(before, part)));
+    });
+    crc.filter(|_| sound)
 }
 
 /// Flushes what a node's checksum covers.
 pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
-    let (used, tail) = extent(medium.block(block)).unwrap_or((BLOCK as usize, 0));
-    let flushed = medium.region.flush(Purpose::Metadata, block * BLOCK, used as u64);
-    if tail == 0 {
-        return flushed;
-    }
-    let at = block * BLOCK + BLOCK - tail as u64;
-    flushed.and(medium.region.flush(Purpose::Metadata, at, tail as u64))
+    let mut flushed = nvm::Flushed::none();
+    each_part(medium.block(block), |at, length| {
+        let part = medium.region.flush(Purpose::Metadata, block * BLOCK + at as u64, length as u64);
+        flushed = std::mem::replace(&mut flushed, nvm::Flushed::none()).and(part);
+    });
+    flushed
 }
 
 /// The nodes of a mounted volume.
@@ -161,6 +169,9 @@ pub(crate) struct Nodes {
     /// The running epoch: the version its checkpoint will have.
     version: AtomicU32,
     nids: Mutex<NidPool>,
+    pub(crate) slots: Slots,
+    /// Nodes that exist.
+    count: AtomicU32,
     /// Inodes that exist.
     pub(crate) inodes: AtomicU64,
 }
@@ -177,6 +188,8 @@ struct NidPool {
     next: u32,
     scan: u32,
     scan_end: u32,
+    /// Free NIDs in that range, at most.
+    holes: u32,
     /// More were freed than are remembered: search again from the start, when no operation runs.
     search_again: bool,
     /// A log is being replayed: NIDs below `next` may belong to inodes that it has not made yet, so only new ones are
@@ -187,6 +200,29 @@ struct NidPool {
 /// Freed NIDs remembered at most; more are found again by searching.
 const FREE_NIDS_MAX: usize = 64 << 10;
 
+impl NidPool {
+    /// Begins a search of all NIDs so far, of which `used` are in use. No operation runs.
+    fn search(&mut self, used: u32) {
+        (self.scan, self.scan_end, self.search_again) = (FIRST_NID, self.next, false);
+        self.holes = self.next.saturating_sub(used);
+    }
+
+    fn give_back(&mut self, nid: u32) {
+        if self.replaying {
+            return;
+        }
+        if self.scan <= nid && nid < self.scan_end {
+            self.holes += 1; // the search will find it
+            return;
+        }
+        if self.free.len() < FREE_NIDS_MAX {
+            self.free.push(nid);
+        } else {
+            self.search_again = true;
+        }
+    }
+}
+
 impl Nodes {
     pub(crate) fn new(
         medium: Arc<Medium>,
@@ -195,7 +231,7 @@ impl Nodes {
         hash_key: [u64; 2],
         version: u32,
         next_nid: u32,
-        inodes: u64,
+        (nodes, inodes): (u32, u32),
     ) -> Nodes {
         Nodes {
             medium,
@@ -208,10 +244,13 @@ impl Nodes {
                 next: next_nid,
                 scan: FIRST_NID,
                 scan_end: next_nid,
+                holes: next_nid.saturating_sub(nodes),
                 search_again: false,
                 replaying: false,
             }),
-            inodes: AtomicU64::new(inodes),
+            slots: Slots::new(),
+            count: AtomicU32::new(nodes),
+            inodes: AtomicU64::new(inodes.into()),
         }
     }
 
@@ -241,9 +280,6 @@ impl Nodes {
 
     #[cold]
     fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
-        if kind == BlockKind::Inode {
-            return vfs::Error::Stale; // a number that is some other node's is nobody's inode number
-        }
         corrupt(&format!("node {nid}"), view.block, "kind", view.bytes[0], format!("{kind:?}"))
     }
 
@@ -281,37 +317,54 @@ impl Nodes {
         if BlockKind::from_u8(header.kind).is_none() {
             return Err(corrupt(&name(), block, "kind", header.kind, "a kind of node"));
         }
-        if header.kind == BlockKind::Inode as u8 && !(Inode { view: View { bytes, block } }).is_possible() {
-            return Err(corrupt(&name(), block, "length or layout", "impossible", "possible"));
+        if header.kind == BlockKind::Inode as u8 {
+            let slots = header.slots.get();
+            let possible =
+                |slot| Inode::in_block(bytes, block, inode::number_of(nid, slot as u32)).is_possible();
+            if slots & !inode::ALL_SLOTS != 0 || !inode::slots_in(slots).all(possible) {
+                return Err(corrupt(
+                    &name(),
+                    block,
+                    "length or layout of an inode",
+                    "impossible",
+                    "possible",
+                ));
+            }
         }
         self.nat.set_verified(nid)
     }
 
-    /// Opens node `nid` for change, copying it if this is its first change in the running epoch.
+    /// Opens node `nid` of one inode, which is locked, for change, copying it if this is its first change in the running
+    /// epoch.
     #[inline]
     pub(crate) fn edit(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<Edit<'_>> {
-        let located = self.nat.locate(nid)?;
-        if located.version == self.version() && !located.pointer.is_null() {
-            return Ok(Edit { medium: &self.medium, block: located.pointer.block() });
-        }
-        self.copy(budget, nid)
+        let block = match self.current(nid)? {
+            Some(block) => block,
+            None => self.copy(budget, nid)?,
+        };
+        Ok(Edit { medium: &self.medium, block })
     }
 
-    fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<Edit<'_>> {
+    /// The node's copy of the running epoch, if there is one.
+    #[inline]
+    pub(crate) fn current(&self, nid: u32) -> vfs::Result<Option<u64>> {
+        let located = self.nat.locate(nid)?;
+        let is_current = located.version == self.version() && !located.pointer.is_null();
+        Ok(is_current.then(|| located.pointer.block()))
+    }
+
+    /// Copies a node. Nobody else does: its inode is locked or, if it is a block of inodes, that is.
+    pub(crate) fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
         let old = self.any(nid)?;
-        let header = *old.header();
-        let kind = BlockKind::from_u8(header.kind).expect("verified");
+        let kind = BlockKind::from_u8(old.header().kind).expect("verified");
         let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
-        let (used, tail) = extent(old.bytes).unwrap_or((BLOCK as usize, 0));
-        let region = &self.medium.region;
-        region.copy_within(Purpose::Metadata, old.block * BLOCK, block * BLOCK, used as u64);
-        if tail > 0 {
-            let at = BLOCK - tail as u64;
-            region.copy_within(Purpose::Metadata, old.block * BLOCK + at, block * BLOCK + at, tail as u64);
-        }
+        each_part(old.bytes, |at, length| {
+            let (from, to) = (old.block * BLOCK + at as u64, block * BLOCK + at as u64);
+            self.medium.region.copy_within(Purpose::Metadata, from, to, length as u64);
+        });
         self.nat.set(nid, block, self.version())?;
         self.allocator.free(old.block, 1);
-        Ok(Edit { medium: &self.medium, block })
+        Ok(block)
     }
 
     /// Makes a node of `kind` that belongs to inode `owner`, with `used` bytes, zero but for the header.
@@ -323,57 +376,55 @@ impl Nodes {
         used: usize,
     ) -> vfs::Result<(u32, Edit<'_>)> {
         let nid = self.take_nid()?;
-        Ok((nid, self.create_at(budget, nid, kind, owner, used, |_| {})?))
+        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
+        self.begin_block(block, kind, nid, owner, used);
+        let length = (used - HEADER) as u64;
+        self.medium.region.fill_zero(Purpose::Metadata, block * BLOCK + HEADER as u64, length);
+        self.place(nid, block)?;
+        Ok((nid, Edit { medium: &self.medium, block }))
     }
 
-    /// Makes node `nid`, whose number [`Nodes::take_nid`] gave (now or, in a replay, then). Nobody finds it before
-    /// `fill` has filled it.
-    pub(crate) fn create_at(
-        &self,
-        budget: &Budget<'_>,
-        nid: u32,
-        kind: BlockKind,
-        owner: u32,
-        used: usize,
-        fill: impl FnOnce(&Edit<'_>),
-    ) -> vfs::Result<Edit<'_>> {
-        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
+    /// Points the NAT to a new node.
+    pub(crate) fn place(&self, nid: u32, block: u64) -> vfs::Result<()> {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.nat.set(nid, block, self.version())
+    }
+
+    /// Nodes that exist.
+    pub(crate) fn node_count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Writes a new node's header.
+    pub(crate) fn begin_block(&self, block: u64, kind: BlockKind, nid: u32, owner: u32, used: usize) {
         let header = NodeHeader {
             kind: kind as u8,
             level: 0,
-            reserved: [0; 2],
+            slots: 0.into(),
             nid: nid.into(),
             owner: owner.into(),
             used: (used as u32).into(),
         };
-        let region = &self.medium.region;
-        region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());
-        region.fill_zero(Purpose::Metadata, block * BLOCK + HEADER as u64, (used - HEADER) as u64);
-        let edit = Edit { medium: &self.medium, block };
-        fill(&edit);
-        self.nat.set(nid, block, self.version())?;
-        Ok(edit)
+        self.medium.region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());
     }
 
-    /// Removes node `nid`: its block and its number become free.
-    pub(crate) fn remove(&self, nid: u32) -> vfs::Result<()> {
+    /// Removes node `nid`: its block and its number become free; the number not yet if it `is_promised`.
+    pub(crate) fn remove(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
         let block = self.any(nid)?.block;
         self.allocator.free(block, 1);
         // Held from before the entry is empty: the search must not come across it in between.
         let mut nids = self.nids.lock();
+        self.count.fetch_sub(1, Ordering::Relaxed);
         self.nat.set(nid, 0, self.version())?;
-        if nids.replaying {
-            return Ok(());
-        }
-        if nids.scan <= nid && nid < nids.scan_end {
-            return Ok(()); // the search will find it
-        }
-        if nids.free.len() < FREE_NIDS_MAX {
-            nids.free.push(nid);
-        } else {
-            nids.search_again = true;
+        if !is_promised {
+            nids.give_back(nid);
         }
         Ok(())
+    }
+
+    /// A NID that no node has is not needed after all.
+    pub(crate) fn return_nid(&self, nid: u32) {
+        self.nids.lock().give_back(nid);
     }
 
     /// Begins the search for free NIDs anew if some were forgotten. No operation runs.
@@ -381,7 +432,7 @@ impl Nodes {
         let mut nids = self.nids.lock();
         if nids.search_again {
             nids.free.clear();
-            (nids.scan, nids.scan_end, nids.search_again) = (FIRST_NID, nids.next, false);
+            nids.search(self.node_count());
         }
     }
 
@@ -393,23 +444,26 @@ impl Nodes {
         }
         let end = if nids.replaying { 0 } else { nids.scan_end.min(nids.scan.saturating_add(1024)) };
         while nids.scan < end {
+            if nids.holes == 0 {
+                nids.scan = nids.scan_end; // there is nothing to be found
+                break;
+            }
             let nid = nids.scan;
             nids.scan += 1;
-            if self.nat.locate(nid)?.pointer.is_null() {
+            if self.nat.locate(nid)?.pointer.is_null() && self.nat.promised(nid)? == 0 {
                 nids.free.push(nid);
+                nids.holes -= 1;
             }
         }
         if let Some(nid) = nids.free.pop() {
             return Ok(nid);
         }
         let nid = nids.next;
-        nids.next = nid.checked_add(1).ok_or(vfs::Error::NoSpace)?;
+        if nid >> NID_BITS != 0 {
+            return Err(vfs::Error::NoSpace);
+        }
+        nids.next = nid + 1;
         Ok(nid)
-    }
-
-    /// A NID taken but not used after all.
-    pub(crate) fn return_nid(&self, nid: u32) {
-        self.nids.lock().free.push(nid);
     }
 
     /// Replay begins; the log makes no inode with a larger number than `above`.
@@ -422,11 +476,13 @@ impl Nodes {
     /// Replay is over: what it left free will be found.
     pub(crate) fn end_replay(&self) {
         let mut nids = self.nids.lock();
-        (nids.replaying, nids.scan, nids.scan_end) = (false, FIRST_NID, nids.next);
+        nids.replaying = false;
+        nids.search(self.node_count());
     }
 }
 
-/// NIDs 1 (root directory) and 2 (orphans) are fixed.
-const FIRST_NID: u32 = 3;
+/// NID 0 is that of the block of inodes 1 (root directory) and 2 (orphans), so that as a reference to any other node it
+/// can mean "none".
+pub(crate) const FIRST_NID: u32 = 1;
 /// The hidden directory of inodes without a name: open but unlinked, or made by `O_TMPFILE`.
 pub(crate) const ORPHANS: u32 = 2;

@@ -21,7 +21,7 @@ impl Core {
         victim: Inode<'_>,
         at: Time,
     ) -> Result<()> {
-        let ino = victim.nid();
+        let ino = victim.ino;
         let hot = victim.hot().changed(at);
         let left = if victim.kind() == FileKind::Directory { 0 } else { hot.nlink.get().saturating_sub(1) };
         let hot = hot.with_links(left);
@@ -44,8 +44,8 @@ impl Core {
     pub(crate) fn check_removable(&self, inode: Inode<'_>) -> Result<()> {
         match inode.layout() {
             Layout::Mapped => index::check(&self.nodes, inode, index::ALL)?,
-            Layout::Trie => directory::walk(&self.nodes, inode, &mut |_, _| Ok(()))?,
-            Layout::Inline | Layout::Page => {}
+            Layout::Directory => directory::walk(&self.nodes, inode, &mut |_, _| Ok(()))?,
+            Layout::Inline => {}
         }
         match inode.derived().xattr_nid.get() {
             0 => Ok(()),

@@ -1,27 +1,32 @@
-//! A page of directory entries: the payload of a small directory's inode, or the body of a bucket.
+//! A page of directory entries: what a bucket holds.
 //!
 //! ```text
-//! │ count u16 │ heap u16 │ dead u16 │ 0 u16 │ slots: tag u16, offset u16 … →      ← … heap of entries │
+//! │ count u16 │ heap u16 │ dead u16 │ 0 u16 │ 168 tags u8 │ offsets u16 … →      ← … heap of entries │
 //! entry: key u64 │ ino u32 │ kind u8 │ length u8 │ name
 //! ```
-//! Slots are unordered; a slot's tag is 16 bits of the entry's key, so that a look-up reads one entry, not all.
-//! Offsets count from the page's start. A removed entry's bytes are dead until the page is compacted.
-//! Pages are changed only in copies that are not yet valid, so their changes need no order among themselves.
+//! Entries are in no order; a tag is 8 bits of the entry's key. The tags lie side by side, so that a look-up scans the
+//! first three lines of a bucket and then reads one entry. Offsets count from the page's start. A removed entry's bytes are
+//! dead until the page is compacted. Pages are changed only in copies that are not yet valid, so their changes need no
+//! order among themselves.
 
 use vfs::FileKind;
 
 use crate::error::corrupt;
-use crate::node::Edit;
+use crate::geometry::BLOCK;
+use crate::node::{Edit, HEADER, View};
 
-const SLOTS: usize = 8;
+/// Where the page begins in its bucket.
+const START: usize = HEADER;
+/// Bytes of a page.
+const LENGTH: usize = BLOCK as usize - HEADER;
+const TAGS: usize = 8;
+/// Entries of a page at most; tags end where a line does.
+const ENTRIES_MAX: usize = 168;
+const OFFSETS: usize = TAGS + ENTRIES_MAX;
+const _: () = assert!((START + OFFSETS).is_multiple_of(64));
 const ENTRY_FIXED: usize = 14;
-
-/// Where a page lies in a node block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) start: usize,
-    pub(crate) length: usize,
-}
+/// Bytes that an entry takes beside its own.
+const OFFSET: usize = 2;
 
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,25 +61,34 @@ fn u16_at(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
 }
 
-/// The bits of a key that a slot shows.
+/// The bits of a key that are its tag.
 #[inline]
-fn tag(key: u64) -> u16 {
-    (key >> 8) as u16
+fn tag(key: u64) -> u8 {
+    (key >> 8) as u8
+}
+
+/// A bit for each of 8 bytes that is `wanted`: its highest.
+#[inline]
+fn equal_bytes(bytes: u64, wanted: u8) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let difference = bytes ^ u64::from_ne_bytes([wanted; 8]);
+    !(((difference & LOW) + LOW) | difference | LOW)
 }
 
 impl<'a> Page<'a> {
-    pub(crate) fn new(block_bytes: &'a [u8], place: Place, block: u64) -> Page<'a> {
-        Page { bytes: &block_bytes[place.start..place.start + place.length], block }
+    /// The page in a bucket.
+    pub(crate) fn new(bucket: View<'a>) -> Page<'a> {
+        Page { bytes: &bucket.bytes[START..], block: bucket.block }
     }
 
     pub(crate) fn count(&self) -> usize {
-        u16_at(self.bytes, 0).min((self.bytes.len() - SLOTS) / 4)
+        u16_at(self.bytes, 0).min(ENTRIES_MAX)
     }
 
     fn heap(&self) -> usize {
         match u16_at(self.bytes, 2) {
-            0 => self.bytes.len(), // a page of zeros is an empty page
-            heap => heap.min(self.bytes.len()),
+            0 => LENGTH, // a page of zeros is an empty page
+            heap => heap.min(LENGTH),
         }
     }
 
@@ -95,23 +109,34 @@ impl<'a> Page<'a> {
         })
     }
 
-    fn slot(&self, index: usize) -> (u16, usize) {
-        let at = SLOTS + index * 4;
-        (u16_at(self.bytes, at) as u16, u16_at(self.bytes, at + 2))
+    #[inline]
+    fn offset(&self, index: usize) -> usize {
+        u16_at(self.bytes, OFFSETS + index * OFFSET)
     }
 
     /// All entries, in no order.
     pub(crate) fn entries(self) -> impl Iterator<Item = vfs::Result<Entry<'a>>> {
-        (0..self.count()).map(move |index| self.entry_at(self.slot(index).1))
+        (0..self.count()).map(move |index| self.entry_at(self.offset(index)))
     }
 
-    /// The entries whose keys' tag is that of `key`.
+    /// The entries whose keys' tag is that of `key`, with their indices.
     #[inline]
     pub(crate) fn candidates(self, key: u64) -> impl Iterator<Item = vfs::Result<(usize, Entry<'a>)>> {
-        let wanted = tag(key).to_le_bytes();
-        let slots = &self.bytes[SLOTS..SLOTS + self.count() * 4];
-        let hits = slots.chunks_exact(4).enumerate().filter(move |(_, slot)| slot[..2] == wanted);
-        hits.map(move |(index, slot)| Ok((index, self.entry_at(u16_at(slot, 2))?)))
+        let count = self.count();
+        let words = self.bytes[TAGS..OFFSETS].chunks_exact(8).take(count.div_ceil(8)).enumerate();
+        words
+            .flat_map(move |(at, word)| {
+                let mut hits = equal_bytes(u64::from_le_bytes(word.try_into().expect("8 bytes")), tag(key));
+                std::iter::from_fn(move || {
+                    (hits != 0).then(|| {
+                        let index = at * 8 + hits.trailing_zeros() as usize / 8;
+                        hits &= hits - 1;
+                        index
+                    })
+                })
+            })
+            .take_while(move |index| *index < count)
+            .map(move |index| Ok((index, self.entry_at(self.offset(index))?)))
     }
 
     /// The slot and entry with exactly `key`.
@@ -125,87 +150,90 @@ impl<'a> Page<'a> {
         Ok(None)
     }
 
-    /// Bytes left for another entry and its slot, counting dead ones.
+    /// Bytes left for another entry and its offset, counting dead ones; none if there are as many as can be.
     fn room(&self) -> usize {
-        (self.heap() + self.dead()).saturating_sub(SLOTS + self.count() * 4)
+        match self.count() {
+            ENTRIES_MAX => 0,
+            count => (self.heap() + self.dead()).saturating_sub(OFFSETS + count * OFFSET),
+        }
     }
 }
 
 /// Adds an entry; false if there is no room for it.
-pub(crate) fn add(edit: &Edit<'_>, place: Place, entry: &Entry<'_>) -> vfs::Result<bool> {
-    let page = Page::new(edit.view().bytes, place, edit.block);
-    if page.room() < entry.length() + 4 {
+pub(crate) fn add(edit: &Edit<'_>, entry: &Entry<'_>) -> vfs::Result<bool> {
+    let page = Page::new(edit.view());
+    if page.room() < entry.length() + OFFSET {
         return Ok(false);
     }
-    if page.heap() < SLOTS + page.count() * 4 + entry.length() + 4 {
-        compact(edit, place)?;
+    if page.heap() < OFFSETS + page.count() * OFFSET + entry.length() + OFFSET {
+        compact(edit)?;
     }
-    let page = Page::new(edit.view().bytes, place, edit.block);
+    let page = Page::new(edit.view());
     let (count, dead) = (page.count(), page.dead());
-    let Some(offset) = page.heap().checked_sub(entry.length()).filter(|at| *at >= SLOTS + count * 4 + 4)
-    else {
+    let least = OFFSETS + (count + 1) * OFFSET;
+    let Some(offset) = page.heap().checked_sub(entry.length()).filter(|at| *at >= least) else {
         return Err(corrupt("directory page", edit.block, "free bytes", page.room(), "fewer"));
     };
     let mut bytes = [0; ENTRY_FIXED + vfs::NAME_MAX];
     write_entry(&mut bytes, entry);
-    edit.store(place.start + offset, &bytes[..entry.length()]);
-    store_slot(edit, place, count, tag(entry.key), offset);
-    store_header(edit, place, count + 1, offset, dead);
+    edit.store(START + offset, &bytes[..entry.length()]);
+    store_slot(edit, count, tag(entry.key), offset);
+    store_header(edit, count + 1, offset, dead);
     Ok(true)
 }
 
-/// Removes the entry in slot `index`.
-pub(crate) fn remove(edit: &Edit<'_>, place: Place, index: usize) -> vfs::Result<()> {
-    let page = Page::new(edit.view().bytes, place, edit.block);
-    let entry = page.entry_at(page.slot(index).1)?;
+/// Removes the entry at `index`.
+pub(crate) fn remove(edit: &Edit<'_>, index: usize) -> vfs::Result<()> {
+    let page = Page::new(edit.view());
+    let entry = page.entry_at(page.offset(index))?;
     let (last, heap, dead) = (page.count() - 1, page.heap(), page.dead() + entry.length());
     if index != last {
-        let (tag, offset) = page.slot(last);
-        store_slot(edit, place, index, tag, offset);
+        store_slot(edit, index, page.bytes[TAGS + last], page.offset(last));
     }
     if last == 0 {
-        store_header(edit, place, 0, place.length, 0);
+        store_header(edit, 0, LENGTH, 0);
     } else {
-        store_header(edit, place, last, heap, dead);
+        store_header(edit, last, heap, dead);
     }
     Ok(())
 }
 
-/// Points the entry in slot `index` to another inode.
-pub(crate) fn relink(edit: &Edit<'_>, place: Place, index: usize, ino: u32, kind: u8) {
-    let offset = Page::new(edit.view().bytes, place, edit.block).slot(index).1;
+/// Points the entry at `index` to another inode.
+pub(crate) fn relink(edit: &Edit<'_>, index: usize, ino: u32, kind: u8) {
+    let offset = Page::new(edit.view()).offset(index);
     let mut bytes = [0; 5];
     bytes[..4].copy_from_slice(&ino.to_le_bytes());
     bytes[4] = kind;
-    edit.store(place.start + offset + 8, &bytes);
+    edit.store(START + offset + 8, &bytes);
 }
 
 /// Replaces all that is in a page by `entries`, which fit unless the page they come from was damaged.
-pub(crate) fn fill(edit: &Edit<'_>, place: Place, entries: &[Entry<'_>]) -> vfs::Result<()> {
-    let needed = SLOTS + entries.iter().map(|entry| entry.length() + 4).sum::<usize>();
-    if needed > place.length {
-        return Err(corrupt("directory page", edit.block, "bytes of its entries", needed, place.length));
+pub(crate) fn fill(edit: &Edit<'_>, entries: &[Entry<'_>]) -> vfs::Result<()> {
+    let needed = OFFSETS + entries.iter().map(|entry| entry.length() + OFFSET).sum::<usize>();
+    if needed > LENGTH || entries.len() > ENTRIES_MAX {
+        return Err(corrupt("directory page", edit.block, "bytes of its entries", needed, LENGTH));
     }
-    let mut bytes = vec![0; place.length];
-    let mut heap = place.length;
+    let mut bytes = vec![0; LENGTH];
+    let mut heap = LENGTH;
     for (index, entry) in entries.iter().enumerate() {
         heap -= entry.length();
         write_entry(&mut bytes[heap..], entry);
-        let slot = SLOTS + index * 4;
-        bytes[slot..slot + 2].copy_from_slice(&tag(entry.key).to_le_bytes());
-        bytes[slot + 2..slot + 4].copy_from_slice(&(heap as u16).to_le_bytes());
+        bytes[TAGS + index] = tag(entry.key);
+        let at = OFFSETS + index * OFFSET;
+        bytes[at..at + OFFSET].copy_from_slice(&(heap as u16).to_le_bytes());
     }
     bytes[..2].copy_from_slice(&(entries.len() as u16).to_le_bytes());
     bytes[2..4].copy_from_slice(&(heap as u16).to_le_bytes());
-    edit.store(place.start, &bytes);
+    edit.store(START, &bytes);
     Ok(())
 }
 
-fn compact(edit: &Edit<'_>, place: Place) -> vfs::Result<()> {
+fn compact(edit: &Edit<'_>) -> vfs::Result<()> {
     // From a copy: `fill` stores where the entries are.
     let copy = edit.view().bytes.to_vec();
-    let entries = Page::new(&copy, place, edit.block).entries().collect::<vfs::Result<Vec<_>>>()?;
-    fill(edit, place, &entries)
+    let page = Page::new(View { bytes: &copy, block: edit.block });
+    let entries = page.entries().collect::<vfs::Result<Vec<_>>>()?;
+    fill(edit, &entries)
 }
 
 fn write_entry(bytes: &mut [u8], entry: &Entry<'_>) {
@@ -216,17 +244,38 @@ fn write_entry(bytes: &mut [u8], entry: &Entry<'_>) {
     bytes[ENTRY_FIXED..entry.length()].copy_from_slice(entry.name);
 }
 
-fn store_slot(edit: &Edit<'_>, place: Place, index: usize, tag: u16, offset: usize) {
-    let mut bytes = [0; 4];
-    bytes[..2].copy_from_slice(&tag.to_le_bytes());
-    bytes[2..].copy_from_slice(&(offset as u16).to_le_bytes());
-    edit.store(place.start + SLOTS + index * 4, &bytes);
+fn store_slot(edit: &Edit<'_>, index: usize, tag: u8, offset: usize) {
+    edit.store(START + TAGS + index, &[tag]);
+    edit.store(START + OFFSETS + index * OFFSET, &(offset as u16).to_le_bytes());
 }
 
-fn store_header(edit: &Edit<'_>, place: Place, count: usize, heap: usize, dead: usize) {
+fn store_header(edit: &Edit<'_>, count: usize, heap: usize, dead: usize) {
     let mut bytes = [0; 6];
     bytes[..2].copy_from_slice(&(count as u16).to_le_bytes());
     bytes[2..4].copy_from_slice(&(heap as u16).to_le_bytes());
     bytes[4..].copy_from_slice(&(dead as u16).to_le_bytes());
-    edit.store(place.start, &bytes);
+    edit.store(START, &bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_bytes_are_found_wherever_they_are() {
+        for wanted in [0, 1, 0x7f, 0x80, 0xff] {
+            for others in [0u8, 1, 0x7f, 0x80, 0x81, 0xfe, 0xff] {
+                for places in 0..=255u8 {
+                    let is_wanted = |at: usize| places >> at & 1 == 1;
+                    let bytes: [u8; 8] =
+                        std::array::from_fn(|at| if is_wanted(at) { wanted } else { others });
+                    let found = equal_bytes(u64::from_le_bytes(bytes), wanted);
+                    for at in 0..8 {
+                        let expected = if bytes[at] == wanted { 0x80 } else { 0 };
+                        assert_eq!(found >> (at * 8) & 0xff, expected, "{bytes:x?}: {wanted:x}");
+                    }
+                }
+            }
+        }
+    }
 }

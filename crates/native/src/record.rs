@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::geometry::BLOCK;
 use crate::index::FILE_MAX;
-use crate::inode::{Cold, Hot, PAYLOAD};
+use crate::inode::{Cold, Hot, PAYLOAD_BYTES};
 use crate::pointer::DataPointer;
 
 /// Bytes of a transaction before its items.
@@ -67,9 +67,7 @@ impl Item<'_> {
                 index < blocks && u64::from(count) <= blocks - index && !pointer.is_hole()
             }
             Item::Unmap { from, to, .. } => from <= blocks && from <= to,
-            Item::Inline { offset, bytes, .. } => {
-                PAYLOAD + usize::from(offset) + bytes.len() <= BLOCK as usize
-            }
+            Item::Inline { offset, bytes, .. } => usize::from(offset) + bytes.len() <= PAYLOAD_BYTES,
             Item::Bytes { offset, bytes, .. } => usize::from(offset) + bytes.len() <= BLOCK as usize,
             Item::Enter { name, .. } => !name.is_empty() && name.len() <= vfs::NAME_MAX,
             _ => true,

@@ -14,6 +14,7 @@ use crate::apply::{self, InPlace};
 use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
 use crate::geometry::Medium;
+use crate::inode::nid_of;
 use crate::journal::{Committed, Journal, Records};
 use crate::nat::Nat;
 use crate::node::Nodes;
@@ -85,8 +86,8 @@ pub(crate) fn open_bare(
     let nat = Nat::new(medium.clone(), checkpoint.body.tree());
     let hash_key = [superblock.hash_key[0].get(), superblock.hash_key[1].get()];
     let body = &checkpoint.body;
-    let nodes =
-        Nodes::new(medium.clone(), nat, allocator, hash_key, version, body.next_nid.get(), body.inodes.get());
+    let counts = (body.nodes.get(), body.inodes.get());
+    let nodes = Nodes::new(medium.clone(), nat, allocator, hash_key, version, body.next_nid.get(), counts);
     let mut recovery = Recovery { was_clean, ..Recovery::default() };
     let sequence = replay(&nodes, records, body.sequence.get(), &mut recovery)?;
     let journal = Journal::new(medium.clone(), options.durability, root.mounts.get(), sequence);
@@ -131,7 +132,7 @@ fn replay(
                         nodes.allocator.claim(block, ino, index + n);
                     }
                 }
-                Item::Create { ino, .. } => largest = largest.max(ino),
+                Item::Create { ino, .. } => largest = largest.max(nid_of(ino)),
                 _ => {}
             }
         }

@@ -201,7 +201,7 @@ impl Core {
         match replaced.filter(|_| exchange) {
             Some(other) => {
                 let kind = other.kind() as u8;
-                operation.log(&Item::Relink { dir, key: entry.key, ino: other.nid(), kind });
+                operation.log(&Item::Relink { dir, key: entry.key, ino: other.ino, kind });
                 self.log_moved(&mut operation, other, dir, new_dir, at);
             }
             None => operation.log(&Item::Leave { dir, key: entry.key }),
@@ -228,7 +228,7 @@ impl Core {
 
     /// Logs that an inode's entry moved: its change time and, of a directory, its `..`.
     fn log_moved(&self, operation: &mut Operation<'_>, inode: Inode<'_>, to: u32, from: u32, at: Time) {
-        let ino = inode.nid();
+        let ino = inode.ino;
         operation.log(&Item::Hot { ino, hot: inode.hot().changed(at) });
         if inode.kind() == FileKind::Directory && to != from {
             operation.log(&Item::Cold { ino, cold: inode.cold().with_parent(to) });

@@ -38,7 +38,7 @@ fn log_inline_zeros(operation: &mut Operation<'_>, inode: Inode<'_>, range: &Ran
     static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
     if let Some(length) = range.end.min(inode.size()).checked_sub(range.start).filter(|length| *length > 0) {
         let bytes = &ZEROS[..length as usize];
-        operation.log(&Item::Inline { ino: inode.nid(), offset: range.start as u16, bytes });
+        operation.log(&Item::Inline { ino: inode.ino, offset: range.start as u16, bytes });
     }
 }
 
@@ -99,7 +99,7 @@ impl Core {
 
     /// Logs the inode's own change: modified now, and of this length.
     fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
-        let (ino, cold) = (inode.nid(), inode.cold());
+        let (ino, cold) = (inode.ino, inode.cold());
         operation.log(&Item::Hot { ino, hot: inode.hot().modified(now()).sized(size) });
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {

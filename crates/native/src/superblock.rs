@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
 
 pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// What a volume is; two copies, written once.
 #[repr(C)]
@@ -127,7 +127,7 @@ impl Superblock {
         if checksum::of(&self.as_bytes()[4..]) != self.crc.get() {
             return Err(Error::SuperblocksDamaged("wrong checksum".into()));
         }
-        if self.version.get() > FORMAT_VERSION {
+        if self.version.get() != FORMAT_VERSION {
             return Err(Error::Version { found: self.version.get(), known: FORMAT_VERSION });
         }
         if self.uuid != *region.uuid().as_bytes() {

@@ -1,4 +1,4 @@
-//! Extended attributes: at the end of the inode block while they are few, else in one node of their own.
+//! Extended attributes: at the end of the inode's slot where they fit, else in one node of their own.
 //!
 //! ```text
 //! each: name length u8 │ value length u16 │ name │ value
@@ -8,7 +8,7 @@ use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
-use crate::inode::{INLINE_XATTRS, Inode, InodeEdit};
+use crate::inode::{Inode, InodeEdit};
 use crate::node::{HEADER, Nodes};
 
 /// Most bytes all attributes of an inode may take, names and values with 3 bytes each.
@@ -41,7 +41,7 @@ pub(crate) fn each<'a>(
     while let [name_len, low, high, tail @ ..] = rest {
         let (name, value) = (usize::from(*name_len), usize::from(u16::from_le_bytes([*low, *high])));
         if tail.len() < name + value {
-            let at = inode.view.block;
+            let at = inode.block;
             return Err(corrupt(
                 "extended attributes",
                 at,
@@ -111,24 +111,40 @@ pub(crate) fn set(
     name: &[u8],
     value: Option<&[u8]>,
 ) -> vfs::Result<()> {
-    let edit = nodes.edit(budget, ino)?;
-    let inode = Inode { view: edit.view() };
-    let bytes = replaced(nodes, inode, name, value)?;
+    let edit = nodes.edit_inode(budget, ino)?;
+    let bytes = replaced(nodes, edit.inode(), name, value)?;
     if bytes.len() > TOTAL_MAX {
         return Err(corrupt("log", edit.block, "extended attributes of an inode", bytes.len(), TOTAL_MAX));
     }
-    let nid = inode.derived().xattr_nid.get();
-    if bytes.len() <= INLINE_XATTRS && inode.view.used() + bytes.len() <= BLOCK as usize {
-        edit.set_inline_xattrs(&bytes);
+    store(nodes, budget, &edit, &bytes, edit.inode().xattr_capacity())
+}
+
+/// Moves the attributes out of the inode's slot, if they are there: its payload is needed.
+pub(crate) fn move_out(nodes: &Nodes, budget: &Budget<'_>, edit: &InodeEdit<'_>) -> vfs::Result<()> {
+    let bytes = edit.inode().xattr_bytes().to_vec();
+    if bytes.is_empty() { Ok(()) } else { store(nodes, budget, edit, &bytes, 0) }
+}
+
+/// Stores all attributes of an inode: in its slot if they take no more than `room`.
+fn store(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    edit: &InodeEdit<'_>,
+    bytes: &[u8],
+    room: usize,
+) -> vfs::Result<()> {
+    let nid = edit.inode().derived().xattr_nid.get();
+    if bytes.len() <= room {
+        edit.set_inline_xattrs(bytes);
         if nid != 0 {
-            nodes.remove(nid)?;
+            nodes.remove(nid, false)?;
             edit.set_xattr_nid(0);
             edit.add_blocks(-1);
         }
         return Ok(());
     }
     let node = if nid == 0 {
-        let (nid, node) = nodes.create(budget, BlockKind::Xattr, ino, HEADER)?;
+        let (nid, node) = nodes.create(budget, BlockKind::Xattr, edit.ino, HEADER)?;
         edit.set_xattr_nid(nid);
         edit.set_inline_xattrs(&[]);
         edit.add_blocks(1);
@@ -137,6 +153,6 @@ pub(crate) fn set(
         nodes.edit(budget, nid)?
     };
     node.shrink(HEADER + bytes.len());
-    node.store(HEADER, &bytes);
+    node.store(HEADER, bytes);
     Ok(())
 }

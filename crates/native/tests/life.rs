@@ -43,7 +43,7 @@ fn pattern(length: usize, seed: u8) -> Vec<u8> {
 #[test]
 fn files_of_all_sizes_survive_unmount_and_crash() {
     let (zone, region) = made(256 << 20);
-    let sizes = [0, 1, 100, 3000, 3936, 3937, 4096, 5000, 10_000, 100_000, 786_432, 800_000, 5_000_000];
+    let sizes = [0, 1, 100, 128, 129, 3000, 4096, 5000, 10_000, 65_536, 65_537, 589_824, 800_000, 5_000_000];
     let volume = Volume::open(region.clone(), &MountOptions::default()).unwrap();
     for (n, size) in sizes.iter().enumerate() {
         write_file(&volume, &format!("f{n}"), &pattern(*size, n as u8));

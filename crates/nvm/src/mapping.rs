@@ -10,6 +10,7 @@
 //! 4. Every access asserts its range. An address out of range is a bug of the volume and panics.
 //! 5. Pages that vanish (bad media, a file cut short) are [`crate::fault`]'s business.
 
+use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -287,6 +288,13 @@ impl Window {
         let from = self.readable(at, into.len() as u64);
         // SAFETY: in range; `into` is exclusive to the caller, so it cannot be a part of the mapping.
         unsafe { persist::copy_out(into.as_mut_ptr(), from, into.len()) };
+    }
+
+    #[inline]
+    pub(crate) fn prefetch(&self, at: u64) {
+        let line = self.readable(at, 1);
+        // SAFETY: SSE is x86-64's baseline; a prefetch changes no memory and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
 
     #[inline]

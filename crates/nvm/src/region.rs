@@ -103,6 +103,12 @@ impl Region {
         self.window.load_u64(at)
     }
 
+    /// Asks for the line of `at`, which will be read soon: it comes while something else is done.
+    #[inline]
+    pub fn prefetch(&self, at: u64) {
+        self.window.prefetch(at);
+    }
+
     /// Stores bytes, cached.
     #[inline]
     pub fn store(&self, purpose: Purpose, at: u64, bytes: &[u8]) {

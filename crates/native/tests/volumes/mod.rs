@@ -139,7 +139,7 @@ impl Seen {
     /// Whether both are the same, the bytes of a regular file of more than an inode aside if `but_data`.
     pub(crate) fn same(&self, other: &Seen, but_data: bool) -> bool {
         let strip = |seen: &Seen| Seen { bytes: Vec::new(), ..seen.clone() };
-        self == other || (but_data && strip(self) == strip(other) && self.size > 3000)
+        self == other || (but_data && strip(self) == strip(other) && self.size > 128)
     }
 
     pub(crate) fn is_dir(&self) -> bool {

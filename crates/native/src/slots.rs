@@ -1,0 +1,293 @@
+//! Blocks of inodes: which numbers are free, and how inodes of one block are changed by several threads at once.
+//!
+//! Inodes are locked one by one, and 15 of them share a block. So:
+//! - A slot is changed by who has its inode's lock (or makes it, so that nobody knows it yet), in the block's copy of the
+//!   running epoch. Another's slot it never touches.
+//! - The block is copied, and its map of slots changed, under the block's own lock. What is copied does not change
+//!   meanwhile: a block that is not of the running epoch never does.
+//! - Who looks at an inode may see the block before it was copied for another inode's sake. It stays what it was until
+//!   the epoch's checkpoint is published and everybody who held a lock then has let go of it
+//!   ([`crate::locks::Locks::wait_for_all`]); who holds none sees by the version that the block moved.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nvm::Purpose;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::allocator::Budget;
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::BLOCK;
+use crate::inode::{ALL_SLOTS, Cold, Hot, Inode, InodeEdit, nid_of, number_of, slot_of};
+use crate::node::Nodes;
+
+/// Lanes that give out numbers: threads of different lanes fill different blocks.
+const LANES: usize = 16;
+/// Blocks with room that a lane remembers.
+const ROOMY_MAX: usize = 4096;
+/// Block locks.
+const STRIPES: usize = 256;
+/// The youngest NIDs that are looked through for blocks with room after a mount.
+const YOUNGEST: u32 = 32;
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Lane {
+    numbers: Mutex<Numbers>,
+}
+
+/// What one lane gives out.
+#[derive(Default)]
+struct Numbers {
+    nid: u32,
+    /// Slots of block `nid` that are promised to this lane.
+    free: u16,
+    /// Blocks with room.
+    roomy: Vec<u32>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct BlockLock(Mutex<()>);
+
+/// Numbers of inodes, and the locks of their blocks.
+///
+/// A lane promises itself all free slots of a block; so nobody else gives them out, and the block's NID is not free while
+/// one of them may still become an inode. Order of locks: a lane, a block, the NID pool.
+pub(crate) struct Slots {
+    lanes: [Lane; LANES],
+    blocks: Box<[BlockLock]>,
+    /// Blocks in the lanes' lists.
+    roomy: AtomicUsize,
+    /// The first number was asked for.
+    begun: std::sync::Once,
+}
+
+impl Slots {
+    pub(crate) fn new() -> Slots {
+        Slots {
+            lanes: Default::default(),
+            blocks: (0..STRIPES).map(|_| BlockLock::default()).collect(),
+            roomy: AtomicUsize::new(0),
+            begun: std::sync::Once::new(),
+        }
+    }
+
+    fn lock(&self, nid: u32) -> MutexGuard<'_, ()> {
+        self.blocks[nid as usize % STRIPES].0.lock()
+    }
+
+    /// The calling thread's lane.
+    fn lane(&self) -> &Lane {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % LANES;
+        }
+        &self.lanes[LANE.with(|lane| *lane)]
+    }
+
+    /// A block with room, of the lane or, if it has none, of another.
+    fn take_roomy(&self, numbers: &mut Numbers) -> Option<u32> {
+        if self.roomy.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let other = || self.lanes.iter().find_map(|lane| lane.numbers.try_lock()?.roomy.pop());
+        let nid = numbers.roomy.pop().or_else(other)?;
+        self.roomy.fetch_sub(1, Ordering::Relaxed);
+        Some(nid)
+    }
+}
+
+/// The map of slots in an inode block's first word.
+fn map_of(word: u64) -> u16 {
+    (word >> 16) as u16
+}
+
+impl Nodes {
+    /// The first word of inode block `block`: kind, map of slots, NID. Atomic: others make and remove inodes in it.
+    #[inline]
+    pub(crate) fn slots_word(&self, block: u64) -> u64 {
+        self.medium.region.load_u64(block * BLOCK)
+    }
+
+    /// Reads inode `ino`, which is locked, or which nobody else knows: `ESTALE` if there is none, an error if its block
+    /// is damaged.
+    #[inline]
+    pub(crate) fn inode(&self, ino: u32) -> vfs::Result<Inode<'_>> {
+        let view = self.any(nid_of(ino))?;
+        self.check_lives(view.block, ino)?;
+        Ok(Inode::in_block(view.bytes, view.block, ino))
+    }
+
+    /// `ESTALE` if the block has no such inode: also if it is a node of another kind.
+    #[inline]
+    fn check_lives(&self, block: u64, ino: u32) -> vfs::Result<()> {
+        if self.lives_in(block, ino) { Ok(()) } else { Err(vfs::Error::Stale) }
+    }
+
+    /// Whether inode `ino` is in that block.
+    #[inline]
+    pub(crate) fn lives_in(&self, block: u64, ino: u32) -> bool {
+        let word = self.slots_word(block);
+        word & 0xff == BlockKind::Inode as u64 && map_of(word) >> slot_of(ino) & 1 == 1
+    }
+
+    /// Opens inode `ino`, which is locked, for change, copying its block if this is the block's first change in the
+    /// running epoch.
+    #[inline]
+    pub(crate) fn edit_inode(&self, budget: &Budget<'_>, ino: u32) -> vfs::Result<InodeEdit<'_>> {
+        let nid = nid_of(ino);
+        let block = match self.current(nid)? {
+            Some(block) => block,
+            None => {
+                // Before it is copied: a node of another kind is no business of who has an inode's lock.
+                self.inode(ino)?;
+                let _lock = self.slots.lock(nid);
+                self.current_or_copy(budget, nid)?
+            }
+        };
+        self.check_lives(block, ino)?;
+        Ok(InodeEdit::new(&self.medium, block, ino))
+    }
+
+    /// The copy of the running epoch of a block whose lock is held.
+    fn current_or_copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
+        match self.current(nid)? {
+            Some(block) => Ok(block),
+            None => self.copy(budget, nid),
+        }
+    }
+
+    /// Stores the map of slots of a block whose lock is held.
+    fn set_map(&self, block: u64, map: u16) {
+        let word = self.slots_word(block) & !(0xffff << 16) | u64::from(map) << 16;
+        self.medium.region.store_u64(Purpose::Metadata, block * BLOCK, word);
+    }
+
+    /// Makes inode `ino`, whose number [`Nodes::take_number`] gave (now or, in a replay, then), and its block if that is
+    /// not there. Nobody finds the inode before it has its attributes.
+    pub(crate) fn create_inode(
+        &self,
+        budget: &Budget<'_>,
+        ino: u32,
+        cold: &Cold,
+        hot: &Hot,
+    ) -> vfs::Result<()> {
+        let (nid, slot) = (nid_of(ino), slot_of(ino));
+        let _lock = self.slots.lock(nid);
+        let is_new = self.nat.locate(nid)?.pointer.is_null();
+        let block = if is_new {
+            let (block, _) = self.allocator.allocate(budget, BlockKind::Inode, nid, 0, 1)?;
+            self.begin_block(block, BlockKind::Inode, nid, 0, BLOCK as usize);
+            block
+        } else {
+            // Before it is copied: only replaying a forged log comes across a block that is something else.
+            let word = self.slots_word(self.any(nid)?.block);
+            if word & 0xff != BlockKind::Inode as u64 {
+                return Err(corrupt("log", 0, "number of a new inode", ino, "one of a block of inodes"));
+            }
+            self.current_or_copy(budget, nid)?
+        };
+        let map = map_of(self.slots_word(block));
+        if ALL_SLOTS >> slot & 1 == 0 || map >> slot & 1 == 1 {
+            return Err(corrupt("log", 0, "number of a new inode", ino, "one that is free"));
+        }
+        InodeEdit::new(&self.medium, block, ino).begin(cold, hot);
+        self.set_map(block, map | 1 << slot);
+        if is_new {
+            self.place(nid, block)?;
+        }
+        self.nat.redeem(nid, slot)?;
+        self.inodes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes inode `ino`, which is locked and holds nothing any more; with the last one, its block.
+    pub(crate) fn remove_inode(&self, budget: &Budget<'_>, ino: u32) -> vfs::Result<()> {
+        let (nid, slot) = (nid_of(ino), slot_of(ino));
+        let block = self.inode(ino)?.block;
+        let lock = self.slots.lock(nid);
+        let promised = self.nat.promised(nid)?;
+        let left = map_of(self.slots_word(self.current(nid)?.unwrap_or(block))) & !(1 << slot);
+        if left == 0 {
+            self.remove(nid, promised != 0)?;
+        } else {
+            let block = self.current_or_copy(budget, nid)?;
+            self.set_map(block, left);
+            let is_first = self.nat.list(nid)?;
+            drop(lock);
+            if is_first {
+                self.list_roomy(nid)?;
+            }
+        }
+        self.inodes.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Remembers a block with room, noted as listed, if there is room to remember it.
+    fn list_roomy(&self, nid: u32) -> vfs::Result<()> {
+        let mut numbers = self.slots.lane().numbers.lock();
+        if numbers.roomy.len() >= ROOMY_MAX {
+            return self.nat.unlist(nid);
+        }
+        numbers.roomy.push(nid);
+        self.slots.roomy.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes a number for a new inode.
+    pub(crate) fn take_number(&self) -> vfs::Result<u32> {
+        self.slots.begun.call_once(|| self.list_youngest());
+        let mut numbers = self.slots.lane().numbers.lock();
+        while numbers.free == 0 {
+            let (nid, free) = match self.slots.take_roomy(&mut numbers) {
+                Some(nid) => (nid, self.promise_rest(nid)?),
+                None => {
+                    let nid = self.take_nid()?;
+                    let _lock = self.slots.lock(nid);
+                    self.nat.promise(nid, ALL_SLOTS)?;
+                    (nid, ALL_SLOTS)
+                }
+            };
+            (numbers.nid, numbers.free) = (nid, free);
+        }
+        let slot = numbers.free.trailing_zeros();
+        numbers.free &= numbers.free - 1;
+        Ok(number_of(numbers.nid, slot))
+    }
+
+    /// Promises the slots of a listed block that are free; none if the block has gone or is damaged.
+    fn promise_rest(&self, nid: u32) -> vfs::Result<u16> {
+        let _lock = self.slots.lock(nid);
+        let word = match self.any(nid) {
+            Ok(view) => self.slots_word(view.block),
+            Err(_) => 0, // whoever wants one of its inodes hears of it
+        };
+        let is_block = word & 0xff == BlockKind::Inode as u64;
+        let free = if is_block { ALL_SLOTS & !map_of(word) & !self.nat.promised(nid)? } else { 0 };
+        self.nat.promise(nid, free)?;
+        Ok(free)
+    }
+
+    /// Lists the blocks among the youngest NIDs, and the first: they may have room.
+    fn list_youngest(&self) {
+        let next = self.next_nid();
+        for nid in std::iter::once(0).chain(next.saturating_sub(YOUNGEST).max(1)..next) {
+            let is_block = self.any(nid).is_ok_and(|view| view.bytes[0] == BlockKind::Inode as u8);
+            if is_block && self.nat.list(nid).unwrap_or(false) {
+                let _ = self.list_roomy(nid);
+            }
+        }
+    }
+
+    /// A number taken but not used after all.
+    pub(crate) fn return_number(&self, ino: u32) {
+        let nid = nid_of(ino);
+        let _lock = self.slots.lock(nid);
+        // The entry is cached: it has the promise.
+        let Ok(left) = self.nat.redeem(nid, slot_of(ino)) else { return };
+        if left == 0 && self.nat.locate(nid).is_ok_and(|located| located.pointer.is_null()) {
+            self.return_nid(nid);
+        }
+    }
+}
