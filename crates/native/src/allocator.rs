@@ -4,18 +4,19 @@
 //! - A block that the newest checkpoint reaches is never handed out: `used` has every block that is valid on the
 //!   medium, until a checkpoint without it has been published.
 //! - `next` is what will be valid once the running epoch's checkpoint is published.
-//! - Nothing is scanned at mount but the SIT; a segment's bitmaps are gathered when it is first touched.
+//! - Nothing is scanned at mount but the SIT; a segment's bitmaps are read there when it is first touched.
+//! - A segment whose SIT entry is damaged is in quarantine: as nobody knows what is free there, nothing is handed out
+//!   from it, nothing freed in it becomes free, and its entry stays as it is until `fsck` has rebuilt it from the tree.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::bia::{self, Bitmap, BlockKind, Entry};
+use crate::bia::{BlockKind, Entry};
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
-use crate::sit::{JournalEntry, SegmentKind, SitEntry};
+use crate::sit::{self, Bitmap, JournalEntry, SegmentKind, SitEntry};
 
-const EMPTY: Bitmap = [0; 8];
 const NO_SEGMENT: u32 = u32::MAX;
 
 /// Blocks that an operation may take without asking again. What is left returns when it is dropped.
@@ -67,6 +68,14 @@ struct Segment {
     /// Blocks that can't be handed out.
     used: u16,
     kind: SegmentKind,
+    /// The SIT entry is damaged.
+    quarantined: bool,
+}
+
+impl Segment {
+    /// All of it counts as in use.
+    const QUARANTINED: Segment =
+        Segment { used: SEGMENT_BLOCKS as u16, kind: SegmentKind::Meta, quarantined: true };
 }
 
 struct Map {
@@ -74,9 +83,6 @@ struct Map {
     next: Bitmap,
     used: Bitmap,
     touched: bool,
-    /// The valid bits contradict the SIT: nothing is allocated here, nothing freed here becomes free, and neither is
-    /// written until `fsck --repair` has rebuilt both from the tree.
-    damaged: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -109,23 +115,26 @@ impl Frozen {
     pub(crate) fn newly_valid(&self) -> impl Iterator<Item = (u32, Bitmap)> + '_ {
         self.segments.iter().map(|s| (s.segment, std::array::from_fn(|word| s.next[word] & !s.valid[word])))
     }
-
-    /// The valid bits `segment` has on the medium.
-    pub(crate) fn valid_before(&self, segment: u32) -> Option<Bitmap> {
-        self.index.get(&segment).map(|index| self.segments[*index].valid)
-    }
 }
 
 impl Allocator {
     /// Reads the SIT.
-    pub(crate) fn open(medium: Arc<Medium>, version: u32) -> vfs::Result<Allocator> {
+    pub(crate) fn open(medium: Arc<Medium>, version: u32) -> Allocator {
         let count = medium.geometry.segments;
         let mut segments = Vec::with_capacity(count as usize);
         let mut live = 0;
         for segment in 0..count {
-            let entry = SitEntry::read(&medium, segment)?;
-            live += u64::from(entry.valid.get());
-            segments.push(Segment { used: entry.valid.get(), kind: entry.segment_kind() });
+            let segment = match SitEntry::read(&medium, segment) {
+                Ok(entry) => {
+                    Segment { used: entry.valid.get(), kind: entry.segment_kind(), quarantined: false }
+                }
+                Err(error) => {
+                    tracing::error!("segment {segment} is not used: {error}; run fsck");
+                    Segment::QUARANTINED
+                }
+            };
+            live += u64::from(segment.used);
+            segments.push(segment);
         }
         let free = Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64));
         let cursor = Cursor { segment: NO_SEGMENT, at: 0 };
@@ -137,7 +146,7 @@ impl Allocator {
             live,
             free: free.clone(),
         };
-        Ok(Allocator { medium, free, version: AtomicU32::new(version), inner: Mutex::new(inner) })
+        Allocator { medium, free, version: AtomicU32::new(version), inner: Mutex::new(inner) }
     }
 
     /// Blocks kept for checkpoints: enough to rewrite the whole NAT (one entry block per 512 nodes, and its tree).
@@ -223,7 +232,7 @@ impl Allocator {
             self.free.fetch_sub(1, Relaxed);
         }
         // Whatever the entry says now, it may not have been flushed; that of a valid block was.
-        let was_valid = is_valid(&inner, segment, index);
+        let was_valid = !inner.segments[segment as usize].quarantined && is_valid(&inner, segment, index);
         drop(inner);
         let version = self.version.load(Relaxed);
         if !was_valid {
@@ -239,9 +248,13 @@ impl Allocator {
             let (word, bit) = (index / 64, 1 << (index % 64));
             let map = inner.load(&self.medium, segment);
             if map.next[word] & bit == 0 {
-                tracing::error!("block {block} is freed but not in use: the BIA is damaged; run fsck");
+                tracing::error!("block {block} is freed but not in use; run fsck");
                 continue;
             }
+            if inner.segments[segment as usize].quarantined {
+                continue;
+            }
+            let map = inner.load(&self.medium, segment);
             map.next[word] &= !bit;
             inner.touch(segment);
             inner.live -= 1;
@@ -259,9 +272,6 @@ impl Allocator {
             let kind = inner.segments[segment as usize].kind;
             let map = inner.maps[segment as usize].as_mut().expect("a touched segment is loaded");
             map.touched = false;
-            if map.damaged {
-                continue; // as it is on the medium, so that the next mount sees the damage, too
-            }
             frozen.index.insert(segment, frozen.segments.len());
             frozen.segments.push(FrozenSegment {
                 segment,
@@ -299,16 +309,15 @@ impl Allocator {
         let (word, bit) = (index / 64, 1 << (index % 64));
         let map = inner.load(&self.medium, segment);
         if map.next[word] & bit == 0 {
-            tracing::error!("block {block} is freed but not in use: the BIA is damaged; run fsck");
+            tracing::error!("block {block} is freed but not in use; run fsck");
             return;
         }
-        map.next[word] &= !bit;
-        let damaged = map.damaged;
+        if inner.segments[segment as usize].quarantined {
+            return;
+        }
+        inner.load(&self.medium, segment).next[word] &= !bit;
         inner.touch(segment);
         inner.live -= 1;
-        if damaged {
-            return;
-        }
         let entry = inner.frozen_segment(frozen, segment);
         entry.next[word] &= !bit;
         entry.used[word] |= bit;
@@ -325,7 +334,7 @@ impl Allocator {
             for (used, dead) in map.used.iter_mut().zip(dead) {
                 *used &= !dead;
             }
-            let count = bia::count(&dead);
+            let count = sit::count(&dead);
             let segment = &mut inner.segments[entry.segment as usize];
             segment.used -= count as u16;
             if segment.used == 0 {
@@ -338,26 +347,28 @@ impl Allocator {
 }
 
 impl Inner {
-    /// The bitmaps of `segment`. If its valid bits contradict the SIT's count, one of them is damaged: nothing is
-    /// allocated from it until `fsck --repair` has looked.
+    /// The bitmaps of `segment`. If its SIT entry is not what it was when the volume was opened, it is damaged.
     fn load(&mut self, medium: &Medium, segment: u32) -> &mut Map {
         let slot = &mut self.maps[segment as usize];
         slot.get_or_insert_with(|| {
-            let expected = u64::from(self.segments[segment as usize].used);
-            let valid = if expected == 0 { EMPTY } else { bia::valid_bits(medium, segment) };
-            let (mut used, mut damaged) = (valid, false);
-            if bia::count(&valid) != expected {
-                let found = bia::count(&valid);
-                tracing::error!(
-                    "segment {segment} has {found} valid blocks, the SIT says {expected}: it is not used; run fsck"
-                );
-                used = [u64::MAX; 8];
-                damaged = true;
-                self.segments[segment as usize].used = SEGMENT_BLOCKS as u16;
-                self.live = self.live - expected + found;
-                self.free.fetch_sub((SEGMENT_BLOCKS - expected) as i64, Relaxed);
-            }
-            Box::new(Map { valid, next: valid, used, touched: false, damaged })
+            let state = &mut self.segments[segment as usize];
+            let entry = if state.quarantined { None } else { SitEntry::read(medium, segment).ok() };
+            let valid = match entry.filter(|entry| entry.valid.get() == state.used) {
+                Some(entry) => entry.bits(),
+                None => {
+                    let lost = SEGMENT_BLOCKS - u64::from(state.used);
+                    if !state.quarantined {
+                        tracing::error!(
+                            "segment {segment} is not used any more: its SIT entry is damaged; run fsck"
+                        );
+                    }
+                    *state = Segment::QUARANTINED;
+                    self.live += lost;
+                    self.free.fetch_sub(lost as i64, Relaxed);
+                    [u64::MAX; 8]
+                }
+            };
+            Box::new(Map { valid, next: valid, used: valid, touched: false })
         })
     }
 
@@ -401,8 +412,18 @@ impl Inner {
                     return Ok((medium.geometry.segment_start(cursor.segment) + at as u64, length as u64));
                 }
             }
-            let segment = self.choose(group, which).ok_or(vfs::Error::NoSpace)?;
+            let segment = self.choose(group, which).ok_or_else(|| self.full())?;
             self.cursors[which] = Cursor { segment, at: 0 };
+        }
+    }
+
+    /// Why no block is free, although one was promised: damage had left less room than there is.
+    fn full(&self) -> vfs::Error {
+        match self.segments.iter().filter(|segment| segment.quarantined).count() {
+            0 => vfs::Error::NoSpace,
+            count => vfs::Error::Io(format!(
+                "no block is free: {count} segments are not used, because their SIT entries are damaged; run fsck"
+            )),
         }
     }
 
@@ -464,6 +485,7 @@ mod tests {
     use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
     use super::*;
+    use crate::geometry::SIT_ENTRY;
     use crate::superblock::Superblock;
     use crate::{FormatOptions, MountOptions, Volume};
 
@@ -488,10 +510,9 @@ mod tests {
         let entry = |segment| SitEntry::read(&medium, segment).unwrap();
         let data = |segment: &u32| entry(*segment).segment_kind() == SegmentKind::Data;
         let segment = (0..medium.geometry.segments).find(data).unwrap();
-        let first = bia::ones(&bia::valid_bits(&medium, segment)).next().unwrap() as u64;
-        let block = medium.geometry.segment_start(segment) + first;
-        Entry::set_valid(&medium, block, false);
-        region.fence(region.flush(Purpose::Allocation, medium.geometry.bia_at(block), 16)).ignore();
+        let bits = medium.geometry.sit_at(segment) + SIT_ENTRY / 2;
+        let word = region.load_u64(bits);
+        region.store_u64(Purpose::Allocation, bits, word & (word - 1));
 
         for round in 0..3u8 {
             let volume = open();
@@ -513,12 +534,12 @@ mod tests {
             volume.unlink(&root, ROOT_INO, &name).unwrap();
             volume.close().unwrap();
             drop(volume);
-            let valid = bia::count(&bia::valid_bits(&medium, segment));
-            assert_ne!(
-                valid,
-                u64::from(entry(segment).valid.get()),
-                "round {round}: the damage was papered over"
-            );
+            assert!(SitEntry::read(&medium, segment).is_err(), "round {round}: the damage was papered over");
         }
+        let report = crate::check(&region, true).unwrap();
+        assert!(report.is_clean() && !report.problems.is_empty(), "{report:?}");
+        assert!(crate::check(&region, false).unwrap().problems.is_empty());
+        let valid = entry(segment).bits();
+        assert_eq!(sit::count(&valid), 9, "what was freed meanwhile is free now");
     }
 }

@@ -7,15 +7,15 @@ use nvm::{Flushed, Region};
 use vfs::FileKind;
 
 use crate::Error;
-use crate::bia::{self, BlockKind, Entry};
+use crate::bia::{BlockKind, Entry};
 use crate::directory;
-use crate::geometry::{BLOCK, SEGMENT_BLOCKS};
+use crate::geometry::{BIA_ENTRY, BLOCK, SEGMENT_BLOCKS};
 use crate::index::{self, FILE_MAX};
 use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
 use crate::nat;
 use crate::node::{Nodes, ORPHANS};
-use crate::sit::{SegmentKind, SitEntry};
+use crate::sit::{Bitmap, SegmentKind, SitEntry, ones};
 use crate::superblock::Superblock;
 
 /// What a check found.
@@ -66,8 +66,8 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let before = AtRest::read(region)?;
     let needs_recovery = before.needs_recovery()?;
     if repair {
-        // Recovery reads the SIT, so that comes first.
-        check_sit(&before, true, &mut report);
+        // Recovery needs room to work in, so that comes first.
+        rebuild_sit(&before, &mut report);
     }
     if needs_recovery && repair {
         match inspect::recover(region) {
@@ -78,8 +78,10 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     report.needs_recovery = needs_recovery && !repair;
     let at_rest = AtRest::read(region)?;
     report.blocks_total = at_rest.medium.geometry.main_blocks();
-    if !repair && !needs_recovery {
-        check_sit(&at_rest, false, &mut report);
+    if !repair {
+        for (_, what) in damaged_segments(&at_rest) {
+            report.found(what);
+        }
     }
     let nodes = match at_rest.nodes() {
         Ok(nodes) => nodes,
@@ -88,21 +90,8 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
             return Ok(report);
         }
     };
-    let mut walk = Walk {
-        at_rest: &at_rest,
-        nodes: &nodes,
-        report: &mut report,
-        reached: HashMap::new(),
-        nids: HashSet::new(),
-        all_nids: HashSet::new(),
-        inodes: HashMap::new(),
-        lost: false,
-    };
-    walk.reach(at_rest.checkpoint.block, BlockKind::Checkpoint, "checkpoint");
-    walk.nat();
-    walk.inodes();
-    walk.tree();
-    walk.unreached_nodes();
+    let mut walk = Walk::new(&at_rest, &nodes, &mut report);
+    walk.everything();
     walk.validity(repair);
     Ok(report)
 }
@@ -127,21 +116,33 @@ fn check_superblocks(region: &Region, repair: bool, report: &mut CheckReport) ->
     Ok(())
 }
 
-/// Verifies the SIT's own checksums; with `repair`, rebuilds entries from the BIA.
-fn check_sit(at_rest: &AtRest, repair: bool, report: &mut CheckReport) {
-    let medium = &at_rest.medium;
+/// The segments whose SIT entries are damaged, and how; not those that an interrupted publish has yet to settle.
+fn damaged_segments(at_rest: &AtRest) -> Vec<(u32, String)> {
     let unsettled = at_rest.unsettled_segments();
-    for segment in (0..medium.geometry.segments).filter(|segment| !unsettled.contains(segment)) {
-        if let Err(error) = SitEntry::read(medium, segment) {
-            if repair {
-                let valid = bia::count(&bia::valid_bits(medium, segment)) as u16;
-                let kind = if valid == 0 { SegmentKind::Free } else { SegmentKind::Meta };
-                let entry = SitEntry::new(segment, valid, kind, at_rest.checkpoint.body.version.get());
-                medium.region.fence(entry.write(medium, segment)).ignore();
-            }
-            report.problems.push(Problem { what: error.to_string(), repaired: repair });
-        }
+    let all = (0..at_rest.medium.geometry.segments).filter(|segment| !unsettled.contains(segment));
+    let error = |segment| SitEntry::read(&at_rest.medium, segment).err().map(|error| error.to_string());
+    all.filter_map(|segment| Some((segment, error(segment)?))).collect()
+}
+
+/// Rebuilds damaged SIT entries from the newest checkpoint's tree, if all of that can be read.
+fn rebuild_sit(at_rest: &AtRest, report: &mut CheckReport) {
+    let damaged = damaged_segments(at_rest);
+    let (false, Ok(nodes)) = (damaged.is_empty(), at_rest.nodes()) else { return };
+    let mut found = CheckReport::default();
+    let mut walk = Walk::new(at_rest, &nodes, &mut found);
+    walk.everything();
+    if walk.lost || !walk.report.is_clean() {
+        return; // the check that follows tells
     }
+    let (medium, reached) = (&at_rest.medium, walk.reached_bits());
+    let mut flushed = Flushed::none();
+    for (segment, what) in damaged {
+        let (bits, version) = (&reached[segment as usize], at_rest.checkpoint.body.version.get());
+        flushed = flushed
+            .and(SitEntry::new(segment, walk.segment_kind(segment), version, bits).write(medium, segment));
+        report.problems.push(Problem { what, repaired: true });
+    }
+    medium.region.fence(flushed).ignore();
 }
 
 /// What the namespace says of an inode.
@@ -168,7 +169,47 @@ struct Walk<'a> {
     lost: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(at_rest: &'a AtRest, nodes: &'a Nodes, report: &'a mut CheckReport) -> Walk<'a> {
+        Walk {
+            at_rest,
+            nodes,
+            report,
+            reached: HashMap::new(),
+            nids: HashSet::new(),
+            all_nids: HashSet::new(),
+            inodes: HashMap::new(),
+            lost: false,
+        }
+    }
+
+    /// Everything that the checkpoint reaches.
+    fn everything(&mut self) {
+        self.reach(self.at_rest.checkpoint.block, BlockKind::Checkpoint, "checkpoint");
+        self.nat();
+        self.inodes();
+        self.tree();
+        self.unreached_nodes();
+    }
+
+    /// The blocks reached, by segment.
+    fn reached_bits(&self) -> Vec<Bitmap> {
+        let geometry = &self.at_rest.medium.geometry;
+        let mut all = vec![Bitmap::default(); geometry.segments as usize];
+        for block in self.reached.keys().filter(|block| geometry.in_main(**block)) {
+            let (segment, index) = geometry.segment_of(*block);
+            all[segment as usize][index / 64] |= 1 << (index % 64);
+        }
+        all
+    }
+
+    /// What a segment takes, judged by what is reached in it.
+    fn segment_kind(&self, segment: u32) -> SegmentKind {
+        let first = self.at_rest.medium.geometry.segment_start(segment);
+        let mut kinds = (first..first + SEGMENT_BLOCKS).filter_map(|block| self.reached.get(&block));
+        if kinds.any(|kind| *kind == BlockKind::Data) { SegmentKind::Data } else { SegmentKind::Meta }
+    }
+
     fn reach(&mut self, block: u64, kind: BlockKind, by: &str) {
         if !self.at_rest.medium.geometry.in_main(block) {
             self.report.found(format!("{by} points to block {block}, outside the Main Area"));
@@ -440,48 +481,58 @@ impl Walk<'_> {
             return; // the journal of an interrupted publish may still change it
         }
         // Rebuilding from a tree with a part missing would free what that part holds.
-        let repair = repair && !self.lost && self.report.is_clean();
+        let mend = repair && !self.lost && self.report.is_clean();
         let mut flushed = Flushed::none();
-        for segment in 0..medium.geometry.segments {
+        for (segment, reached) in (0..).zip(self.reached_bits()) {
+            flushed = flushed.and(self.kinds_in(segment, &reached, mend));
+            let mut found = Vec::new();
+            let (kind, version, valid) = match SitEntry::read(medium, segment) {
+                Ok(entry) => (entry.segment_kind(), entry.version.get(), entry.bits()),
+                Err(error) => {
+                    if repair {
+                        found.push(error.to_string()); // else it was told already
+                    }
+                    (self.segment_kind(segment), self.at_rest.checkpoint.body.version.get(), reached)
+                }
+            };
+            let differ = |one: &Bitmap, other: &Bitmap| std::array::from_fn(|word| one[word] & !other[word]);
             let first = medium.geometry.segment_start(segment);
-            let before = self.report.problems.len();
-            for block in first..first + SEGMENT_BLOCKS {
-                let entry = Entry::read(medium, block);
-                let reached = self.reached.get(&block).copied();
-                let what = match (reached, entry.valid) {
-                    (Some(kind), true) if entry.kind != kind as u8 => {
-                        format!("block {block} is {kind:?}, the BIA says kind {}", entry.kind)
-                    }
-                    (Some(kind), false) => format!("block {block} is in use as {kind:?} but not valid"),
-                    (None, true) if !self.lost => format!("block {block} is valid but nothing reaches it"),
-                    _ => continue,
-                };
-                if repair {
-                    if let Some(kind) = reached {
-                        Entry::write_soft(medium, block, entry.version, entry.owner, kind, entry.place);
-                    }
-                    Entry::set_valid(medium, block, reached.is_some());
-                    let line = medium.geometry.bia_at(block);
-                    flushed = flushed.and(medium.region.flush(nvm::Purpose::Allocation, line, 16));
-                }
-                self.report.problems.push(Problem { what, repaired: repair });
+            for index in ones(&differ(&reached, &valid)) {
+                found.push(format!("block {} is in use but not valid", first + index as u64));
             }
-            let valid = bia::count(&bia::valid_bits(medium, segment)) as u16;
-            let Ok(sit) = SitEntry::read(medium, segment) else { continue };
-            if sit.valid.get() != valid {
-                let what =
-                    format!("segment {segment} has {valid} valid blocks, the SIT says {}", sit.valid.get());
-                let kind = if valid == 0 { SegmentKind::Free } else { sit.segment_kind() };
-                if repair {
-                    let entry = SitEntry::new(segment, valid, kind, sit.version.get());
-                    flushed = flushed.and(entry.write(medium, segment));
-                }
-                // After mending valid bits the count follows; it is no problem of its own.
-                if self.report.problems.len() == before || !repair {
-                    self.report.problems.push(Problem { what, repaired: repair });
+            if !self.lost {
+                for index in ones(&differ(&valid, &reached)) {
+                    found.push(format!("block {} is valid but nothing reaches it", first + index as u64));
                 }
             }
+            if mend && !found.is_empty() {
+                let kind = if kind == SegmentKind::Free { self.segment_kind(segment) } else { kind };
+                flushed = flushed.and(SitEntry::new(segment, kind, version, &reached).write(medium, segment));
+            }
+            let told = found.into_iter().map(|what| Problem { what, repaired: mend });
+            self.report.problems.extend(told);
         }
         medium.region.fence(flushed).ignore();
+    }
+
+    /// Compares what blocks are reached as with what the BIA says.
+    fn kinds_in(&mut self, segment: u32, reached: &Bitmap, mend: bool) -> Flushed {
+        let medium = &self.at_rest.medium;
+        let mut flushed = Flushed::none();
+        for index in ones(reached) {
+            let block = medium.geometry.segment_start(segment) + index as u64;
+            let (kind, entry) = (self.reached[&block], Entry::read(medium, block));
+            if entry.kind == kind as u8 {
+                continue;
+            }
+            if mend {
+                Entry::write_soft(medium, block, entry.version, entry.owner, kind, entry.place);
+                let at = medium.geometry.bia_at(block);
+                flushed = flushed.and(medium.region.flush(nvm::Purpose::Allocation, at, BIA_ENTRY));
+            }
+            let what = format!("block {block} is {kind:?}, the BIA says kind {}", entry.kind);
+            self.report.problems.push(Problem { what, repaired: mend });
+        }
+        flushed
     }
 }

@@ -3,7 +3,7 @@
 //! Making a checkpoint has two parts. First everything it reaches is written: node copies flushed, data changed in
 //! place flushed, new NAT blocks, the SIT journal, the checkpoint block, and its address in its predecessor. Then one
 //! atomic store of the predecessor's state byte publishes it: from there on, recovery goes forward. What remains
-//! (valid bits, SIT entries, the root slot) follows from the journal and can be done any number of times.
+//! (SIT entries, the root slot) follows from the journal and can be done any number of times.
 
 use nvm::{Durable, Flushed, Purpose};
 use zerocopy::little_endian::{U32, U64};
@@ -131,7 +131,7 @@ impl Checkpoint {
     pub(crate) fn settle_again(&self, medium: &Medium) -> vfs::Result<Durable> {
         let entries =
             sit::read_journal(medium, self.body.journal_entries.get(), self.body.journal_crc.get())?;
-        Ok(medium.region.fence(sit::settle(medium, &entries, |_| None)))
+        Ok(medium.region.fence(sit::settle(medium, &entries)))
     }
 
     /// Writes a checkpoint block, unfenced.

@@ -212,7 +212,7 @@ impl Core {
         let (checkpoint, journal, durable) =
             checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, log, &facts)?;
         checkpoint::publish(medium, &predecessor, durable).ignore();
-        let settled = sit::settle(medium, &journal, |segment| frozen.valid_before(segment));
+        let settled = sit::settle(medium, &journal);
         medium.region.fence(settled).ignore();
         publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
         publisher.newest = checkpoint;

@@ -19,7 +19,7 @@ use crate::nat;
 use crate::node::{HEADER, NodeHeader, Nodes, View};
 use crate::pointer::DataPointer;
 use crate::record::Items;
-use crate::sit::{SegmentKind, SitEntry};
+use crate::sit::{SegmentKind, SitEntry, ones};
 use crate::xattr;
 
 /// What to show.
@@ -167,15 +167,16 @@ fn nat_entries(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
 
 fn sit(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
     for segment in 0..at_rest.medium.geometry.segments {
-        let entry = SitEntry::read(&at_rest.medium, segment)?;
-        if entry.segment_kind() == SegmentKind::Free {
-            continue;
-        }
-        let (kind, valid, version) = (entry.segment_kind(), entry.valid, entry.version);
-        if let Err(error) =
-            writeln!(out, "segment {segment:>8}  {kind:?}, {valid:>3} valid, version {version}")
-        {
-            return Ok(Err(error));
+        let shown = match SitEntry::read(&at_rest.medium, segment) {
+            Ok(entry) if entry.segment_kind() == SegmentKind::Free => continue,
+            Ok(entry) => {
+                let (kind, valid, version) = (entry.segment_kind(), entry.valid, entry.version);
+                writeln!(out, "segment {segment:>8}  {kind:?}, {valid:>3} valid, version {version}")
+            }
+            Err(error) => writeln!(out, "segment {segment:>8}  {error}"),
+        };
+        if shown.is_err() {
+            return Ok(shown);
         }
     }
     Ok(Ok(()))
@@ -186,11 +187,10 @@ fn bia(at_rest: &AtRest, segment: u32, out: &mut dyn Write) -> vfs::Result<Shown
         return Err(vfs::Error::Invalid);
     }
     let first = at_rest.medium.geometry.segment_start(segment);
-    for block in first..first + SEGMENT_BLOCKS {
+    let valid = SitEntry::read(&at_rest.medium, segment)?.bits();
+    for index in ones(&valid) {
+        let block = first + index as u64;
         let entry = Entry::read(&at_rest.medium, block);
-        if !entry.valid {
-            continue;
-        }
         let (version, owner, place) = (entry.version, entry.owner, entry.place);
         let kind = BlockKind::from_u8(entry.kind).map_or("unknown".into(), |kind| format!("{kind:?}"));
         if let Err(error) =

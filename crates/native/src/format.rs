@@ -33,20 +33,16 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     region.fence(removed.into_iter().reduce(Flushed::and).expect("two")).ignore();
 
     let log = [0, 1].map(|half| region.stream_zero(Purpose::Journal, geometry.log_at(half), BLOCK));
-    let bia = geometry.bia_at(geometry.main_start);
-    let mut flushed = log.into_iter().reduce(Flushed::and).expect("two").and(region.stream_zero(
-        Purpose::Allocation,
-        bia,
-        geometry.main_blocks() * BIA_ENTRY,
-    ));
+    let mut flushed = log.into_iter().reduce(Flushed::and).expect("two");
     let first = geometry.main_start;
     for segment in 0..geometry.segments {
-        let (valid, kind) = if segment == 0 { (1, SegmentKind::Meta) } else { (0, SegmentKind::Free) };
-        flushed = flushed.and(SitEntry::new(segment, valid, kind, EMPTY_VERSION).write(&medium, segment));
+        let bits = [u64::from(segment == 0), 0, 0, 0, 0, 0, 0, 0];
+        let entry = SitEntry::new(segment, SegmentKind::Meta, EMPTY_VERSION, &bits);
+        flushed = flushed.and(entry.write(&medium, segment));
     }
+    // Nothing else of the BIA is written: what it says of blocks that are not valid, nobody asks.
     Entry::write_soft(&medium, first, EMPTY_VERSION, 0, BlockKind::Checkpoint, 0);
-    Entry::set_valid(&medium, first, true);
-    flushed = flushed.and(region.flush(Purpose::Allocation, bia, BIA_ENTRY));
+    flushed = flushed.and(region.flush(Purpose::Allocation, geometry.bia_at(first), BIA_ENTRY));
     let facts =
         Facts { version: EMPTY_VERSION, previous: 0, next_nid: FIRST_NID, nodes: 0, inodes: 0, sequence: 1 };
     let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, checksum::of(&[])));

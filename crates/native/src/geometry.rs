@@ -14,8 +14,8 @@ pub(crate) const BLOCK_BITS: u32 = 40;
 /// Bytes of a BIA entry.
 pub(crate) const BIA_ENTRY: u64 = 16;
 /// Bytes of a SIT entry.
-pub(crate) const SIT_ENTRY: u64 = 16;
-/// Bytes of a SIT journal entry: the SIT entry and the segment's validity bitmap.
+pub(crate) const SIT_ENTRY: u64 = 128;
+/// Bytes of a SIT journal entry: a SIT entry's contents without its checksum.
 pub(crate) const SIT_JOURNAL_ENTRY: u64 = 80;
 
 /// Superblock and its backup.

@@ -8,9 +8,8 @@ use vfs::Time;
 
 use crate::Error;
 use crate::allocator::Allocator;
-use crate::bia;
 use crate::checkpoint::Checkpoint;
-use crate::geometry::{BLOCK, Medium};
+use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
 use crate::journal::Records;
 use crate::nat::Nat;
 use crate::node::Nodes;
@@ -71,7 +70,7 @@ impl AtRest {
             || records.iter_mut().any(|half| half.next().is_some()))
     }
 
-    /// The segments whose BIA and SIT entries an interrupted publish has yet to settle.
+    /// The segments whose SIT entries an interrupted publish has yet to settle.
     pub(crate) fn unsettled_segments(&self) -> HashSet<u32> {
         if self.root.checkpoint.get() == self.checkpoint.block {
             return HashSet::new();
@@ -85,7 +84,7 @@ impl AtRest {
     pub(crate) fn nodes(&self) -> vfs::Result<Nodes> {
         let body = &self.checkpoint.body;
         let version = body.version.get() + 1;
-        let allocator = Allocator::open(self.medium.clone(), version)?;
+        let allocator = Allocator::open(self.medium.clone(), version);
         let nat = Nat::new(self.medium.clone(), body.tree());
         let key = [self.superblock.hash_key[0].get(), self.superblock.hash_key[1].get()];
         let counts = (body.nodes.get(), body.inodes.get());
@@ -101,8 +100,8 @@ pub fn info(region: &Region) -> Result<Info, Error> {
     for segment in 0..geometry.segments {
         valid += match SitEntry::read(&at_rest.medium, segment) {
             Ok(entry) => u64::from(entry.valid.get()),
-            // Cut while it was settled, or damaged: the BIA says the same at more length.
-            Err(_) => bia::count(&bia::valid_bits(&at_rest.medium, segment)),
+            // Cut while it was settled, or damaged: then nothing is free there.
+            Err(_) => SEGMENT_BLOCKS,
         };
     }
     let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -82,7 +82,7 @@ pub(crate) fn open_bare(
         root.mounts = (root.mounts.get() + 1).into();
         root.write_next(&medium.region, checkpoint.block, false).ignore();
     }
-    let allocator = Allocator::open(medium.clone(), version)?;
+    let allocator = Allocator::open(medium.clone(), version);
     let nat = Nat::new(medium.clone(), checkpoint.body.tree());
     let hash_key = [superblock.hash_key[0].get(), superblock.hash_key[1].get()];
     let body = &checkpoint.body;

@@ -1,18 +1,39 @@
 //! The segment information table and its journal (HMFS §2.2, §3.2).
 //!
-//! A SIT entry says how many blocks of a segment are valid in the newest checkpoint. Before a checkpoint is
-//! published, the new entries of all segments it changed go to the SIT journal together with each segment's new
-//! validity bitmap: with that, the second half of publishing (valid bits into the BIA, entries into the SIT)
-//! can be done again after a crash, any number of times, without knowing how far it came.
+//! A SIT entry says which blocks of a segment are valid in the newest checkpoint, and how many. HMFS keeps the valid bit
+//! in each block's BIA entry; here a segment's 512 bits stand together, under a checksum. Before a checkpoint is
+//! published, the new entries of all segments it changed go to the SIT journal: with that, the second half of publishing
+//! (entries into the SIT) can be done again after a crash, any number of times, without knowing how far it came.
 
 use nvm::{Flushed, Purpose};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::bia::{self, Bitmap, Entry};
 use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SEGMENT_BLOCKS, SIT_ENTRY, SIT_JOURNAL_ENTRY};
+
+/// A bit for each block of a segment.
+pub(crate) type Bitmap = [u64; (SEGMENT_BLOCKS / 64) as usize];
+
+/// How many bits are set.
+pub(crate) fn count(bits: &Bitmap) -> u64 {
+    bits.iter().map(|word| u64::from(word.count_ones())).sum()
+}
+
+/// The indices of the bits that are set, ascending.
+pub(crate) fn ones(bits: &Bitmap) -> impl Iterator<Item = usize> + '_ {
+    bits.iter().enumerate().flat_map(|(index, word)| {
+        let mut left = *word;
+        std::iter::from_fn(move || {
+            (left != 0).then(|| {
+                let bit = left.trailing_zeros() as usize;
+                left &= left - 1;
+                index * 64 + bit
+            })
+        })
+    })
+}
 
 /// What blocks a segment takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,35 +47,45 @@ pub(crate) enum SegmentKind {
     Meta = 2,
 }
 
-/// Usage of one segment as of the newest checkpoint.
+/// State of one segment as of the newest checkpoint: two lines.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub(crate) struct SitEntry {
-    /// CRC-32C of the rest and of the segment's number.
+    /// CRC-32C of the segment's number and the rest: an entry that is torn, or another's, is none.
     crc: U32,
-    /// Blocks valid in the newest checkpoint, 0–512.
+    /// Ones in `bitmap`, 0–512.
     pub(crate) valid: U16,
     /// A [`SegmentKind`].
     pub(crate) kind: u8,
     reserved: u8,
     /// Version of the checkpoint that changed the segment last (its age, for choosing victims).
     pub(crate) version: U32,
-    reserved2: [u8; 4],
+    reserved2: [u8; 52],
+    /// Bit i: the newest checkpoint reaches block i of the segment.
+    bitmap: [U64; 8],
 }
 const _: () = assert!(size_of::<SitEntry>() as u64 == SIT_ENTRY);
 
 impl SitEntry {
-    pub(crate) fn new(segment: u32, valid: u16, kind: SegmentKind, version: u32) -> SitEntry {
+    /// The entry of `segment` with these blocks valid; if there are none, it is free, whatever `kind` says.
+    pub(crate) fn new(segment: u32, kind: SegmentKind, version: u32, bits: &Bitmap) -> SitEntry {
+        let valid = count(bits) as u16;
         let mut entry = SitEntry {
             crc: 0.into(),
             valid: valid.into(),
-            kind: kind as u8,
+            kind: if valid == 0 { SegmentKind::Free } else { kind } as u8,
             reserved: 0,
             version: version.into(),
-            reserved2: [0; 4],
+            reserved2: [0; 52],
+            bitmap: bits.map(U64::new),
         };
         entry.crc = entry.checksum(segment).into();
         entry
+    }
+
+    /// The blocks that are valid.
+    pub(crate) fn bits(&self) -> Bitmap {
+        self.bitmap.map(U64::get)
     }
 
     fn checksum(&self, segment: u32) -> u32 {
@@ -74,7 +105,7 @@ impl SitEntry {
                 "right",
             ));
         }
-        if u64::from(entry.valid.get()) > SEGMENT_BLOCKS || entry.kind > SegmentKind::Meta as u8 {
+        if u64::from(entry.valid.get()) != count(&entry.bits()) || entry.kind > SegmentKind::Meta as u8 {
             return Err(corrupt(
                 "SIT",
                 at / BLOCK,
@@ -120,7 +151,7 @@ impl JournalEntry {
     pub(crate) fn new(segment: u32, kind: SegmentKind, version: u32, bitmap: &Bitmap) -> JournalEntry {
         JournalEntry {
             segment: segment.into(),
-            valid: (bia::count(bitmap) as u16).into(),
+            valid: (count(bitmap) as u16).into(),
             kind: kind as u8,
             reserved: 0,
             version: version.into(),
@@ -162,42 +193,13 @@ pub(crate) fn read_journal(medium: &Medium, entries: u32, crc: u32) -> vfs::Resu
     }
 }
 
-/// The second half of publishing: valid bits into the BIA, counts into the SIT. Re-entrant. `before` gives the
-/// valid bits a segment has on the medium, if known: only differences are stored then.
-pub(crate) fn settle(
-    medium: &Medium,
-    entries: &[JournalEntry],
-    before: impl Fn(u32) -> Option<Bitmap>,
-) -> Flushed {
-    let mut flushed = Flushed::none();
-    for entry in entries {
-        let segment = entry.segment.get();
-        let first = medium.geometry.segment_start(segment);
-        let (old, new) = (before(segment).unwrap_or_else(|| bia::valid_bits(medium, segment)), entry.bits());
-        let changed: Bitmap = std::array::from_fn(|word| old[word] ^ new[word]);
-        let mut line = u64::MAX;
-        for index in bia::ones(&changed) {
-            let block = first + index as u64;
-            Entry::set_valid(medium, block, new[index / 64] >> (index % 64) & 1 == 1);
-            let at = medium.geometry.bia_at(block);
-            if line != u64::MAX && at / nvm::LINE != line {
-                flushed = flushed.and(medium.region.flush(Purpose::Allocation, line * nvm::LINE, nvm::LINE));
-            }
-            line = at / nvm::LINE;
-        }
-        if line != u64::MAX {
-            flushed = flushed.and(medium.region.flush(Purpose::Allocation, line * nvm::LINE, nvm::LINE));
-        }
-        if before(segment).is_none() {
-            // What looks right may have been stored and not flushed, before a crash.
-            let at = medium.geometry.bia_at(first);
-            flushed = flushed.and(medium.region.flush(Purpose::Allocation, at, SEGMENT_BLOCKS * BIA_ENTRY));
-        }
-        let kind = if entry.valid.get() == 0 { SegmentKind::Free } else { entry.segment_kind() };
-        let sit = SitEntry::new(segment, entry.valid.get(), kind, entry.version.get());
-        flushed = flushed.and(sit.write(medium, segment));
-    }
-    flushed
+/// The second half of publishing: what is journaled into the SIT. Re-entrant: the journal holds the result.
+pub(crate) fn settle(medium: &Medium, entries: &[JournalEntry]) -> Flushed {
+    let settled = entries.iter().map(|entry| {
+        let (segment, version) = (entry.segment.get(), entry.version.get());
+        SitEntry::new(segment, entry.segment_kind(), version, &entry.bits()).write(medium, segment)
+    });
+    settled.fold(Flushed::none(), Flushed::and)
 }
 
 impl JournalEntry {
@@ -212,7 +214,7 @@ pub(crate) fn flush_soft(medium: &Medium, segment: u32, new: &Bitmap) -> Flushed
     let per_line = (nvm::LINE / BIA_ENTRY) as usize;
     let mut flushed = Flushed::none();
     let mut last = usize::MAX;
-    for index in bia::ones(new) {
+    for index in ones(new) {
         if index / per_line != last {
             last = index / per_line;
             flushed = flushed.and(medium.region.flush(

@@ -26,6 +26,9 @@ const SIT: Range<usize> = 520..521;
 const SIT_JOURNAL: Range<usize> = 521..522;
 const BIA: Range<usize> = 522..534;
 const MAIN: usize = 1024;
+const SEGMENTS: usize = 6;
+/// Bytes.
+const SIT_ENTRY: usize = 128;
 
 /// A volume's bytes in a zone's image.
 struct Specimen {
@@ -72,16 +75,26 @@ impl Specimen {
         at..at + BLOCK
     }
 
-    /// The blocks of the Main Area that the BIA says are valid and of one of `kinds`.
+    /// The blocks of the Main Area that the SIT says are valid, and the BIA of one of `kinds`.
     fn of_kind(&self, kinds: impl RangeBounds<u8>) -> Vec<usize> {
-        let bia = self.block(BIA.start).start;
-        (0..6 * 512)
-            .filter(|index| {
-                let word = self.image[bia + index * 16 + 8];
-                word & 1 == 1 && kinds.contains(&(word >> 1))
-            })
+        let (sit, bia) = (self.block(SIT.start).start, self.block(BIA.start).start);
+        let valid = |index: &usize| {
+            let bits = sit + index / 512 * SIT_ENTRY + SIT_ENTRY / 2;
+            self.image[bits + index % 512 / 8] >> (index % 8) & 1 == 1
+        };
+        let all = (0..SEGMENTS * 512).filter(valid);
+        all.filter(|index| kinds.contains(&self.image[bia + index * 16 + 8]))
             .map(|index| MAIN + index)
             .collect()
+    }
+
+    /// The volume's image with its SIT entries of `segments` damaged.
+    fn without_sit_of(&self, segments: Range<usize>) -> Vec<u8> {
+        let mut image = self.image.clone();
+        for segment in segments {
+            image[self.block(SIT.start).start + segment * SIT_ENTRY + 70] ^= 0x10;
+        }
+        image
     }
 }
 
@@ -466,6 +479,46 @@ fn cut_short() {
     assert!(matches!(Volume::open(tiny, &options), Err(Error::TooSmall { .. })));
     // The zone itself.
     assert!(Zone::from_bytes(&image[..image.len() / 2], &OpenOptions::default()).is_err());
+}
+
+/// Who cannot say which of a segment's blocks are in use does without that segment, until a check has counted them.
+#[test]
+fn a_damaged_sit_entry_costs_its_segment() {
+    for clean in [true, false] {
+        let specimen = specimen(clean);
+        let free = |region: &Region| native::info(region).unwrap().blocks_free;
+        for segment in 0..SEGMENTS {
+            let image = specimen.without_sit_of(segment..segment + 1);
+            let (_zone, region) = zone_of(&image);
+            let volume = mount(&region, Durability::Operation);
+            assert_eq!(difference(&tree(&volume).unwrap(), &specimen.tree), None, "segment {segment}");
+            write_some(&volume);
+            let written = tree(&volume).unwrap();
+            volume.close().unwrap();
+            drop(volume);
+            let quarantined = free(&region);
+            let report = check(&region, true).unwrap();
+            assert!(report.is_clean(), "segment {segment}: {:?}", report.problems);
+            assert_sound(&region);
+            assert!(free(&region) > quarantined, "segment {segment}: what is not in use is free again");
+            assert_eq!(difference(&tree(&mount(&region, Durability::Operation)).unwrap(), &written), None);
+        }
+    }
+}
+
+/// Without any segment to use there is no room to replay the log in; a check makes some first.
+#[test]
+fn without_any_sit_entry_a_check_recovers() {
+    let specimen = specimen(false);
+    let image = specimen.without_sit_of(0..SEGMENTS);
+    let error = opened(&image).unwrap_err().to_string();
+    assert!(error.contains("SIT") && error.contains("fsck"), "{error}");
+    let (_zone, region) = zone_of(&image);
+    let report = check(&region, true).unwrap();
+    assert!(report.is_clean() && report.recovered && report.problems.len() >= SEGMENTS, "{report:?}");
+    assert_sound(&region);
+    let found = tree(&mount(&region, Durability::Operation)).unwrap();
+    assert_eq!(difference(&found, &specimen.tree), None);
 }
 
 /// A block of inodes that cannot be read is an error of the inodes in it, not of their neighbours.
