@@ -67,7 +67,7 @@ install: ## binary, helpers of mount(8), mkfs(8), fsck(8), man pages, completion
 	@[ -x $(BIN) ] || { echo "install: run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/amberfs
 	install -d $(DESTDIR)$(SBINDIR)
-	for tool in mount mkfs fsck umount.fuse; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
+	for tool in mount mount.fuse mkfs fsck umount.fuse; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -76,7 +76,7 @@ install: ## binary, helpers of mount(8), mkfs(8), fsck(8), man pages, completion
 	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 
 uninstall: ## what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mkfs fsck umount.fuse,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)
+	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mount.fuse mkfs fsck umount.fuse,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man8/amberfs*.8 $(foreach tool,mount mkfs fsck,$(DESTDIR)$(PREFIX)/share/man/man8/$(tool).amberfs.8) $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 

@@ -42,6 +42,8 @@ pub(crate) enum Request {
     Stats { volume: String },
     /// Serve another volume of the zone.
     Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
+    /// The volume is about to be remounted for changes, or has been so that there are none.
+    Remount { volume: String, read_only: bool },
     /// Answer when the volume is no longer served and has been closed.
     Ended { volume: String },
     /// Make a file system on another volume of the zone.

@@ -12,6 +12,8 @@ pub(crate) struct Options {
     pub(crate) durability: Durability,
     pub(crate) commit_interval: Duration,
     pub(crate) read_only: bool,
+    /// It is mounted already, and only this list is to change.
+    pub(crate) remount: bool,
     /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
     pub(crate) allow_other: Option<bool>,
     pub(crate) threads: Option<usize>,
@@ -30,6 +32,7 @@ impl Default for Options {
             durability: Durability::Fsync,
             commit_interval: Duration::from_secs(5),
             read_only: false,
+            remount: false,
             allow_other: None,
             threads: None,
             technology: Technology::Dram,
@@ -131,6 +134,13 @@ const TABLE: &[MountOption] = &[
     },
     word("ro", "no changes", |options| options.read_only = true),
     word("rw", "changes (the default)", |options| options.read_only = false),
+    word(
+        "remount",
+        "change ro, rw, nosuid, nodev, noexec and noatime of what is mounted (only root may)",
+        |options| {
+            options.remount = true;
+        },
+    ),
     word("allow_other", "other users may use the mount (the default for root)", |options| {
         options.allow_other = Some(true);
     }),
@@ -172,6 +182,11 @@ const TABLE: &[MountOption] = &[
     accepted("silent"),
     accepted("loud"),
     accepted("comment"),
+    // What the kernel shows of a mount, which mount(8) repeats for a remount.
+    accepted("user_id"),
+    accepted("group_id"),
+    accepted("default_permissions"),
+    accepted("max_read"),
 ];
 
 fn untrusted(options: &mut Options) {

@@ -312,6 +312,20 @@ impl Server {
                 let place = VolumePlace { zone: self.path.clone(), volume };
                 self.mount(&MountRequest { place, dir, option_lists: options, sloppy }, &parsed)
             }
+            Request::Remount { volume, read_only } => {
+                let served = self.lock().served.get(&volume).cloned();
+                let served =
+                    served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
+                if read_only {
+                    served.volume.checkpoint().doing("making what was written durable")?;
+                } else if Options::parse(&[&served.options], true).is_ok_and(|options| options.read_only) {
+                    return Err(Failure::new("the volume was opened read-only").remedy(format!(
+                        "amberfs umount {}, then mount it for writing",
+                        served.dir.display()
+                    )));
+                }
+                Ok(Json::Null)
+            }
             Request::Ended { volume } => {
                 let here = |state: &mut State| state.served.contains_key(&volume);
                 let state = self.changed.wait_while(self.lock(), here);
@@ -397,7 +411,7 @@ impl Served {
     }
 }
 
-fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {
+pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {
     let default = fuse::MountOptions::default();
     // With every operation durable, a page that the kernel keeps back would break the promise.
     let durable = matches!(options.durability, native::Durability::Operation);

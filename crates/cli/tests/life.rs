@@ -57,6 +57,39 @@ fn a_volume_is_mounted_used_unmounted_and_checked() {
 }
 
 #[test]
+fn a_mount_becomes_read_only_and_writable_again() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    std::fs::write(scratch.path("mnt/file"), "before").unwrap();
+    // As mount(8) asks its helper: with what the kernel shows of the mount.
+    let helper = scratch.path("mount.fuse.amberfs");
+    std::os::unix::fs::symlink(PROGRAM, &helper).unwrap();
+    let remount = |how: &str| {
+        let list =
+            format!("rw,nosuid,nodev,user_id=0,group_id=0,default_permissions,allow_other,remount,{how}");
+        Run::of(Command::new(&helper).args([&format!("{zone}:home"), &dir, "-o", &list]).output().unwrap())
+    };
+    let open = std::fs::File::create(scratch.path("mnt/open")).unwrap();
+    remount("ro").fails(32, &["in use", "stays mounted as it was"]);
+    drop(open);
+    eventually("the file is closed", || remount("ro").code == 0);
+    assert_eq!(std::fs::write(scratch.path("mnt/file"), "no").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "before");
+    remount("rw").ok();
+    std::fs::write(scratch.path("mnt/file"), "after").unwrap();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir} -o ro")).ok();
+    remount("rw").fails(32, &["opened read-only", "amberfs umount"]);
+    assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "after");
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+}
+
+#[test]
 fn one_server_serves_several_volumes_of_a_zone() {
     if !can_mount() {
         return;

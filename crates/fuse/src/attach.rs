@@ -45,6 +45,19 @@ fn attach_as_root(dir: &Path, root_mode: u32, options: &MountOptions) -> Result<
     if options.allow_other {
         data.push_str(",allow_other");
     }
+    let data = CString::new(data).map_err(|nul| Error::mount_point(dir, io::Error::other(nul)))?;
+    rustix::mount::mount(
+        options.fs_name.as_str(),
+        dir,
+        format!("fuse.{SUBTYPE}"),
+        flags(options),
+        data.as_c_str(),
+    )
+    .map_err(|errno| Error::mount_point(dir, errno))?;
+    Ok(device.into())
+}
+
+fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     for (wanted, flag) in [
         (options.read_only, MountFlags::RDONLY),
@@ -55,10 +68,18 @@ fn attach_as_root(dir: &Path, root_mode: u32, options: &MountOptions) -> Result<
     ] {
         flags.set(flag, wanted);
     }
-    let data = CString::new(data).map_err(|nul| Error::mount_point(dir, io::Error::other(nul)))?;
-    rustix::mount::mount(options.fs_name.as_str(), dir, format!("fuse.{SUBTYPE}"), flags, data.as_c_str())
-        .map_err(|errno| Error::mount_point(dir, errno))?;
-    Ok(device.into())
+    flags
+}
+
+/// Changes whether what is mounted on `dir` can be written to, and what else of `options` is the kernel's to grant
+/// (set-user-ID bits, device nodes, programs, access times). Only for root. Fails with [`Error::Busy`] if it is to
+/// become read-only and files are open for writing.
+pub fn remount(dir: &Path, options: &MountOptions) -> Result<(), Error> {
+    match rustix::mount::mount_remount(dir, flags(options), c"") {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(Error::Busy(dir.to_owned())),
+        Err(errno) => Err(Error::mount_point(dir, errno)),
+    }
 }
 
 fn attach_as_user(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Error> {

@@ -38,7 +38,7 @@ mod options;
 mod requests;
 mod server;
 
-pub use attach::unmount;
+pub use attach::{remount, unmount};
 pub use error::Error;
 pub use mount::{Mount, Unmounter, mount};
 pub use options::MountOptions;

@@ -10,6 +10,7 @@ use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::launch::{self, Launch};
 use crate::options::Options;
+use crate::place::VolumePlace;
 use crate::server::{self, MountRequest};
 use crate::{control, mount_table, report, size};
 
@@ -19,6 +20,13 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
     let place = arguments.place.absolute().doing("finding the zone").exit(exit::MOUNT_FAILED)?;
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
+        return Ok(0);
+    }
+    if options.remount {
+        remount(&dir, &place, &options)
+            .doing("remounting")
+            .leaving("it stays mounted as it was")
+            .map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
         return Ok(0);
     }
     let request =
@@ -54,6 +62,22 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
         // Another mount of the same zone may have been a moment faster (at boot, they run side by side).
         Err(failure) => by_server(request).unwrap_or(Err(failure)).map(Some),
     }
+}
+
+/// Before changes, the server must be able to make them; when there are to be no more, those made are made durable.
+fn remount(dir: &Path, place: &VolumePlace, options: &Options) -> Result<(), Failure> {
+    let mut server = control::server_of_mount(dir)
+        .ok_or_else(|| Failure::new(format!("no server answers for {}", dir.display())))?;
+    let volume = server.volume_at(dir).unwrap_or_default().to_string();
+    let ask = Request::Remount { volume, read_only: options.read_only };
+    if !options.read_only {
+        server.ask(&ask)?;
+    }
+    fuse::remount(dir, &server::fuse_options(place, options))?;
+    if options.read_only {
+        server.ask(&ask)?;
+    }
+    Ok(())
 }
 
 /// One process has a zone open. If a server has, it serves this volume, too.
