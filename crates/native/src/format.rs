@@ -51,7 +51,7 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     root.write_next(region, first, true).ignore();
 
     let superblock = superblock(region, options, &geometry);
-    make_root(region, &superblock)?;
+    make_root(region, &superblock, options.owner)?;
     superblock.write(region).ignore();
     region.check().map_err(|error| Error::Volume(vfs::Error::Io(error.to_string())))
 }
@@ -67,14 +67,15 @@ fn superblock(region: &Region, options: &FormatOptions, geometry: &Geometry) -> 
 }
 
 /// Makes the root directory and the hidden directory of orphans.
-fn make_root(region: &Region, superblock: &Superblock) -> Result<(), Error> {
+fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Result<(), Error> {
     let (core, _) = recovery::open_bare(region.clone(), superblock, &MountOptions::default())?;
     let core = Arc::new(core);
     let mut operation = core.begin(8, 1024, Urgency::Checkpoint)?;
     let at = now();
     let root = vfs::ROOT_INO as u32;
-    for (ino, mode, parent) in [(root, 0o040_755, root), (ORPHANS, 0o040_700, ORPHANS)] {
-        let cold = Cold::new(mode, 0, 0, 0, 1, parent, at);
+    let directories = [(root, 0o040_755, owner), (ORPHANS, 0o040_700, (0, 0))];
+    for (ino, mode, (uid, gid)) in directories {
+        let cold = Cold::new(mode, uid, gid, 0, 1, ino, at);
         operation.log(&Item::Create { ino, cold, hot: Hot::new(0, at, at, 2) });
     }
     operation.commit()?;

@@ -11,6 +11,8 @@ pub struct FormatOptions {
     pub label: String,
     /// Bytes of the redo log; default 1/32 of the volume, between 2 and 256 MiB.
     pub log_bytes: Option<u64>,
+    /// User and group whose the root directory is.
+    pub owner: (u32, u32),
 }
 
 /// What a volume promises to survive a power cut.

@@ -69,7 +69,9 @@ pub(crate) fn format(zone: &Zone, name: &str, settings: &Settings) -> Result<u64
         }
     };
     let bytes = region.len();
-    let options = native::FormatOptions { label: settings.label.clone(), ..Default::default() };
+    // Who makes a volume is to be able to use it.
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let options = native::FormatOptions { label: settings.label.clone(), owner, ..Default::default() };
     let made = match bytes < native::MIN_VOLUME_BYTES {
         true => Err(too_small(bytes)),
         false => native::format(&region, &options).doing("making the file system"),
