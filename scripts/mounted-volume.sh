@@ -27,7 +27,7 @@ volume_begin() {
 zone_directory() {
     local bytes room memory
     bytes=$(numfmt --from=iec "$1")
-    memory=$(awk '/^MemAvailable:/ { print $2 * 1024 }' /proc/meminfo)
+    memory=$(($(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo) * 1024))
     room=$(df --output=avail -B1 /dev/shm 2> /dev/null | tail -n 1)
     if [ "$memory" -lt $((bytes + bytes / 2)) ]; then
         echo "$(basename "$0"): little memory ($((memory >> 20)) MiB): the zone is a file in $scratch" >&2
