@@ -18,12 +18,11 @@
 //! has happened to is kept here, and their times are set right before anyone can see them: at `fsync`, at a
 //! `lookup`, when the kernel forgets the inode, and when the mount ends.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfs::{
-    Attr, Caller, Error, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, Result, SetAttr, SetTime, Time,
+    Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result, SetAttr, SetTime, Time,
 };
 
 /// Independent parts of the table, so that threads seldom meet.
@@ -72,28 +71,9 @@ struct KernelTimes {
     overtaken: bool,
 }
 
-/// Inode numbers are dense and nobody's attack: one multiplication spreads them.
-#[derive(Default)]
-struct InoHasher(u64);
-
-impl Hasher for InoHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<Ino, Node, BuildHasherDefault<InoHasher>>,
+    nodes: InoMap<Ino, Node>,
     /// Inodes in the order they were opened, for `trim`; may name some that are closed or forgotten.
     opened: VecDeque<Ino>,
 }

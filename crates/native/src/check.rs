@@ -1,10 +1,8 @@
 //! Checking a volume from scratch (fsck): everything the newest checkpoint reaches is walked, and compared with what
 //! the BIA, the SIT, the link counts and the inodes' own counts say.
 
-use std::collections::{HashMap, HashSet};
-
 use nvm::{Flushed, Region};
-use vfs::FileKind;
+use vfs::{FileKind, InoMap, InoSet};
 
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
@@ -159,12 +157,12 @@ struct Walk<'a> {
     nodes: &'a Nodes,
     report: &'a mut CheckReport,
     /// Blocks reached so far, and what they are.
-    reached: HashMap<u64, BlockKind>,
+    reached: InoMap<u64, BlockKind>,
     /// Nodes that inodes reach.
-    nids: HashSet<u32>,
+    nids: InoSet<u32>,
     /// Nodes in the NAT.
-    all_nids: HashSet<u32>,
-    inodes: HashMap<u32, Known>,
+    all_nids: InoSet<u32>,
+    inodes: InoMap<u32, Known>,
     /// Something could not be read: what seems unreached may be reached from there.
     lost: bool,
 }
@@ -175,10 +173,10 @@ impl<'a> Walk<'a> {
             at_rest,
             nodes,
             report,
-            reached: HashMap::new(),
-            nids: HashSet::new(),
-            all_nids: HashSet::new(),
-            inodes: HashMap::new(),
+            reached: InoMap::default(),
+            nids: InoSet::default(),
+            all_nids: InoSet::default(),
+            inodes: InoMap::default(),
             lost: false,
         }
     }
@@ -369,7 +367,7 @@ impl<'a> Walk<'a> {
     fn tree(&mut self) {
         let root = vfs::ROOT_INO as u32;
         let mut todo = vec![root, ORPHANS];
-        let mut seen: HashSet<u32> = todo.iter().copied().collect();
+        let mut seen: InoSet<u32> = todo.iter().copied().collect();
         while let Some(dir) = todo.pop() {
             let mut entries = Vec::new();
             let listed = self.nodes.inode(dir).and_then(|inode| {
@@ -422,7 +420,7 @@ impl<'a> Walk<'a> {
         kind: FileKind,
         name: &[u8],
         key: u64,
-        seen: &mut HashSet<u32>,
+        seen: &mut InoSet<u32>,
         todo: &mut Vec<u32>,
     ) {
         let shown = String::from_utf8_lossy(name);

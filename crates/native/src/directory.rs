@@ -113,6 +113,9 @@ pub(crate) fn probe<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::R
     expect_directory(dir)?;
     let base = hash(nodes, name);
     let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
+    for line in 0..page::FIRST_LINES {
+        nodes.medium.region.prefetch(bucket.block * BLOCK + line * 64);
+    }
     let page = Page::new(bucket);
     let mut taken = [0u64; 4];
     for candidate in page.candidates(base) {

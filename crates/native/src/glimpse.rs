@@ -1,11 +1,11 @@
-//! Reading a block of a file, or an inode's attributes, without a lock.
+//! Reading a block of a file, looking at an inode's attributes, or opening it, without a lock.
 //!
 //! Everything here may be changed under the reader's eyes, so nothing is borrowed: words are loaded atomically, block
 //! numbers are range-checked, bytes are copied; and all of it counts only if [`crate::locks::Glimpse::holds`] says
 //! afterwards that nobody changed the inode meanwhile, and the NAT that its block was not moved for a neighbour's sake.
 //! Whatever is unusual (an inline file, a node not yet verified, a hole) is left to the locked path.
 
-use vfs::{Attr, FileKind};
+use vfs::{Attr, Caller, FileKind, Handle, OpenFlags, Result, rules};
 
 use crate::bia::BlockKind;
 use crate::core::Core;
@@ -118,6 +118,34 @@ impl Core {
         }
         self.medium.region.read(pointer.block() * BLOCK + within, buf);
         seen.holds().then_some(buf.len())
+    }
+
+    /// Opens inode `ino`; `None` if it has extended attributes, which may forbid it, or if anything else makes the locked
+    /// path necessary.
+    ///
+    /// Whoever takes an inode's last name asks under its lock whether it is open. The handle is counted before the look at
+    /// the inode ends: so if he asked too early to hear of it, he had the lock by then, and that is seen here.
+    pub(crate) fn open_glimpse(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Option<Result<Handle>> {
+        let seen = Seen::begin(self, ino)?;
+        let mut bytes = [0; PAYLOAD];
+        self.medium.region.read(seen.at, &mut bytes);
+        if inode::has_xattrs(&bytes) {
+            return None;
+        }
+        if let Err(error) = rules::may_open(caller, &inode::attr(ino, &bytes), None, flags) {
+            return seen.holds().then_some(Err(error));
+        }
+        let opened = self.handles.open(ino, flags);
+        if seen.holds() {
+            return Some(opened);
+        }
+        // Somebody may have spared the inode for this handle's sake, so it is given back as any other.
+        if let Ok(handle) = opened
+            && let Err(error) = self.release(handle)
+        {
+            tracing::error!("inode {ino}, which lost its name, stays: {error}");
+        }
+        None
     }
 
     /// The attributes of inode `ino`; `None` if it is not there, or if anything makes the locked path necessary.

@@ -1,24 +1,39 @@
 //! Open files.
 //!
 //! A handle names a slot and the slot's use: looking it up is one atomic load, and a handle that was released, even if
-//! its slot serves again, is nobody's. Beside the slots, a table counts how often each inode is open.
+//! its slot serves again, is nobody's. A file's slots and the count of how often it is open are in one shard, chosen by
+//! its number, so that opening and closing take one lock each, which few others want.
 
-use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vfs::{Error, Handle, OpenFlags, Result};
+use vfs::{Error, Handle, InoMap, OpenFlags, Result};
 
-const SHARDS: usize = 64;
-const CHUNK_SLOTS: usize = 1024;
-const CHUNKS: usize = 4096;
-/// Bits of a handle that number the slot; the rest numbers the slot's use, from 1.
+const SHARD_BITS: u32 = 6;
+const SHARDS: usize = 1 << SHARD_BITS;
+/// Slots of a shard's first chunk; each further chunk has twice as many as the one before.
+const FIRST_CHUNK: u32 = 64;
+/// So one shard has 4,194,240 slots at most.
+const CHUNKS: usize = 16;
+/// Bits of a handle that number the slot (the shard in the lowest); the rest numbers the slot's use, from 1.
 const SLOT_BITS: u32 = 32;
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Shard(Mutex<HashMap<u32, Open>>);
+struct Shard {
+    table: Mutex<Table>,
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+}
+
+/// What of a shard its lock protects.
+#[derive(Default)]
+struct Table {
+    open: InoMap<u32, Open>,
+    given_back: Vec<u32>,
+    /// Slots from here on were never used.
+    next: u32,
+}
 
 /// How an inode is open.
 #[derive(Clone, Copy, Default)]
@@ -41,14 +56,38 @@ struct Slot {
 
 pub(crate) struct Handles {
     shards: Box<[Shard]>,
-    chunks: Box<[OnceLock<Box<[Slot]>>]>,
-    free: Mutex<FreeSlots>,
 }
 
-struct FreeSlots {
-    given_back: Vec<u32>,
-    /// Slots from here on were never used.
-    next: u32,
+/// The chunk of a shard's slot, and the slot's place in it.
+#[inline]
+fn place(slot: u32) -> (usize, usize) {
+    let number = slot + FIRST_CHUNK;
+    let chunk = (number / FIRST_CHUNK).ilog2();
+    (chunk as usize, (number - (FIRST_CHUNK << chunk)) as usize)
+}
+
+impl Shard {
+    /// A slot that was used before; `None` if it never was.
+    #[inline]
+    fn slot(&self, slot: u32) -> Option<&Slot> {
+        let (chunk, at) = place(slot);
+        self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    /// A free slot. `EBUSY` if there is none.
+    fn take_slot(&self, table: &mut Table) -> Result<(u32, &Slot)> {
+        if let Some(slot) = table.given_back.pop() {
+            return Ok((slot, self.slot(slot).ok_or(Error::Busy)?));
+        }
+        let (chunk, at) = place(table.next);
+        let slots = self
+            .chunks
+            .get(chunk)
+            .ok_or(Error::Busy)?
+            .get_or_init(|| (0..(FIRST_CHUNK as usize) << chunk).map(|_| Slot::default()).collect());
+        table.next += 1;
+        Ok((table.next - 1, &slots[at]))
+    }
 }
 
 /// What a handle says.
@@ -60,55 +99,41 @@ pub(crate) struct Opened {
 
 impl Handles {
     pub(crate) fn new() -> Handles {
-        Handles {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            free: Mutex::new(FreeSlots { given_back: Vec::new(), next: 0 }),
-        }
+        Handles { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    fn shard(&self, ino: u32) -> &Mutex<HashMap<u32, Open>> {
-        &self.shards[ino as usize % SHARDS].0
+    fn shard(&self, ino: u32) -> &Shard {
+        &self.shards[ino as usize % SHARDS]
     }
 
-    fn slot(&self, index: u32) -> Option<&Slot> {
-        let chunk = self.chunks.get(index as usize / CHUNK_SLOTS)?;
-        let slots = chunk.get_or_init(|| (0..CHUNK_SLOTS).map(|_| Slot::default()).collect());
-        slots.get(index as usize % CHUNK_SLOTS)
+    /// The slot that `handle` names, and which use of it.
+    #[inline]
+    fn slot(&self, handle: Handle) -> Option<(&Slot, u32)> {
+        let (index, used) = (handle.0 as u32, (handle.0 >> SLOT_BITS) as u32);
+        let slot = self.shards[index as usize % SHARDS].slot(index >> SHARD_BITS)?;
+        Some((slot, used)).filter(|_| used != 0)
     }
 
-    fn take_slot(&self) -> Result<u32> {
-        let mut free = self.free.lock();
-        if let Some(index) = free.given_back.pop() {
-            return Ok(index);
-        }
-        let index = free.next;
-        if index as usize >= CHUNKS * CHUNK_SLOTS {
-            return Err(Error::Busy);
-        }
-        free.next += 1;
-        Ok(index)
-    }
-
-    /// Opens `ino`, whose lock is held, or which nobody can know yet. `EBUSY` with four million handles open.
+    /// Opens `ino`, whose lock is held, or which nobody can know yet, or of which it is verified afterwards that nobody
+    /// removed it. `EBUSY` with four million handles open.
     pub(crate) fn open(&self, ino: u32, flags: OpenFlags) -> Result<Handle> {
-        let index = self.take_slot()?;
-        let slot = self.slot(index).ok_or(Error::Busy)?;
+        let shard = self.shard(ino);
+        let mut table = shard.table.lock();
+        let (index, slot) = shard.take_slot(&mut table)?;
         let used = slot.uses.load(Ordering::Relaxed).wrapping_add(1).max(1);
         slot.uses.store(used, Ordering::Relaxed);
         slot.what.store(u64::from(flags.bits()) << 32 | u64::from(ino), Ordering::Relaxed);
-        self.shard(ino).lock().entry(ino).or_default().handles += 1;
+        table.open.entry(ino).or_default().handles += 1;
         slot.open.store(used, Ordering::Release);
+        let index = (index << SHARD_BITS) | (ino % SHARDS as u32);
         Ok(Handle(u64::from(used) << SLOT_BITS | u64::from(index)))
     }
 
     /// What `handle` stands for; `EBADF` if it is not open.
     #[inline]
     pub(crate) fn get(&self, handle: Handle) -> Result<Opened> {
-        let (index, used) = (handle.0 as u32, (handle.0 >> SLOT_BITS) as u32);
-        let chunk = self.chunks.get(index as usize / CHUNK_SLOTS).and_then(OnceLock::get);
-        let slot = &chunk.ok_or(Error::BadHandle)?[index as usize % CHUNK_SLOTS];
-        if used == 0 || slot.open.load(Ordering::Acquire) != used {
+        let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
+        if slot.open.load(Ordering::Acquire) != used {
             return Err(Error::BadHandle);
         }
         let what = slot.what.load(Ordering::Acquire);
@@ -128,47 +153,84 @@ impl Handles {
 
     /// Closes a handle. Returns its inode, and whether it was the inode's last.
     pub(crate) fn close(&self, handle: Handle) -> Result<(u32, bool)> {
-        let opened = self.get(handle)?;
-        let (index, used) = (handle.0 as u32, (handle.0 >> SLOT_BITS) as u32);
-        let slot = self.slot(index).ok_or(Error::BadHandle)?;
+        let ino = self.get(handle)?.ino;
+        let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
+        let mut table = self.shard(ino).table.lock();
         // Of two that close the same handle, one wins.
-        if slot.open.compare_exchange(used, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if slot.open.load(Ordering::Relaxed) != used {
             return Err(Error::BadHandle);
         }
-        self.free.lock().given_back.push(index);
-        let mut shard = self.shard(opened.ino).lock();
-        let Some(open) = shard.get_mut(&opened.ino) else { return Ok((opened.ino, false)) };
+        slot.open.store(0, Ordering::Release);
+        table.given_back.push(handle.0 as u32 >> SHARD_BITS);
+        let Some(open) = table.open.get_mut(&ino) else { return Ok((ino, false)) };
         open.handles -= 1;
         let last = open.handles == 0;
         if last {
-            shard.remove(&opened.ino);
+            table.open.remove(&ino);
         }
-        Ok((opened.ino, last))
+        Ok((ino, last))
     }
 
     /// Forgets that `ino` is open: its handles lead to an inode that is gone.
     pub(crate) fn forget(&self, ino: u32) {
-        self.shard(ino).lock().remove(&ino);
+        self.shard(ino).table.lock().open.remove(&ino);
     }
 
     pub(crate) fn is_open(&self, ino: u32) -> bool {
-        self.shard(ino).lock().contains_key(&ino)
+        self.shard(ino).table.lock().open.contains_key(&ino)
     }
 
     /// Lets `ino`, which is open and has no name, get one (or no longer).
     pub(crate) fn set_linkable(&self, ino: u32, linkable: bool) {
-        if let Some(open) = self.shard(ino).lock().get_mut(&ino) {
+        if let Some(open) = self.shard(ino).table.lock().open.get_mut(&ino) {
             open.linkable = linkable;
         }
     }
 
     pub(crate) fn is_linkable(&self, ino: u32) -> bool {
-        self.shard(ino).lock().get(&ino).is_some_and(|open| open.linkable)
+        self.shard(ino).table.lock().open.get(&ino).is_some_and(|open| open.linkable)
     }
 
     /// Handles open in all.
     pub(crate) fn count(&self) -> u64 {
-        let open = |shard: &Shard| shard.0.lock().values().map(|open| u64::from(open.handles)).sum::<u64>();
+        let open = |shard: &Shard| -> u64 {
+            shard.table.lock().open.values().map(|open| u64::from(open.handles)).sum()
+        };
         self.shards.iter().map(open).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_fill_chunk_after_chunk() {
+        let mut expected = (0, 0);
+        for slot in 0..100_000 {
+            assert_eq!(place(slot), expected, "slot {slot}");
+            expected.1 += 1;
+            if expected.1 == (FIRST_CHUNK as usize) << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_handle_is_of_one_use_of_its_slot() {
+        let handles = Handles::new();
+        let first = handles.open(17, OpenFlags::READ).unwrap();
+        let other = handles.open(17 + SHARDS as u32, OpenFlags::WRITE).unwrap();
+        assert_eq!(handles.get(first).unwrap().ino, 17);
+        assert_eq!(handles.close(first), Ok((17, true)));
+        let second = handles.open(17, OpenFlags::WRITE).unwrap();
+        assert_eq!(handles.get(first).map(drop), Err(Error::BadHandle));
+        assert_eq!(handles.close(first), Err(Error::BadHandle));
+        assert_eq!(handles.get(second).unwrap().flags, OpenFlags::WRITE);
+        assert_eq!(handles.get(other).unwrap().ino, 17 + SHARDS as u32);
+        assert_eq!(handles.count(), 2);
+        for bad in [0, 1, u64::MAX, 1 << 32 | 5, u64::MAX >> 32] {
+            assert_eq!(handles.get(Handle(bad)).map(drop), Err(Error::BadHandle));
+        }
     }
 }

@@ -347,6 +347,12 @@ pub(crate) fn attr(ino: u32, bytes: &[u8]) -> Attr {
     }
 }
 
+/// Whether an inode has extended attributes, from the bytes of its slot before the payload.
+#[inline]
+pub(crate) fn has_xattrs(bytes: &[u8]) -> bool {
+    bytes[XATTR_LEN] != 0 || bytes[XATTR_NID..XATTR_NID + 4] != [0; 4]
+}
+
 /// An inode in its block's copy of the running epoch, open for change. The inode's lock is held.
 pub(crate) struct InodeEdit<'a> {
     medium: &'a Medium,

@@ -336,9 +336,14 @@ impl Core {
         if flags.contains(OpenFlags::TRUNCATE) {
             return self.open_truncating(caller, ino, flags);
         }
+        let is_refused = flags.contains(OpenFlags::WRITE) && self.options.read_only;
+        if !is_refused && let Some(opened) = self.open_glimpse(caller, ino, flags) {
+            self.medium.check_media()?;
+            return opened;
+        }
         let _lock = self.locks.read(ino);
         let inode = self.inode(ino)?;
-        if flags.contains(OpenFlags::WRITE) && self.options.read_only {
+        if is_refused {
             return Err(Error::ReadOnly);
         }
         rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;

@@ -73,9 +73,13 @@ impl Core {
         if !last {
             return Ok(());
         }
-        let unnamed = {
-            let _lock = self.locks.read(ino);
-            self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
+        // Who took the last name before the handle was closed had the lock by then; who does so later finds it closed.
+        let unnamed = match self.attr_glimpse(ino) {
+            Some(attr) => attr.nlink == 0,
+            None => {
+                let _lock = self.locks.read(ino);
+                self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
+            }
         };
         if unnamed && !self.options.read_only { self.reclaim(ino) } else { Ok(()) }
     }

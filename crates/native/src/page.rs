@@ -23,6 +23,8 @@ const TAGS: usize = 8;
 /// Entries of a page at most; tags end where a line does.
 const ENTRIES_MAX: usize = 168;
 const OFFSETS: usize = TAGS + ENTRIES_MAX;
+/// Lines of a bucket with all that a look-up scans: headers and tags.
+pub(crate) const FIRST_LINES: u64 = (START + OFFSETS) as u64 / 64;
 const _: () = assert!((START + OFFSETS).is_multiple_of(64));
 const ENTRY_FIXED: usize = 14;
 /// Bytes that an entry takes beside its own.
@@ -75,6 +77,39 @@ fn equal_bytes(bytes: u64, wanted: u8) -> u64 {
     !(((difference & LOW) + LOW) | difference | LOW)
 }
 
+/// The entries of a page with a certain tag.
+pub(crate) struct Candidates<'a> {
+    page: Page<'a>,
+    count: usize,
+    tag: u8,
+    /// The first entry whose tag was not looked at.
+    next: usize,
+    /// Those of the 8 before it that have the tag, as [`equal_bytes`] gives them.
+    hits: u64,
+}
+
+impl<'a> Iterator for Candidates<'a> {
+    type Item = vfs::Result<(usize, Entry<'a>)>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.hits == 0 {
+            if self.next >= self.count {
+                return None;
+            }
+            self.hits = equal_bytes(self.page.tags(self.next), self.tag);
+            self.next += 8;
+        }
+        let index = self.next - 8 + self.hits.trailing_zeros() as usize / 8;
+        self.hits &= self.hits - 1;
+        if index >= self.count {
+            self.hits = 0; // a tag of an entry that was
+            return None;
+        }
+        Some(self.page.entry_at(self.page.offset(index)).map(|entry| (index, entry)))
+    }
+}
+
 impl<'a> Page<'a> {
     /// The page in a bucket.
     pub(crate) fn new(bucket: View<'a>) -> Page<'a> {
@@ -96,6 +131,7 @@ impl<'a> Page<'a> {
         u16_at(self.bytes, 4)
     }
 
+    #[inline]
     fn entry_at(&self, offset: usize) -> vfs::Result<Entry<'a>> {
         let damaged = || corrupt("directory page", self.block, "entry offset", offset, "one within the page");
         let fixed = self.bytes.get(offset..offset + ENTRY_FIXED).ok_or_else(damaged)?;
@@ -121,25 +157,18 @@ impl<'a> Page<'a> {
 
     /// The entries whose keys' tag is that of `key`, with their indices.
     #[inline]
-    pub(crate) fn candidates(self, key: u64) -> impl Iterator<Item = vfs::Result<(usize, Entry<'a>)>> {
-        let count = self.count();
-        let words = self.bytes[TAGS..OFFSETS].chunks_exact(8).take(count.div_ceil(8)).enumerate();
-        words
-            .flat_map(move |(at, word)| {
-                let mut hits = equal_bytes(u64::from_le_bytes(word.try_into().expect("8 bytes")), tag(key));
-                std::iter::from_fn(move || {
-                    (hits != 0).then(|| {
-                        let index = at * 8 + hits.trailing_zeros() as usize / 8;
-                        hits &= hits - 1;
-                        index
-                    })
-                })
-            })
-            .take_while(move |index| *index < count)
-            .map(move |index| Ok((index, self.entry_at(self.offset(index))?)))
+    pub(crate) fn candidates(self, key: u64) -> Candidates<'a> {
+        Candidates { page: self, count: self.count(), tag: tag(key), next: 0, hits: 0 }
     }
 
-    /// The slot and entry with exactly `key`.
+    /// The tags of 8 entries from `index` on, which is a multiple of 8.
+    #[inline]
+    fn tags(&self, index: usize) -> u64 {
+        let bytes = &self.bytes[TAGS + index..TAGS + index + 8];
+        u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+    }
+
+    /// The index and entry with exactly `key`.
     pub(crate) fn find_key(self, key: u64) -> vfs::Result<Option<(usize, Entry<'a>)>> {
         for hit in self.candidates(key) {
             let (index, entry) = hit?;

@@ -2,7 +2,7 @@
 //!
 //! It transcribes, compactly, and a change there must be made here too:
 //! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `try_write`, `write_all`, `read_both`, `Exclusive::drop`;
-//! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`;
+//! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`; of `glimpse.rs`: `open_glimpse`;
 //! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
 //! - of `orphans.rs`: `commit_unnamed`, `release`, `reclaim`; of `handles.rs`: the table of how often an inode is open
 //!   (a count per inode here; that two which close one handle don't both win is left out).
@@ -39,7 +39,8 @@ enum Fault {
     CountedLate,   // the count is raised only when the holder goes
     OddGlimpse,    // a glimpse begins although the count is odd
     OpenSeenEarly, // `unlink` looks whether the inode is open before it locks it
-    OpenUnlocked,  // `open` doesn't lock the inode
+    OpenUnlocked,  // `open` neither locks the inode nor looks whether somebody changed it
+    OpenLate,      // `open` looks whether somebody changed the inode before it counts its handle
     ReclaimBlind,  // `reclaim` doesn't look again whether the inode is open
 }
 
@@ -244,6 +245,8 @@ struct File {
     exists: AtomicBool,
     nlink: AtomicU32,
     handles: AtomicU32,
+    /// Handles that somebody got: `open` may count one and take it back.
+    held: AtomicU32,
     /// Whether the hidden directory names it.
     orphan: Mutex<bool>,
 }
@@ -258,14 +261,27 @@ impl File {
     }
 
     fn remove(&self) {
-        assert!(!self.is_open(), "life: removed while open");
+        assert_eq!(self.held.load(SeqCst), 0, "life: removed while open");
         assert!(self.exists.swap(false, SeqCst), "life: removed twice");
     }
 
     fn open(&self) -> bool {
-        let _lock = (self.locks.fault != Fault::OpenUnlocked).then(|| self.locks.read(self.ino));
+        let fault = self.locks.fault;
+        let glimpse = self.locks.glimpse(self.ino).filter(|_| self.exists.load(SeqCst));
+        if let Some(seen) = glimpse {
+            let holds = || self.locks.changes(self.ino) == seen;
+            let early = (fault == Fault::OpenLate).then(holds);
+            self.handles.fetch_add(1, SeqCst);
+            if fault == Fault::OpenUnlocked || early.unwrap_or_else(holds) {
+                self.held.fetch_add(1, SeqCst);
+                return true;
+            }
+            self.release();
+        }
+        let _lock = self.locks.read(self.ino);
         let exists = self.exists.load(SeqCst);
         self.handles.fetch_add(u32::from(exists), SeqCst);
+        self.held.fetch_add(u32::from(exists), SeqCst);
         exists
     }
 
@@ -288,10 +304,22 @@ impl File {
 
     fn use_and_release(&self) {
         assert!(self.exists.load(SeqCst), "life: gone while open");
-        let last = self.handles.fetch_sub(1, SeqCst) == 1;
-        let unnamed = last && {
-            let _lock = self.locks.read(self.ino);
-            self.exists.load(SeqCst) && self.nlink.load(SeqCst) == 0
+        self.held.fetch_sub(1, SeqCst);
+        self.release();
+    }
+
+    fn release(&self) {
+        if self.handles.fetch_sub(1, SeqCst) > 1 {
+            return;
+        }
+        let is_unnamed = || self.exists.load(SeqCst) && self.nlink.load(SeqCst) == 0;
+        let glimpse = self.locks.glimpse(self.ino).map(|seen| (is_unnamed(), seen));
+        let unnamed = match glimpse.filter(|(_, seen)| self.locks.changes(self.ino) == *seen) {
+            Some((unnamed, _)) => unnamed,
+            None => {
+                let _lock = self.locks.read(self.ino);
+                is_unnamed()
+            }
         };
         if unnamed {
             self.reclaim();
@@ -317,6 +345,7 @@ fn lives(fault: Fault, ino: u32, links: u32) {
         exists: AtomicBool::new(true),
         nlink: AtomicU32::new(links),
         handles: AtomicU32::new(1),
+        held: AtomicU32::new(1),
         orphan: Mutex::new(links == 0),
     };
     thread::scope(|scope| {
@@ -381,5 +410,6 @@ finds!(a_stale_second_is_found, SecondStale, moves(false, PLACES[0]), "a torn lo
 finds!(a_late_count_is_found, CountedLate, glimpses(), "a torn glimpse");
 finds!(a_glimpse_of_an_odd_count_is_found, OddGlimpse, glimpses(), "a torn glimpse");
 finds!(looking_early_whether_it_is_open_is_found, OpenSeenEarly, lives(2, 1), "life: ");
-finds!(opening_without_a_lock_is_found, OpenUnlocked, lives(2, 1), "life: ");
+finds!(opening_without_a_look_is_found, OpenUnlocked, lives(2, 1), "life: ");
+finds!(opening_after_the_look_is_found, OpenLate, lives(2, 1), "life: ");
 finds!(a_blind_reclaim_is_found, ReclaimBlind, lives(2, 1), "life: removed while open");

@@ -14,6 +14,7 @@ mod caller;
 pub mod conformance;
 mod error;
 mod file_system;
+mod ino_map;
 pub mod model;
 pub mod rules;
 #[cfg(any(test, feature = "testing"))]
@@ -26,6 +27,7 @@ pub use file_system::{
     Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, SeekFrom,
     XattrMode,
 };
+pub use ino_map::{InoHasher, InoMap, InoSet};
 
 /// Longest name of a directory entry, bytes (Linux `NAME_MAX`).
 pub const NAME_MAX: usize = 255;
