@@ -186,6 +186,7 @@ impl Server {
             durability: options.durability,
             commit_interval: options.commit_interval,
             read_only: options.read_only,
+            background: true,
         };
         let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
         let recovery = volume.recovery();

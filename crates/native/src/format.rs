@@ -62,7 +62,8 @@ fn superblock(region: &Region, options: &FormatOptions, geometry: &Geometry) -> 
     label[..length].copy_from_slice(&options.label.as_bytes()[..length]);
     // The key only has to be unknown to who chooses names: a random UUID, hashed.
     let secret = uuid::Uuid::new_v4();
-    let key = [0, 1].map(|n| SipHasher13::new_with_keys(n, region.len()).hash(secret.as_bytes()));
+    let random = [0, 1].map(|n| SipHasher13::new_with_keys(n, region.len()).hash(secret.as_bytes()));
+    let key = options.hash_key.unwrap_or(random);
     Superblock::new(*region.uuid().as_bytes(), label, Time::now().sec as u64, key, geometry)
 }
 

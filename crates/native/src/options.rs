@@ -13,6 +13,8 @@ pub struct FormatOptions {
     pub log_bytes: Option<u64>,
     /// User and group whose the root directory is.
     pub owner: (u32, u32),
+    /// The key of the hash of directory names; default a random one. For runs that are to be repeated exactly.
+    pub hash_key: Option<[u64; 2]>,
 }
 
 /// What a volume promises to survive a power cut.
@@ -60,6 +62,9 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Nothing is changed, not even for recovery.
     pub read_only: bool,
+    /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
+    /// by operations that find the log full, and a run can be repeated exactly.
+    pub background: bool,
 }
 
 impl Default for MountOptions {
@@ -68,6 +73,7 @@ impl Default for MountOptions {
             durability: Durability::default(),
             commit_interval: Duration::from_secs(5),
             read_only: false,
+            background: true,
         }
     }
 }

@@ -29,7 +29,7 @@ impl Volume {
         let superblock = Superblock::read(&region)?;
         let (core, recovery) = recovery::open(region, &superblock, options)?;
         let core = Arc::new(core);
-        let checkpointer = (!options.read_only).then(|| {
+        let checkpointer = (!options.read_only && options.background).then(|| {
             let (core, interval) = (core.clone(), options.commit_interval);
             std::thread::Builder::new()
                 .name("checkpoint".into())
@@ -44,7 +44,9 @@ impl Volume {
     /// Ends it cleanly: what has no name is removed, the last checkpoint published, the volume marked clean. Further
     /// changes fail with `EROFS`. Closing twice does nothing.
     pub fn close(&self) -> std::result::Result<(), Error> {
-        let Some(thread) = self.checkpointer.lock().take() else { return Ok(()) };
+        if self.core.options.read_only || self.core.closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         for ino in self.core.orphan_list().unwrap_or_default() {
             // An open file goes, too: with the volume, its handles end.
             self.core.handles.forget(ino);
@@ -52,22 +54,21 @@ impl Volume {
                 tracing::error!("inode {ino}, which has no name, stays: {error}");
             }
         }
-        self.stop(thread);
+        self.stop();
         Ok(self.core.finish()?)
     }
 
     /// Lets go of the volume as a server that is killed does: nothing more is written, and the next open recovers it.
     /// For tests and measurements.
     pub fn abandon(self) {
-        if let Some(thread) = self.checkpointer.lock().take() {
-            self.stop(thread);
-        }
+        self.stop();
     }
 
-    fn stop(&self, checkpointer: JoinHandle<()>) {
+    /// Ends changes, and the thread that makes checkpoints.
+    fn stop(&self) {
         self.core.closed.store(true, Ordering::Relaxed);
         self.core.pressure.raise();
-        if checkpointer.join().is_err() {
+        if self.checkpointer.lock().take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the checkpoint thread panicked");
         }
     }

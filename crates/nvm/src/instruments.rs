@@ -1,4 +1,4 @@
-//! What watches a zone's stores: recording, wear, emulated latency, and the pages that `msync` owes.
+//! What watches a zone's stores: recording, wear, emulated latency, the pages that `msync` owes, and a watch.
 //!
 //! One word says which of them is on. A store tests it once; when all are off, that is all it costs.
 
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::mapping::Mapping;
 use crate::recording::Recorder;
 use crate::technology::Spinner;
+use crate::watch::Watch;
 use crate::wear::WearMap;
 
 /// Stores, flushes and fences are recorded.
@@ -20,10 +21,13 @@ pub(crate) const WEAR: u32 = 2;
 pub(crate) const SPIN: u32 = 4;
 /// Flushed pages are remembered, and written back by the next fence.
 pub(crate) const MSYNC: u32 = 8;
+/// Reads and stores are noted, and nothing is persisted.
+pub(crate) const WATCH: u32 = 16;
 
 pub(crate) struct Instruments {
     attention: AtomicU32,
     pub(crate) recorder: Mutex<Option<Recorder>>,
+    watch: Mutex<Option<Watch>>,
     pub(crate) wear: Option<WearMap>,
     pub(crate) spinner: Option<Spinner>,
     owed: Mutex<Vec<Owed>>,
@@ -47,6 +51,7 @@ impl Instruments {
         Instruments {
             attention: AtomicU32::new(attention),
             recorder: Mutex::new(None),
+            watch: Mutex::new(None),
             wear,
             spinner,
             owed: Mutex::new(Vec::new()),
@@ -68,6 +73,21 @@ impl Instruments {
     pub(crate) fn stop(&self) -> Option<Recorder> {
         self.attention.fetch_and(!RECORD, Ordering::SeqCst);
         self.recorder.lock().take()
+    }
+
+    pub(crate) fn start_watch(&self, watch: Watch) {
+        *self.watch.lock() = Some(watch);
+        self.attention.fetch_or(WATCH, Ordering::SeqCst);
+    }
+
+    pub(crate) fn stop_watch(&self) {
+        self.attention.fetch_and(!WATCH, Ordering::SeqCst);
+        *self.watch.lock() = None;
+    }
+
+    /// Gives the watch to `with`, if there is one.
+    pub(crate) fn watched<R>(&self, with: impl FnOnce(&mut Watch) -> R) -> Option<R> {
+        self.watch.lock().as_mut().map(with)
     }
 
     /// Remembers the pages of `[at, at + len)` of the mapping for the next fence.

@@ -55,6 +55,7 @@ mod region;
 mod signature;
 mod technology;
 mod volume;
+mod watch;
 mod wear;
 mod zone;
 
@@ -74,5 +75,6 @@ pub use recording_file::RecordingFileError;
 pub use region::Region;
 pub use technology::{Latency, Technology};
 pub use volume::{Mounted, VolumeEntry, VolumeKind};
+pub use watch::{Line, Watch, WatchMark};
 pub use wear::Wear;
 pub use zone::{OpenOptions, Zone};

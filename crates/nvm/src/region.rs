@@ -9,7 +9,7 @@ use crate::LINE;
 use crate::account::{Account, Purpose};
 use crate::durability::{Durable, Flushed};
 use crate::error::MediaError;
-use crate::instruments::{Instruments, MSYNC, RECORD, SPIN, WEAR};
+use crate::instruments::{Instruments, MSYNC, RECORD, SPIN, WATCH, WEAR};
 use crate::mapping::Window;
 use crate::persist::{self, PersistMethod};
 use crate::recording::EventKind;
@@ -69,7 +69,7 @@ impl Region {
     /// cannot be had, use [`Region::read`] and verify what was read.
     #[inline]
     pub fn bytes(&self, at: u64, len: usize) -> &[u8] {
-        if self.instruments.on(SPIN) {
+        if self.instruments.on(SPIN | WATCH) {
             self.read_slowly(at, len as u64);
         }
         self.window.bytes(at, len)
@@ -78,7 +78,7 @@ impl Region {
     /// Copies bytes from the medium.
     #[inline]
     pub fn read(&self, at: u64, into: &mut [u8]) {
-        if self.instruments.on(SPIN) {
+        if self.instruments.on(SPIN | WATCH) {
             self.read_slowly(at, into.len() as u64);
         }
         self.window.read(at, into);
@@ -97,7 +97,7 @@ impl Region {
     /// An aligned 8-byte little-endian word, atomically, with acquire ordering.
     #[inline]
     pub fn load_u64(&self, at: u64) -> u64 {
-        if self.instruments.on(SPIN) {
+        if self.instruments.on(SPIN | WATCH) {
             self.read_slowly(at, 8);
         }
         self.window.load_u64(at)
@@ -112,7 +112,7 @@ impl Region {
     /// Stores bytes, cached.
     #[inline]
     pub fn store(&self, purpose: Purpose, at: u64, bytes: &[u8]) {
-        if self.instruments.on(RECORD) {
+        if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Store, purpose, at, bytes.len() as u64, || self.window.store(at, bytes));
         } else {
             self.window.store(at, bytes);
@@ -123,7 +123,7 @@ impl Region {
     /// Stores an aligned 8-byte little-endian word atomically, with release ordering, cached.
     #[inline]
     pub fn store_u64(&self, purpose: Purpose, at: u64, value: u64) {
-        if self.instruments.on(RECORD) {
+        if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Atomic, purpose, at, 8, || self.window.store_u64(at, value));
         } else {
             self.window.store_u64(at, value);
@@ -134,7 +134,7 @@ impl Region {
     /// Stores zeros, cached.
     #[inline]
     pub fn fill_zero(&self, purpose: Purpose, at: u64, len: u64) {
-        if self.instruments.on(RECORD) {
+        if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Zero, purpose, at, len, || self.window.fill_zero(at, len));
         } else {
             self.window.fill_zero(at, len);
@@ -145,10 +145,10 @@ impl Region {
     /// Copies bytes within the region, cached; the ranges may overlap.
     #[inline]
     pub fn copy_within(&self, purpose: Purpose, from: u64, to: u64, len: u64) {
-        if self.instruments.on(SPIN) {
+        if self.instruments.on(SPIN | WATCH) {
             self.read_slowly(from, len);
         }
-        if self.instruments.on(RECORD) {
+        if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Copy, purpose, to, len, || self.window.copy_within(from, to, len));
         } else {
             self.window.copy_within(from, to, len);
@@ -162,7 +162,7 @@ impl Region {
     #[inline]
     pub fn stream(&self, purpose: Purpose, at: u64, bytes: &[u8]) -> Flushed {
         let len = bytes.len() as u64;
-        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC | WATCH) {
             return self.stream_pieces(purpose, at, bytes);
         }
         self.window.stream_lines(at, bytes);
@@ -174,7 +174,7 @@ impl Region {
     /// Stores zeros by non-temporal stores; head and tail as in [`Region::stream`].
     #[inline]
     pub fn stream_zero(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
-        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+        if (at | len) & (LINE - 1) != 0 || self.instruments.on(RECORD | WEAR | SPIN | MSYNC | WATCH) {
             return self.stream_zero_pieces(purpose, at, len);
         }
         self.window.stream_zero_lines(at, len);
@@ -187,7 +187,7 @@ impl Region {
     /// pages are remembered for the fence.
     #[inline]
     pub fn flush(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
-        if self.instruments.on(RECORD | WEAR | SPIN | MSYNC) {
+        if self.instruments.on(RECORD | WEAR | SPIN | MSYNC | WATCH) {
             return self.flush_watched(purpose, at, len);
         }
         self.window.flush(at, len);
@@ -293,14 +293,26 @@ impl Region {
 
     #[cold]
     fn read_slowly(&self, at: u64, len: u64) {
+        if self.instruments.on(WATCH) {
+            self.instruments.watched(|watch| watch.reads(self.zone_address(at), len));
+        }
         if let Some(spinner) = &self.instruments.spinner {
             spinner.read(lines(at, len));
         }
     }
 
-    /// Does `store` and records it, as one critical section, so that events are in the order of memory.
+    /// Does `store`, and records it if a recording is made, as one critical section, so that events are in the order
+    /// of memory.
     #[cold]
     fn recorded(&self, kind: EventKind, purpose: Purpose, at: u64, len: u64, store: impl FnOnce()) {
+        if self.instruments.on(WATCH) && kind.is_store() {
+            // Refuse what is out of range before it is looked up.
+            let _ = self.window.bytes(at, len as usize);
+            self.instruments.watched(|watch| watch.stores(self.zone_address(at), len));
+        }
+        if !self.instruments.on(RECORD) {
+            return store();
+        }
         let mut recorder = self.instruments.recorder.lock();
         store();
         if let Some(recorder) = recorder.as_mut() {
@@ -311,10 +323,15 @@ impl Region {
 
     #[cold]
     fn flush_watched(&self, purpose: Purpose, at: u64, len: u64) -> Flushed {
+        let flush = || {
+            if !self.instruments.on(WATCH) {
+                self.window.flush(at, len);
+            }
+        };
         if self.instruments.on(RECORD) {
-            self.recorded(EventKind::Flush, purpose, at, len, || self.window.flush(at, len));
+            self.recorded(EventKind::Flush, purpose, at, len, flush);
         } else {
-            self.window.flush(at, len);
+            flush();
         }
         self.volume.ledger.flushed(purpose, lines(at, len));
         self.sent(at, len);
@@ -375,9 +392,10 @@ impl Region {
         let store = || match self.window.method() {
             // Where the page cache stands before the medium, streaming past the CPU's caches gains nothing.
             PersistMethod::Msync => self.window.store(at, bytes),
+            _ if self.instruments.on(WATCH) => self.window.store(at, bytes),
             _ => self.window.stream_lines(at, bytes),
         };
-        if self.instruments.on(RECORD) {
+        if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Stream, purpose, at, len, store);
         } else {
             store();
@@ -399,9 +417,10 @@ impl Region {
             let (at, len) = (at + body, tail - body);
             let store = || match self.window.method() {
                 PersistMethod::Msync => self.window.fill_zero(at, len),
+                _ if self.instruments.on(WATCH) => self.window.fill_zero(at, len),
                 _ => self.window.stream_zero_lines(at, len),
             };
-            if self.instruments.on(RECORD) {
+            if self.instruments.on(RECORD | WATCH) {
                 self.recorded(EventKind::StreamZero, purpose, at, len, store);
             } else {
                 store();

@@ -22,6 +22,7 @@ use crate::recording::{EventKind, Recorder, Recording, RecordingOptions};
 use crate::region::Region;
 use crate::technology::{Latency, Spinner, Technology};
 use crate::volume::{Volume, VolumeEntry, VolumeKind};
+use crate::watch::Watch;
 use crate::wear::{Wear, WearMap};
 use crate::{BLOCK, SEGMENT, info, lock, signature};
 
@@ -563,6 +564,26 @@ impl Zone {
     /// Ends recording and gives what was recorded; None if nothing was.
     pub fn stop_recording(&self) -> Option<Recording> {
         self.inner.instruments.stop().map(Recorder::finish)
+    }
+
+    /// Watches the zone from now on, until [`Zone::unwatch`]: notes which lines are read and stored to, so that stores
+    /// can be taken back. Nothing is persisted meanwhile: flushes are only counted and recorded. Costs about 50 ns an
+    /// access.
+    pub fn watch(&self) {
+        let state = self.inner.state.lock();
+        let window = Window::new(state.mapping.clone(), 0, state.entrance.bytes, self.inner.method);
+        self.inner.instruments.start_watch(Watch::new(window));
+    }
+
+    /// Ends a watch. What was stored meanwhile stays.
+    pub fn unwatch(&self) {
+        self.inner.instruments.stop_watch();
+    }
+
+    /// Gives the watch to `with`; None if the zone is not watched. `with` must not access the zone otherwise: it holds
+    /// a lock that accesses take.
+    pub fn watched<R>(&self, with: impl FnOnce(&mut Watch) -> R) -> Option<R> {
+        self.inner.instruments.watched(with)
     }
 
     /// Puts a named point into the recording, if there is one: "the file operation has returned".

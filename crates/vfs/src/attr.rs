@@ -1,5 +1,6 @@
 //! What `stat(2)`, `utimensat(2)` and `statfs(2)` speak of.
 
+use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Ino;
@@ -13,10 +14,25 @@ pub struct Time {
     pub nsec: u32,
 }
 
+thread_local! {
+    static STOPPED: Cell<Option<Time>> = const { Cell::new(None) };
+}
+
 impl Time {
-    /// The system's clock, now.
+    /// The system's clock, now; or, in a thread that stopped its clock, when it stopped it.
     pub fn now() -> Time {
-        SystemTime::now().into()
+        Time::stopped().unwrap_or_else(|| SystemTime::now().into())
+    }
+
+    /// Stops this thread's clock at a time, so that a run can be repeated exactly; `None` lets it go on.
+    pub fn stop(at: Option<Time>) {
+        STOPPED.set(at);
+    }
+
+    /// Where this thread's clock stands, if it was stopped. For volumes that read clocks of their own.
+    #[inline]
+    pub fn stopped() -> Option<Time> {
+        STOPPED.get()
     }
 }
 

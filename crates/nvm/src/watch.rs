@@ -1,0 +1,184 @@
+//! A watch on a zone: which lines are read, which are stored to, and how to take stores back.
+//!
+//! The crash explorer tries thousands of contents of one piece of memory a second. It neither copies the memory nor
+//! looks at what cannot matter: it puts in the lines that a power cut may have changed, lets a volume recover, learns
+//! which of those lines the recovery looked at, and puts back what was there before.
+
+use crate::LINE;
+use crate::mapping::Window;
+
+/// Bytes of a line.
+pub type Line = [u8; LINE as usize];
+
+/// What a watched zone's accesses were; see [`crate::Zone::watch`]. Lines are numbered from the zone's first.
+pub struct Watch {
+    /// The whole zone.
+    window: Window,
+    /// Lines as they were before the first store since the last mark; perhaps more than once.
+    before: Vec<(u32, Line)>,
+    remembered: Bits,
+    sought: Bits,
+    read: Vec<u32>,
+}
+
+/// A moment to return to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchMark(usize);
+
+impl Watch {
+    pub(crate) fn new(window: Window) -> Watch {
+        let lines = window.len() / LINE;
+        Watch {
+            window,
+            before: Vec::new(),
+            remembered: Bits::new(lines),
+            sought: Bits::new(lines),
+            read: Vec::new(),
+        }
+    }
+
+    /// `[at, at + len)` is read.
+    pub(crate) fn reads(&mut self, at: u64, len: u64) {
+        if len > 0 {
+            self.sought.take(at / LINE, (at + len - 1) / LINE, &mut self.read);
+        }
+    }
+
+    /// `[at, at + len)` is about to be stored to.
+    pub(crate) fn stores(&mut self, at: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        for line in at / LINE..=(at + len - 1) / LINE {
+            self.remember(line);
+        }
+        // A line that is overwritten before it was read has had no influence, and will have none.
+        let (first, end) = (at.div_ceil(LINE), (at + len) / LINE);
+        if first < end {
+            self.sought.clear(first, end - 1);
+        }
+    }
+
+    fn remember(&mut self, line: u64) {
+        if self.remembered.set(line) {
+            self.before.push((line as u32, self.line(line)));
+        }
+    }
+
+    /// Notes from now on which of `lines` are read before they are overwritten, and forgets what it noted.
+    pub fn seek(&mut self, lines: impl IntoIterator<Item = u64>) {
+        self.sought.clear_all();
+        self.read.clear();
+        for line in lines {
+            self.sought.set(line);
+        }
+    }
+
+    /// Goes on seeking the lines that were not read yet, and those read again; forgets what it noted.
+    pub fn seek_again(&mut self) {
+        for line in self.read.drain(..) {
+            self.sought.set(u64::from(line));
+        }
+    }
+
+    /// Those of the lines sought that were read, in the order in which they were first read.
+    pub fn read(&self) -> &[u32] {
+        &self.read
+    }
+
+    /// A moment to which [`Watch::put_back`] can return.
+    pub fn mark(&mut self) -> WatchMark {
+        self.remembered.clear_all();
+        WatchMark(self.before.len())
+    }
+
+    /// Takes back all stores since `mark`, which stays good.
+    pub fn put_back(&mut self, mark: WatchMark) {
+        while self.before.len() > mark.0 {
+            if let Some((line, bytes)) = self.before.pop() {
+                self.window.store(u64::from(line) * LINE, &bytes);
+            }
+        }
+        self.remembered.clear_all();
+    }
+
+    /// The lines stored to since `mark`, some perhaps more than once, with what they held before.
+    pub fn stored_since(&self, mark: WatchMark) -> &[(u32, Line)] {
+        &self.before[mark.0..]
+    }
+
+    /// What a line holds.
+    pub fn line(&self, line: u64) -> Line {
+        let mut bytes = [0; LINE as usize];
+        bytes.copy_from_slice(self.window.bytes(line * LINE, LINE as usize));
+        bytes
+    }
+
+    /// Puts `bytes` into a line, as if it had reached the medium so. [`Watch::put_back`] takes it back, too.
+    pub fn set_line(&mut self, line: u64, bytes: &Line) {
+        self.remember(line);
+        self.window.store(line * LINE, bytes);
+    }
+
+    /// The zone's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.window.bytes(0, self.window.len() as usize)
+    }
+}
+
+/// A set of line numbers that is emptied in the time its members took to be added.
+struct Bits {
+    words: Vec<u64>,
+    /// Words that may not be zero.
+    used: Vec<u32>,
+}
+
+impl Bits {
+    fn new(lines: u64) -> Bits {
+        Bits { words: vec![0; lines.div_ceil(64) as usize], used: Vec::new() }
+    }
+
+    /// Adds `line`; false if it was a member.
+    fn set(&mut self, line: u64) -> bool {
+        let (index, bit) = ((line / 64) as usize, 1 << (line % 64));
+        let word = &mut self.words[index];
+        if *word == 0 {
+            self.used.push(index as u32);
+        }
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    fn clear_all(&mut self) {
+        for index in self.used.drain(..) {
+            self.words[index as usize] = 0;
+        }
+    }
+
+    /// The bits of `first..=last` that lie in word `index`.
+    fn mask(index: u64, first: u64, last: u64) -> u64 {
+        let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+        let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+        low & high
+    }
+
+    fn clear(&mut self, first: u64, last: u64) {
+        for index in first / 64..=last / 64 {
+            self.words[index as usize] &= !Self::mask(index, first, last);
+        }
+    }
+
+    /// Moves the members within `first..=last` to `into`.
+    fn take(&mut self, first: u64, last: u64, into: &mut Vec<u32>) {
+        for index in first / 64..=last / 64 {
+            let word = &mut self.words[index as usize];
+            let mut hits = *word & Self::mask(index, first, last);
+            *word &= !hits;
+            while hits != 0 {
+                into.push(index as u32 * 64 + hits.trailing_zeros());
+                hits &= hits - 1;
+            }
+        }
+    }
+}

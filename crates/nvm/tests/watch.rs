@@ -1,0 +1,68 @@
+//! A watched zone tells which lines were read and stored to, and takes stores back.
+
+use nvm::{OpenOptions, Purpose, RecordingOptions, Region, VolumeKind, Zone};
+
+const P: Purpose = Purpose::Data;
+
+fn watched() -> (Zone, Region, u64) {
+    let zone = Zone::anonymous(16 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    let first_line = region.entry().start / nvm::LINE;
+    zone.watch();
+    (zone, region, first_line)
+}
+
+#[test]
+fn stores_of_every_kind_are_taken_back() {
+    let (zone, region, _) = watched();
+    region.store(P, 100, b"before");
+    let image = zone.snapshot_image();
+    let outer = zone.watched(|watch| watch.mark()).unwrap();
+    region.store(P, 60, &[1; 10]);
+    let inner = zone.watched(|watch| watch.mark()).unwrap();
+    let between = zone.snapshot_image();
+    region.store(P, 90, &[2; 100]);
+    region.store_u64(P, 64, 3);
+    region.fill_zero(P, 100, 3);
+    region.copy_within(P, 60, 1000, 500);
+    let flushed = region.stream(P, 4096, &[4; 8192]).and(region.stream(P, 20_001, &[5; 777]));
+    region.fence(flushed.and(region.stream_zero(P, 4000, 200))).ignore();
+    zone.watched(|watch| watch.set_line(7, &[6; 64])).unwrap();
+    assert_ne!(zone.snapshot_image(), between);
+    zone.watched(|watch| watch.put_back(inner)).unwrap();
+    assert_eq!(zone.snapshot_image(), between);
+    region.store(P, 61, &[9; 3]);
+    zone.watched(|watch| watch.put_back(outer)).unwrap();
+    assert_eq!(zone.snapshot_image(), image);
+}
+
+#[test]
+fn what_is_read_is_told_in_order_and_only_if_it_mattered() {
+    let (zone, region, first) = watched();
+    zone.watched(|watch| watch.seek([1, 2, 5, 9, 70, 71, 4000].map(|line| first + line))).unwrap();
+    region.store(P, 9 * 64, &[1; 64]); // overwritten whole: what it held has no influence
+    region.store(P, 2 * 64, &[1; 63]);
+    let _ = region.bytes(70 * 64 - 1, 2);
+    region.load_u64(5 * 64);
+    let _ = region.bytes(0, 72 * 64);
+    let read: Vec<u64> =
+        zone.watched(|watch| watch.read().iter().map(|line| u64::from(*line) - first).collect()).unwrap();
+    assert_eq!(read, [70, 5, 1, 2, 71]);
+}
+
+#[test]
+fn a_recording_of_a_watched_zone_is_that_of_any_zone() {
+    let kinds = |watch: bool| {
+        let (zone, region, _) = watched();
+        if !watch {
+            zone.unwatch();
+        }
+        zone.start_recording(RecordingOptions::default());
+        let flushed = region.stream(P, 30, &[1; 300]);
+        region.fence(flushed).ignore();
+        region.persist_u64(P, 8, 7).ignore();
+        let recording = zone.stop_recording().unwrap();
+        recording.events.iter().map(|event| (event.kind, event.address, event.length)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(true), kinds(false));
+}
