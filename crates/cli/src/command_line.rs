@@ -50,6 +50,11 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Tell what a mounted volume has done: bytes, lines, fences, operations
     Stats(Stats),
+    /// Cut the power of a volume in memory at every moment of a workload, and see whether it keeps its promises
+    #[command(
+        after_help = "Exit codes: 0 every promise was kept, 1 one was broken or a workload failed, 2 usage."
+    )]
+    Crash(Crash),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Write the man pages to a directory
@@ -241,6 +246,50 @@ pub(crate) struct Stats {
     /// Tell every second what was done in it, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Crash {
+    /// Workloads: names of operations as --list shows them, joined by '+'; or random-COUNT
+    #[arg(conflicts_with_all = ["one", "two", "three", "random", "replay", "list"])]
+    pub(crate) names: Vec<String>,
+    /// All sequences of one operation (the default)
+    #[arg(long)]
+    pub(crate) one: bool,
+    /// All sequences of two operations, or so many of them, spread over all
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, conflicts_with = "one")]
+    #[allow(clippy::option_option, reason = "the option may come without a value")]
+    pub(crate) two: Option<Option<usize>>,
+    /// So many sequences of three operations, chosen by the seed
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["one", "two"])]
+    pub(crate) three: Option<usize>,
+    /// Random sequences of 30 operations, for so many seconds, chosen by the seed
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["one", "two", "three"])]
+    pub(crate) random: Option<u64>,
+    /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub(crate) depth: u32,
+    /// The promise: op, fsync or snapshot; without it, each of the three
+    #[arg(long)]
+    pub(crate) durability: Option<crash::Promise>,
+    /// Threads at work; without it, as many as there are processors
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+    /// Chooses what is random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Judge one state again, by the name that a failure printed
+    #[arg(long, value_name = "STATE")]
+    pub(crate) replay: Option<crash::Id>,
+    /// With --replay: find the smallest sequence of its operations that still fails
+    #[arg(long, requires = "replay")]
+    pub(crate) shrink: bool,
+    /// List the operations that workloads are made of
+    #[arg(long)]
+    pub(crate) list: bool,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,5 +1,6 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
+mod crash;
 mod df;
 mod documents;
 mod dump;
@@ -29,6 +30,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Df(arguments) => df::run(&arguments)?,
         Command::Dump(arguments) => dump::run(&arguments)?,
         Command::Stats(arguments) => stats::run(&arguments)?,
+        Command::Crash(arguments) => return crash::run(&arguments),
         Command::Completions(arguments) => documents::completions(&arguments)?,
         Command::Man(arguments) => documents::man(&arguments)?,
     }

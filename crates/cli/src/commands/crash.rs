@@ -1,0 +1,182 @@
+//! `amberfs crash`: cuts the power at every moment of workloads, in memory. Touches no zone of the user's.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crash::{Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, Report, Workload, catalogue};
+
+use crate::command_line::Crash;
+use crate::failure::{EXIT_FAILURE, Failure};
+use crate::report::{self, Fields, Value};
+
+/// Operations of a random sequence.
+const RANDOM_LENGTH: usize = 30;
+/// Failures after which the rest of a campaign is left.
+const FAILURES_MAX: usize = 10;
+
+pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
+    // A volume that panics in a crash state is a finding, told as such.
+    std::panic::set_hook(Box::new(|_| {}));
+    if arguments.list {
+        return list(arguments.json).map(|()| 0);
+    }
+    if let Some(id) = &arguments.replay {
+        return replay(arguments, id);
+    }
+    let promises = arguments.durability.map_or(Promise::ALL.to_vec(), |promise| vec![promise]);
+    let mut rows = Vec::new();
+    let mut failed = false;
+    for promise in promises {
+        let report = explore(arguments, promise)?;
+        failed |= !report.failures.is_empty();
+        if !arguments.json {
+            report::print_text(&closing(promise, &report))?;
+        }
+        rows.push(row(promise, &report));
+    }
+    if arguments.json {
+        report::print_json(&Fields::new().with("campaigns", Value::Rows(rows)).json())?;
+    }
+    Ok(if failed { EXIT_FAILURE } else { 0 })
+}
+
+fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let campaign = Campaign {
+        subject: &Native,
+        promise,
+        depth: arguments.depth,
+        threads: arguments.threads.unwrap_or_else(processors),
+        failures_max: FAILURES_MAX,
+        until: arguments.random.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+    };
+    let (catalogue, seed) = (catalogue(), arguments.seed);
+    let shown = std::io::stderr().is_terminal();
+    let progress = |progress: Progress| {
+        if shown {
+            let Progress { done, of, counts, failures } = progress;
+            eprint!(
+                "\r{promise}: {done} of {of} workloads, {} states, {failures} failures ",
+                counts.distinct
+            );
+            let _ = std::io::stderr().flush();
+        }
+    };
+    let report = if !arguments.names.is_empty() {
+        let named = |name: &String| {
+            Workload::named(name, seed, &catalogue).map(|mut workload| {
+                workload.from = 0;
+                workload
+            })
+        };
+        let workloads: Vec<Workload> =
+            arguments.names.iter().map(named).collect::<Result<_, _>>().map_err(Failure::new)?;
+        campaign.run(workloads.len(), &|index| workloads.get(index).cloned(), &progress)
+    } else if let Some(limit) = arguments.two {
+        campaign.two(&catalogue, limit, &progress)
+    } else if let Some(count) = arguments.three {
+        campaign.three(&catalogue, count, seed, &progress)
+    } else if arguments.random.is_some() {
+        campaign.random(usize::MAX, RANDOM_LENGTH, seed, &progress)
+    } else {
+        campaign.one(&catalogue, &progress)
+    };
+    if shown {
+        eprintln!();
+    }
+    Ok(report)
+}
+
+fn closing(promise: Promise, report: &Report) -> String {
+    let counts = report.counts;
+    let seconds = report.duration.as_secs_f64();
+    let mut text: String = report.failures.iter().map(Found::text).collect();
+    text.push_str(&format!(
+        "durability={promise}: {} workloads, {} crash points; states: {} built, {} distinct ({} of crashed recoveries), \
+         {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
+        report.workloads,
+        counts.points,
+        built(counts.built),
+        counts.distinct,
+        counts.deep,
+        counts.checked,
+        report.failures.len(),
+        seconds,
+        counts.distinct as f64 / seconds.max(0.001),
+    ));
+    text
+}
+
+fn built(count: u64) -> String {
+    if count == u64::MAX { "more than 2^64".to_owned() } else { count.to_string() }
+}
+
+fn row(promise: Promise, report: &Report) -> Fields {
+    let failures = report.failures.iter().map(|failure| {
+        let (state, what) = match &failure.found {
+            Ok((id, violation)) => (Value::from(id.to_string()), violation.what.clone()),
+            Err(error) => (Value::None, error.to_string()),
+        };
+        Fields::new().with("workload", failure.workload.name.as_str()).with("state", state).with("what", what)
+    });
+    Fields::new()
+        .with("durability", promise.to_string())
+        .with("workloads", Value::Count(report.workloads as u64))
+        .with("crash_points", Value::Count(report.counts.points))
+        .with("states_built", Value::Count(report.counts.built))
+        .with("states_distinct", Value::Count(report.counts.distinct))
+        .with("states_of_recoveries", Value::Count(report.counts.deep))
+        .with("states_checked", Value::Count(report.counts.checked))
+        .with("seconds", Value::Seconds(report.duration.as_secs_f64()))
+        .with("violations", Value::Rows(failures.collect()))
+}
+
+fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
+    if id.subject != "native" {
+        return Err(Failure::new(format!("there is no volume kind {:?} to crash", id.subject)));
+    }
+    let workload = Workload::named(&id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
+    if arguments.shrink {
+        let Some((smaller, violation)) = crash::shrink(&Native, id.promise, arguments.depth, &workload)
+        else {
+            report::print_text(&format!("{}: no state of it breaks the promise\n", workload.name))?;
+            return Ok(0);
+        };
+        let (event, lines) = (violation.event, violation.lines.clone());
+        let id = Id { workload: smaller.name.clone(), event, lines, ..id.clone() };
+        report::print_text(&Found { workload: smaller, found: Ok((id, violation)) }.text())?;
+        return Ok(EXIT_FAILURE);
+    }
+    let mut lab = Lab::new(&Native, id.promise, arguments.depth);
+    match lab.replay(&workload, id).map_err(Failure::new)? {
+        None => {
+            report::print_text(&format!("{id}: the promise is kept\n"))?;
+            Ok(0)
+        }
+        Some(violation) => {
+            report::print_text(&Found { workload, found: Ok((id.clone(), violation)) }.text())?;
+            Ok(EXIT_FAILURE)
+        }
+    }
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let entries = catalogue();
+    if json {
+        let row = |entry: &crash::Entry| {
+            let operations: Vec<String> = entry.operations.iter().map(ToString::to_string).collect();
+            Fields::new()
+                .with("name", entry.name.as_str())
+                .with("scene", format!("{:?}", entry.scene))
+                .with("operations", operations.join("; "))
+        };
+        return report::print_json(
+            &Fields::new().with("operations", Value::Rows(entries.iter().map(row).collect())).json(),
+        );
+    }
+    for entry in &entries {
+        let operations: Vec<String> = entry.operations.iter().map(ToString::to_string).collect();
+        report::print_text(&format!("{:26} {}\n", entry.name, operations.join("; ")))?;
+    }
+    report::print_text(&format!("{} operations\n", entries.len()))
+}

@@ -1,0 +1,43 @@
+//! `amberfs crash`, as a command.
+
+mod support;
+
+use support::run;
+
+#[test]
+fn workloads_are_crashed_by_their_names() {
+    let answer = run("crash create rename-over+chmod --durability op --json").ok().json();
+    let campaign = &answer["campaigns"][0];
+    assert_eq!((&campaign["durability"], &campaign["workloads"]), (&"op".into(), &2.into()));
+    assert!(campaign["states_distinct"].as_u64() > campaign["states_checked"].as_u64());
+    assert_eq!(campaign["violations"].as_array().map(Vec::len), Some(0));
+    let text = run("crash mkdir --depth 1").ok().out;
+    assert_eq!(text.matches("0 violations").count(), 3, "{text}");
+}
+
+#[test]
+fn the_catalogue_is_listed() {
+    let list = run("crash --list").ok().out;
+    assert!(list.contains("rename-exchange-across") && list.contains("enospc-1 "), "{list}");
+}
+
+#[test]
+fn what_is_no_workload_or_state_is_refused() {
+    run("crash no-such-operation").fails(1, &["no operation is called", "--list"]);
+    run("crash create --durability never").fails(2, &["op, fsync or snapshot"]);
+    run("crash --replay native:create").fails(2, &["subject:workload:promise:seed:schedule"]);
+    run("crash --replay native:create:op:0:99999").fails(1, &["no crash point"]);
+    run("crash --replay flash:create:op:0:1").fails(1, &["flash"]);
+    run("crash create --two").fails(2, &["cannot be used with"]);
+    run("crash --shrink").fails(2, &["--replay"]);
+}
+
+/// A state that keeps its promise says so when it is asked for by name.
+#[test]
+fn a_state_is_judged_by_its_name() {
+    let events = (0..200).find_map(|event| {
+        let answer = run(&format!("crash --replay native:create:op:0:{event}"));
+        (answer.code == 0).then_some(answer.out)
+    });
+    assert!(events.is_some_and(|answer| answer.contains("the promise is kept")));
+}

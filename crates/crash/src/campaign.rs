@@ -1,0 +1,222 @@
+//! Many workloads, on several threads.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::catalogue::Entry;
+use crate::judge::{Counts, Violation};
+use crate::lab::{Lab, WorkloadError};
+use crate::random::Random;
+use crate::subject::{Promise, Subject};
+use crate::workload::{Id, Workload};
+
+/// A list of workloads, explored under one promise.
+pub struct Campaign {
+    /// What is explored.
+    pub subject: &'static dyn Subject,
+    /// What is promised.
+    pub promise: Promise,
+    /// How deep recoveries are crashed: 1 not at all, 2 once.
+    pub depth: u32,
+    /// Threads at work.
+    pub threads: usize,
+    /// Workloads that may fail before the rest is left.
+    pub failures_max: usize,
+    /// No workload is begun after this.
+    pub until: Option<Instant>,
+}
+
+/// Where a campaign stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Workloads done.
+    pub done: usize,
+    /// Of so many.
+    pub of: usize,
+    /// States so far.
+    pub counts: Counts,
+    /// Workloads that failed.
+    pub failures: usize,
+}
+
+/// A workload that broke a promise, or went wrong by itself.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// What was done.
+    pub workload: Workload,
+    /// The state, if a crash is to blame.
+    pub found: Result<(Id, Violation), WorkloadError>,
+}
+
+impl Failure {
+    /// In lines: the state's name, the operations, the lines lost or torn, and what is wrong.
+    pub fn text(&self) -> String {
+        let mut text = match &self.found {
+            Ok((id, _)) => format!("{id}\n"),
+            Err(_) => format!("{} (seed {})\n", self.workload.name, self.workload.seed),
+        };
+        let (scene, prelude) = (self.workload.scene, self.workload.prelude.len());
+        text.push_str(&format!("  from     the scene {scene:?}, after {prelude} operations that prepare\n"));
+        for (number, operation) in self.workload.operations.iter().enumerate() {
+            text.push_str(&format!("  {number:7}  {operation}\n"));
+        }
+        match &self.found {
+            Ok((_, violation)) => text.push_str(&crash(violation)),
+            Err(error) => text.push_str(&format!("  workload {error}\n")),
+        }
+        text
+    }
+}
+
+fn crash(violation: &Violation) -> String {
+    let lines: Vec<String> =
+        violation.lines.iter().map(|(line, choice)| format!("{line} in version {choice}")).collect();
+    let arrived = if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") };
+    let mut text = format!(
+        "  cut      before event {}; beyond what was durable, there arrived of its lines: {arrived}\n",
+        violation.event
+    );
+    match &violation.deeper {
+        Some(deeper) => text.push_str(&format!("  recovery {}", crash(deeper).trim_start())),
+        None => text.push_str(&format!("  found    {}\n", violation.what)),
+    }
+    text
+}
+
+/// What a campaign found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Workloads explored.
+    pub workloads: usize,
+    /// How many states there were.
+    pub counts: Counts,
+    /// What failed, in the order of the list.
+    pub failures: Vec<Failure>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl Campaign {
+    /// Explores `count` workloads, which `workload` makes; `None` from it is skipped. Tells `progress` now and then.
+    pub fn run(
+        &self,
+        count: usize,
+        workload: &(dyn Fn(usize) -> Option<Workload> + Sync),
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Report {
+        let began = Instant::now();
+        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let report = Mutex::new((Report::default(), Vec::new(), began));
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(|| {
+                    let mut lab = Lab::new(self.subject, self.promise, self.depth);
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let late = self.until.is_some_and(|until| Instant::now() >= until);
+                        if index >= count || late || stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let Some(workload) = workload(index) else { continue };
+                        let explored = lab.explore(&workload);
+                        let mut guard = report.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                        let (report, failures, told) = &mut *guard;
+                        report.workloads += 1;
+                        let found = match explored {
+                            Ok(explored) => {
+                                report.counts.add(explored.counts);
+                                explored
+                                    .violation
+                                    .map(|violation| Ok((self.id(&workload, &violation), violation)))
+                            }
+                            Err(error) => {
+                                // The stage may not be what it was.
+                                lab = Lab::new(self.subject, self.promise, self.depth);
+                                Some(Err(error))
+                            }
+                        };
+                        if let Some(found) = found {
+                            failures.push((index, Failure { workload, found }));
+                            stop.fetch_or(failures.len() >= self.failures_max, Ordering::Relaxed);
+                        }
+                        if told.elapsed() >= Duration::from_secs(1) {
+                            *told = Instant::now();
+                            let (done, failures) = (report.workloads, failures.len());
+                            progress(Progress { done, of: count, counts: report.counts, failures });
+                        }
+                    }
+                });
+            }
+        });
+        let (mut report, mut failures, _) =
+            report.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        failures.sort_by_key(|(index, _)| *index);
+        report.failures = failures.into_iter().map(|(_, failure)| failure).collect();
+        report.duration = began.elapsed();
+        report
+    }
+
+    /// All sequences of one entry.
+    pub fn one(&self, catalogue: &[Entry], progress: &(dyn Fn(Progress) + Sync)) -> Report {
+        self.run(catalogue.len(), &|index| Workload::of(&[&catalogue[index]], 0), progress)
+    }
+
+    /// `limit` of the sequences of two entries, or all; those of a limited number are spread over all.
+    pub fn two(
+        &self,
+        catalogue: &[Entry],
+        limit: Option<usize>,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Report {
+        let all = catalogue.len() * catalogue.len();
+        let count = limit.unwrap_or(all).min(all);
+        let pair = |index: usize| {
+            // With a limit, a stride that meets all residues.
+            let index =
+                if count < all { (index as u64 * 2_654_435_761 % all as u64) as usize } else { index };
+            let (first, second) = (&catalogue[index / catalogue.len()], &catalogue[index % catalogue.len()]);
+            Workload::of(&[first, second], 0)
+        };
+        self.run(count, &pair, progress)
+    }
+
+    /// `count` sequences of three entries, which `seed` chooses.
+    pub fn three(
+        &self,
+        catalogue: &[Entry],
+        count: usize,
+        seed: u64,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Report {
+        let triple = |index: usize| {
+            let mut random = Random::new(seed.wrapping_add(index as u64));
+            let mut entry = || &catalogue[random.below(catalogue.len() as u64) as usize];
+            Workload::of(&[entry(), entry(), entry()], 0)
+        };
+        self.run(count, &triple, progress)
+    }
+
+    /// `count` random workloads of `length` operations, from `seed` on.
+    pub fn random(
+        &self,
+        count: usize,
+        length: usize,
+        seed: u64,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Report {
+        self.run(count, &|index| Some(Workload::random(length, seed.wrapping_add(index as u64))), progress)
+    }
+
+    /// The name of a state of a workload.
+    pub fn id(&self, workload: &Workload, violation: &Violation) -> Id {
+        Id {
+            subject: self.subject.name().to_owned(),
+            workload: workload.name.clone(),
+            promise: self.promise,
+            seed: workload.seed,
+            event: violation.event,
+            lines: violation.lines.clone(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Hashes of lines and of sets of lines, the same in every process.
+
+use nvm::Line;
+
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Mixes a word into a hash.
+pub(crate) fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ MIX) * 0xd6e8_feb8_6659_fd93_u128;
+    (product as u64) ^ (product >> 64) as u64
+}
+
+/// Mixes bytes into a hash.
+pub(crate) fn mix_bytes(hash: u64, bytes: &[u8]) -> u64 {
+    let mut hash = mix(hash, bytes.len() as u64);
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        hash = mix(hash, u64::from_le_bytes(word));
+    }
+    hash
+}
+
+/// The hash of one line's place and contents. Hashes of sets of lines are sums of these.
+pub(crate) fn of_line(line: u32, bytes: &Line) -> u64 {
+    mix_bytes(u64::from(line).wrapping_mul(MIX), bytes)
+}

@@ -1,0 +1,374 @@
+//! What is done with a state: recover it, check it, compare it, use it, and crash its recovery.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
+use vfs::Time;
+
+use crate::arena::Arena;
+use crate::hash;
+use crate::machine::Machine;
+use crate::search::{Choices, Run, search};
+use crate::subject::{Mounted, Promise, Subject};
+use crate::tree::Tree;
+use crate::unit::Units;
+use crate::usage;
+
+/// The clock while a state is judged: later than any workload's.
+const JUDGEMENT_DAY: Time = Time { sec: 2_000_000_000, nsec: 0 };
+/// Verdicts remembered at most, when a workload begins.
+const MEMO_MAX: usize = 20_000;
+/// Trees remembered at most.
+const TREES_MAX: usize = 500;
+
+/// How many states there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Crash points: moments just before a fence or the return of an operation. All moments between have no states
+    /// that these don't have.
+    pub points: u64,
+    /// States that the lines' versions make.
+    pub built: u64,
+    /// Those that differ in something that is read.
+    pub distinct: u64,
+    /// Those whose checks were not yet known from an equal state.
+    pub checked: u64,
+    /// Of the distinct ones, those of crashed recoveries.
+    pub deep: u64,
+}
+
+impl Counts {
+    /// Adds another's.
+    pub fn add(&mut self, other: Counts) {
+        self.points += other.points;
+        self.built = self.built.saturating_add(other.built);
+        self.distinct += other.distinct;
+        self.checked += other.checked;
+        self.deep += other.deep;
+    }
+}
+
+/// A state that breaks the promise.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Index of the event before which the power went.
+    pub event: usize,
+    /// The first line of each unit that was not as it was durable, from the volume's start, and the choice.
+    pub lines: Vec<(u32, usize)>,
+    /// What is wrong.
+    pub what: String,
+    /// If the recovery of this state was crashed, where that was.
+    pub deeper: Option<Box<Violation>>,
+}
+
+/// The tree that a state recovers to, or what is wrong with it.
+type Verdict = Result<Rc<Tree>, Fault>;
+
+#[derive(Clone)]
+struct Fault {
+    what: String,
+    deeper: Option<Box<Violation>>,
+}
+
+impl Fault {
+    fn of(what: String) -> Fault {
+        Fault { what, deeper: None }
+    }
+}
+
+/// A verdict, and what it depends on beside what recovery stored.
+struct Known {
+    /// Lines that may differ from state to state, and their hashes.
+    depends: Vec<(u32, u64)>,
+    verdict: Verdict,
+}
+
+/// Judges the states of one arena.
+pub(crate) struct Judge {
+    pub(crate) subject: &'static dyn Subject,
+    pub(crate) arena: Rc<Arena>,
+    pub(crate) promise: Promise,
+    pub(crate) counts: Counts,
+    /// By the hashes of what is durable and of what recovery stored.
+    memo: HashMap<(u64, u64, bool), Vec<Known>>,
+    /// Recoveries that were crashed, by what they stored in which order, and the tree they lead to.
+    crashed: HashMap<(u64, u64), Result<(), Fault>>,
+    /// Trees that were found, by their hashes: one is the verdict of many states.
+    trees: HashMap<u64, Rc<Tree>>,
+}
+
+/// One crash point.
+pub(crate) struct Point<'p> {
+    /// The event before which the power goes.
+    pub(crate) event: usize,
+    /// The state with nothing but durable lines.
+    pub(crate) durable: WatchMark,
+    pub(crate) durable_hash: u64,
+    /// How deep recoveries are crashed: 1 not at all, 2 once.
+    pub(crate) depth: u32,
+    /// What the recovered tree may be.
+    pub(crate) allowed: &'p [Rc<Tree>],
+    pub(crate) seed: u64,
+}
+
+impl Judge {
+    pub(crate) fn new(subject: &'static dyn Subject, arena: Rc<Arena>, promise: Promise) -> Judge {
+        let (memo, crashed, trees) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Judge { subject, arena, promise, counts: Counts::default(), memo, crashed, trees }
+    }
+
+    /// Judges every state that a power cut now could leave.
+    pub(crate) fn point(&mut self, machine: &Machine, point: &Point<'_>) -> Result<(), Violation> {
+        let units = Units::of(machine);
+        self.counts.points += 1;
+        self.counts.built = self.counts.built.saturating_add(units.product());
+        let clock = Time::stopped();
+        Time::stop(Some(JUDGEMENT_DAY));
+        let found = search(&units, point.seed, &mut At { judge: self, point });
+        Time::stop(clock);
+        self.arena.put_back(point.durable);
+        found
+    }
+
+    /// Judges one state of a crash point again: the one with these lines.
+    pub(crate) fn replay(
+        &mut self,
+        machine: &Machine,
+        point: &Point<'_>,
+        lines: &[(u32, usize)],
+    ) -> Result<Result<(), Violation>, String> {
+        let units = Units::of(machine);
+        let mut choices = vec![0; units.all.len()];
+        let first = self.first_line();
+        for (line, choice) in lines {
+            let unit = units.of_line(line + first).filter(|unit| *choice < units.all[*unit].choices());
+            choices[unit.ok_or_else(|| format!("line {line} has no choice {choice} there"))?] = *choice;
+        }
+        Time::stop(Some(JUDGEMENT_DAY));
+        let found = At { judge: self, point }.run(&units, &choices).map(drop);
+        self.arena.put_back(point.durable);
+        Ok(found)
+    }
+
+    fn first_line(&self) -> u32 {
+        (self.arena.region.entry().start / nvm::LINE) as u32
+    }
+
+    fn violation(&self, point: &Point<'_>, units: &Units, choices: &Choices, fault: Fault) -> Violation {
+        let first = self.first_line();
+        let lines = units.all.iter().zip(choices).filter(|(_, choice)| **choice != 0);
+        Violation {
+            event: point.event,
+            lines: lines.map(|(unit, choice)| (unit.first - first, *choice)).collect(),
+            what: fault.what,
+            deeper: fault.deeper,
+        }
+    }
+
+    /// Recovers the state in memory and judges it. Also says which candidate lines it depends on, in order.
+    fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<u32>) {
+        let (subject, arena) = (self.subject, self.arena.clone());
+        let state = arena.mark();
+        arena.seek(units.lines());
+        let opened = guarded(|| subject.open(&arena.region, self.promise));
+        let mut read = arena.take_read();
+        let mounted = match opened {
+            Ok(mounted) => mounted,
+            Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
+        };
+        let stored = arena.hash_since(state);
+        let key = (point.durable_hash, stored, point.depth > 1);
+        let depends = |known: &&Known| {
+            known.depends.iter().all(|(line, hash)| hash::of_line(*line, &arena.line(*line)) == *hash)
+        };
+        if let Some(known) = self.memo.get(&key).and_then(|all| all.iter().find(depends)) {
+            mounted.abandon();
+            read.extend(known.depends.iter().map(|(line, _)| line));
+            return (known.verdict.clone(), read);
+        }
+        self.counts.checked += 1;
+        let contents: HashMap<u32, u64> = units
+            .lines()
+            .map(|line| (line as u32, hash::of_line(line as u32, &arena.line(line as u32))))
+            .collect();
+        let live = self.live(mounted, point);
+        let mut verdict = live.map(|tree| self.interned(tree)).map_err(Fault::of);
+        let depends: Vec<(u32, u64)> =
+            arena.take_read().into_iter().map(|line| (line, contents[&line])).collect();
+        if point.depth > 1
+            && let Ok(tree) = &verdict
+        {
+            arena.put_back(state);
+            let tree = tree.clone();
+            if let Err(fault) = self.crash_recovery(state, &tree, point) {
+                verdict = Err(fault);
+            }
+        }
+        read.extend(depends.iter().map(|(line, _)| line));
+        self.memo.entry(key).or_default().push(Known { depends, verdict: verdict.clone() });
+        (verdict, read)
+    }
+
+    fn interned(&mut self, tree: Tree) -> Rc<Tree> {
+        if self.trees.len() >= TREES_MAX {
+            self.trees.clear();
+        }
+        self.trees.entry(tree.hash()).or_insert_with(|| Rc::new(tree)).clone()
+    }
+
+    /// Forgets verdicts if there are many: those of other workloads seldom help.
+    pub(crate) fn begin(&mut self) {
+        self.counts = Counts::default();
+        if self.memo.len() > MEMO_MAX {
+            self.memo.clear();
+        }
+    }
+
+    /// Reads the tree, checks, recovers again, and uses the volume.
+    fn live(&self, mounted: Box<dyn Mounted>, point: &Point<'_>) -> Result<Tree, String> {
+        let (subject, region) = (self.subject, &self.arena.region);
+        let tree = guarded(|| {
+            let tree =
+                Tree::of(mounted.file_system()).map_err(|error| format!("its tree cannot be read: {error}"));
+            mounted.abandon();
+            tree
+        })?;
+        let check = |when: &str| {
+            guarded(|| subject.check(region)).map_err(|what| format!("the check {when} finds: {what}"))
+        };
+        check("after recovery")?;
+        let again = guarded(|| subject.open(region, self.promise))
+            .map_err(|what| format!("it opens once, but not again: {what}"))?;
+        guarded(move || {
+            let second = Tree::of(again.file_system())
+                .map_err(|error| format!("its tree cannot be read again: {error}"))?;
+            if let Some(difference) = second.difference(&tree) {
+                return Err(format!("recovering twice is not recovering once: {difference}"));
+            }
+            if point.depth > 0 {
+                usage::empty(again.file_system()).map_err(|what| format!("it cannot be used: {what}"))?;
+            }
+            again.close().map_err(|what| format!("it cannot be closed: {what}"))?;
+            Ok(tree)
+        })
+        .and_then(|tree| check("after use").map(|()| tree))
+    }
+
+    /// Records the recovery of the state in memory and crashes it everywhere.
+    fn crash_recovery(&mut self, state: WatchMark, tree: &Rc<Tree>, outer: &Point<'_>) -> Result<(), Fault> {
+        let (subject, arena) = (self.subject, self.arena.clone());
+        arena.zone.start_recording(RecordingOptions::default());
+        let opened = guarded(|| subject.open(&arena.region, self.promise));
+        let recording = arena.zone.stop_recording().expect("it was started");
+        match opened {
+            Ok(mounted) => mounted.abandon(),
+            Err(what) => {
+                return Err(Fault::of(format!("it opens once, but not when it is recorded: {what}")));
+            }
+        }
+        arena.put_back(state);
+        let key = (hash_of(&recording), tree.hash());
+        if let Some(known) = self.crashed.get(&key) {
+            return known.clone();
+        }
+        let before = self.counts.distinct;
+        let allowed = [tree.clone()];
+        let inner = Inner { recording: &recording, allowed: &allowed, seed: outer.seed };
+        let found = self.crash_everywhere(&inner, outer).map_err(|violation| Fault {
+            what: format!("its recovery was cut short, and then: {}", violation.what),
+            deeper: Some(Box::new(violation)),
+        });
+        self.counts.deep += self.counts.distinct - before;
+        arena.put_back(state);
+        self.crashed.insert(key, found.clone());
+        found
+    }
+
+    fn crash_everywhere(&mut self, inner: &Inner<'_>, outer: &Point<'_>) -> Result<(), Violation> {
+        let arena = self.arena.clone();
+        // What this state has beyond what was durable is durable now.
+        let patched = arena.hash_since(outer.durable);
+        let mut machine = Machine::new(outer.durable_hash.wrapping_add(patched));
+        let events = &inner.recording.events;
+        for index in 0..=events.len() {
+            if events.get(index).is_none_or(|event| event.kind == EventKind::Fence) {
+                let point = Point {
+                    event: index,
+                    durable: arena.mark(),
+                    durable_hash: machine.durable_hash,
+                    depth: outer.depth - 1,
+                    allowed: inner.allowed,
+                    seed: inner.seed ^ index as u64,
+                };
+                self.point(&machine, &point)?;
+            }
+            if index < events.len() {
+                machine.step(inner.recording, index, |line| arena.line(line));
+                arena.patch(machine.take_fresh().iter().map(|(line, bytes)| (*line, bytes)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A recovery to be crashed.
+struct Inner<'r> {
+    recording: &'r Recording,
+    allowed: &'r [Rc<Tree>],
+    seed: u64,
+}
+
+/// Runs states of one point.
+struct At<'j, 'p> {
+    judge: &'j mut Judge,
+    point: &'j Point<'p>,
+}
+
+impl Run for At<'_, '_> {
+    fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<usize>, Violation> {
+        let (judge, point) = (&mut *self.judge, self.point);
+        judge.counts.distinct += 1;
+        judge.arena.put_back(point.durable);
+        let chosen = units.all.iter().zip(choices).filter(|(_, choice)| **choice != 0);
+        judge.arena.patch(chosen.flat_map(|(unit, choice)| {
+            unit.contents(*choice).iter().enumerate().map(|(n, bytes)| (unit.first + n as u32, bytes))
+        }));
+        let (verdict, read) = judge.judge(units, point);
+        let fault = match verdict {
+            Ok(tree) if point.allowed.iter().any(|allowed| allowed.hash() == tree.hash()) => {
+                let mut order = Vec::new();
+                for unit in read.into_iter().filter_map(|line| units.of_line(line)) {
+                    if !order.contains(&unit) {
+                        order.push(unit);
+                    }
+                }
+                return Ok(order);
+            }
+            Ok(tree) => {
+                let differences = point.allowed.iter().rev().filter_map(|allowed| tree.difference(allowed));
+                Fault::of(differences.take(3).collect::<Vec<_>>().join("; or: "))
+            }
+            Err(fault) => fault,
+        };
+        Err(judge.violation(point, units, choices, fault))
+    }
+}
+
+/// What a recovery stored, in which order.
+fn hash_of(recording: &Recording) -> u64 {
+    recording.events.iter().fold(0, |sum, event| {
+        let sum = hash::mix(hash::mix(sum, event.kind as u64 | event.length << 8), event.address);
+        hash::mix_bytes(sum, recording.bytes_of(event).unwrap_or_default())
+    })
+}
+
+/// Runs what a damaged volume may break.
+pub(crate) fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        Err(format!("it panics: {}", text.unwrap_or_default()))
+    })
+}

@@ -1,0 +1,363 @@
+//! One workload: it is recorded beside the model, and then every moment of it is crashed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::rc::Rc;
+
+use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
+use vfs::model::Model;
+use vfs::{Error, Time};
+
+use crate::arena::Arena;
+use crate::judge::{Counts, Judge, Point, Violation, guarded};
+use crate::machine::Machine;
+use crate::operation::{Actor, Operation};
+use crate::scene::Scene;
+use crate::subject::{Promise, Subject};
+use crate::tree::Tree;
+use crate::workload::{Id, Workload};
+
+/// Names the mark that follows the opening of the volume.
+pub(crate) const OPENED: &str = "opened";
+/// Names the mark that follows each operation.
+const RETURNED: &str = "returned";
+/// Every so many workloads all of memory is compared with what it should be.
+const COMPARE_EVERY: u64 = 16;
+
+/// Why a workload says nothing about crashes: it goes wrong without one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// The volume could not be made or opened, or it panicked.
+    Volume(String),
+    /// An operation's result is not the model's.
+    Result {
+        /// The operation.
+        operation: String,
+        /// What the volume says.
+        found: String,
+        /// What the model says.
+        expected: String,
+    },
+    /// The tree is not the model's at the end.
+    Tree(String),
+    /// Something was stored behind `nvm`'s back: this byte of the zone.
+    Bypass(u64),
+    /// An identifier that names no state of the workload.
+    Schedule(String),
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkloadError::Volume(what) => write!(f, "the volume fails without a crash: {what}"),
+            WorkloadError::Result { operation, found, expected } => {
+                write!(f, "without a crash, {operation} gives {found}, and the model {expected}")
+            }
+            WorkloadError::Tree(what) => {
+                write!(f, "without a crash, the tree differs from the model's: {what}")
+            }
+            WorkloadError::Bypass(at) => write!(f, "byte {at} of the zone was stored behind nvm's back"),
+            WorkloadError::Schedule(what) => write!(f, "no such state: {what}"),
+        }
+    }
+}
+
+/// What became of a workload.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    /// How many states there were.
+    pub counts: Counts,
+    /// Stores, flushes and fences.
+    pub events: usize,
+    /// The first state that breaks the promise.
+    pub violation: Option<Violation>,
+}
+
+/// Explores workloads of one subject under one promise. Not shared by threads: each has its own.
+pub struct Lab {
+    subject: &'static dyn Subject,
+    promise: Promise,
+    depth: u32,
+    stages: HashMap<Scene, Stage>,
+    /// Changes a recording before it is explored: plants a fault of the medium.
+    tamper: Option<Tamper>,
+}
+
+/// Changes a recording.
+type Tamper = Box<dyn Fn(&mut Recording)>;
+
+/// A scene, set.
+struct Stage {
+    judge: Judge,
+    base: WatchMark,
+    image: Vec<u8>,
+    /// The operations that made it, those that failed for want of space left out.
+    made_by: Vec<(usize, Operation)>,
+    workloads: u64,
+}
+
+/// A workload, recorded.
+struct Life {
+    recording: Recording,
+    /// After so many operations, the prelude's included.
+    trees: Vec<Rc<Tree>>,
+    /// By operation: which trees a crash may leave while it runs, and when it has returned.
+    allowed: Vec<(RangeInclusive<usize>, RangeInclusive<usize>)>,
+}
+
+/// The clock in step `step` of a run.
+fn clock(step: usize) -> Time {
+    Time { sec: 1_700_000_000 + step as i64, nsec: 250_000_000 }
+}
+
+impl Lab {
+    /// A lab; recoveries are crashed down to `depth`, 1 being not at all.
+    pub fn new(subject: &'static dyn Subject, promise: Promise, depth: u32) -> Lab {
+        Lab { subject, promise, depth, stages: HashMap::new(), tamper: None }
+    }
+
+    /// Records a workload and crashes it everywhere.
+    pub fn explore(&mut self, workload: &Workload) -> Result<Explored, WorkloadError> {
+        let depth = self.depth;
+        let (life, stage) = self.record(workload)?;
+        stage.judge.begin();
+        let violation = stage.crash(&life, workload, depth).err();
+        let explored =
+            Explored { counts: stage.judge.counts, events: life.recording.events.len(), violation };
+        stage.settle()?;
+        Ok(explored)
+    }
+
+    /// Judges the one state that `id` names; `None` if it keeps the promise.
+    pub fn replay(&mut self, workload: &Workload, id: &Id) -> Result<Option<Violation>, WorkloadError> {
+        let depth = self.depth;
+        let (life, stage) = self.record(workload)?;
+        let found = stage.replay(&life, workload, id, depth).map_err(WorkloadError::Schedule);
+        stage.settle()?;
+        found
+    }
+
+    /// Events of a workload's recording, for choosing where to plant a fault.
+    pub fn recording(&mut self, workload: &Workload) -> Result<Recording, WorkloadError> {
+        let (life, stage) = self.record(workload)?;
+        stage.settle()?;
+        Ok(life.recording)
+    }
+
+    /// Plants a fault of the medium: every recording is changed so before it is explored.
+    pub fn tamper(&mut self, change: impl Fn(&mut Recording) + 'static) {
+        self.tamper = Some(Box::new(change));
+    }
+
+    fn record(&mut self, workload: &Workload) -> Result<(Life, &mut Stage), WorkloadError> {
+        let (subject, promise) = (self.subject, self.promise);
+        let stage = match self.stages.entry(workload.scene) {
+            std::collections::hash_map::Entry::Occupied(stage) => stage.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(Stage::set(subject, promise, workload.scene)?)
+            }
+        };
+        let recorded = guarded(|| Ok(stage.record(workload)));
+        Time::stop(None);
+        stage.judge.arena.zone.stop_recording();
+        stage.judge.arena.put_back(stage.base);
+        let mut life = recorded.map_err(WorkloadError::Volume)??;
+        if let Some(tamper) = &self.tamper {
+            tamper(&mut life.recording);
+        }
+        Ok((life, stage))
+    }
+}
+
+impl Stage {
+    fn set(subject: &'static dyn Subject, promise: Promise, scene: Scene) -> Result<Stage, WorkloadError> {
+        let volume = |what: String| WorkloadError::Volume(what);
+        Time::stop(Some(clock(0)));
+        let arena = Arena::new(subject).map_err(volume)?;
+        let mounted = subject.open(&arena.region, promise).map_err(volume)?;
+        let mut actor = Actor::new(mounted.file_system());
+        let mut made_by = Vec::new();
+        for (number, operation) in scene.operations().into_iter().enumerate() {
+            Time::stop(Some(clock(number)));
+            match actor.perform(number, &operation) {
+                Ok(()) => made_by.push((number, operation)),
+                Err(Error::NoSpace) => {}
+                Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
+            }
+        }
+        mounted.close().map_err(volume)?;
+        Time::stop(None);
+        arena.restart();
+        let base = arena.mark();
+        let image = arena.zone.snapshot_image();
+        Ok(Stage { judge: Judge::new(subject, Rc::new(arena), promise), base, image, made_by, workloads: 0 })
+    }
+
+    /// Does the workload, on the volume and on the model.
+    fn record(&mut self, workload: &Workload) -> Result<Life, WorkloadError> {
+        let (arena, promise) = (self.judge.arena.clone(), self.judge.promise);
+        Time::stop(Some(clock(0)));
+        let model = Model::new();
+        let mut theirs = Actor::new(&model);
+        arena.zone.start_recording(RecordingOptions::default());
+        let mounted = self.judge.subject.open(&arena.region, promise).map_err(WorkloadError::Volume)?;
+        arena.zone.mark(OPENED);
+        for (number, operation) in &self.made_by {
+            Time::stop(Some(clock(*number)));
+            theirs.perform(*number, operation).map_err(|error| {
+                WorkloadError::Volume(format!("the model cannot do {operation} of the scene: {error}"))
+            })?;
+        }
+        let first = self.made_by.last().map_or(0, |(number, _)| number + 1);
+        let mut ours = Actor::new(mounted.file_system());
+        let mut life = Life { recording: empty(), trees: Vec::new(), allowed: Vec::new() };
+        let tree = |fs: &dyn vfs::FileSystem| {
+            Tree::of(fs)
+                .map(Rc::new)
+                .map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
+        };
+        let mut low = 0;
+        life.trees.push(tree(&model)?);
+        let operations = workload.prelude.iter().chain(&workload.operations);
+        for (index, operation) in operations.enumerate() {
+            let number = first + index;
+            Time::stop(Some(clock(number)));
+            let checkpoints = mounted.checkpoints();
+            let found = ours.perform(number, operation);
+            arena.zone.mark(RETURNED);
+            if found != Err(Error::NoSpace) {
+                let expected = theirs.perform(number, operation);
+                if found != expected {
+                    return Err(WorkloadError::Result {
+                        operation: operation.to_string(),
+                        found: format!("{found:?}"),
+                        expected: format!("{expected:?}"),
+                    });
+                }
+            }
+            let needed = promise != Promise::Operation || index + 1 >= workload.prelude.len();
+            let after = if needed { tree(&model)? } else { life.trees[0].clone() };
+            life.trees.push(after);
+            let synced = operation.syncs() && found.is_ok();
+            let published = mounted.checkpoints() != checkpoints;
+            let (during, after) = match promise {
+                Promise::Operation => (index..=index + 1, index + 1..=index + 1),
+                Promise::Fsync => (low..=index + 1, if synced { index + 1 } else { low }..=index + 1),
+                Promise::Snapshot if synced => (low..=index + 1, index + 1..=index + 1),
+                // It made room first.
+                Promise::Snapshot if published => (low..=index + 1, index..=index + 1),
+                Promise::Snapshot => {
+                    let before = life.allowed.last().map_or(0..=0, |(_, after)| after.clone());
+                    (before.clone(), before)
+                }
+            };
+            low = *after.start();
+            life.allowed.push((during, after));
+        }
+        let last = &life.trees[life.trees.len() - 1];
+        if let Some(difference) = tree(mounted.file_system())?.difference(last) {
+            return Err(WorkloadError::Tree(difference));
+        }
+        life.recording = arena.zone.stop_recording().unwrap_or_else(empty);
+        mounted.abandon();
+        Ok(life)
+    }
+
+    /// Crashes a recorded life everywhere.
+    fn crash(&mut self, life: &Life, workload: &Workload, depth: u32) -> Result<(), Violation> {
+        let first = workload.prelude.len() + workload.from;
+        self.walk(life, |judge, machine, point, returned| {
+            if returned < first {
+                return Ok(true);
+            }
+            let point = Point { depth, seed: workload.seed ^ point.event as u64, ..point };
+            judge.point(machine, &point).map(|()| true)
+        })
+    }
+
+    fn replay(
+        &mut self,
+        life: &Life,
+        workload: &Workload,
+        id: &Id,
+        depth: u32,
+    ) -> Result<Option<Violation>, String> {
+        let mut found: Result<Option<Violation>, String> =
+            Err(format!("event {} is no crash point of {}", id.event, workload.name));
+        let walked = self.walk(life, |judge, machine, point, _| {
+            if point.event != id.event {
+                return Ok(true);
+            }
+            let point = Point { depth, seed: workload.seed ^ point.event as u64, ..point };
+            found = judge.replay(machine, &point, &id.lines).map(Result::err);
+            Ok(false)
+        });
+        match walked {
+            Ok(()) => found,
+            Err(violation) => Ok(Some(violation)),
+        }
+    }
+
+    /// Goes through the events of a life and stops at each crash point, with the operations that had returned.
+    fn walk(
+        &mut self,
+        life: &Life,
+        mut at: impl FnMut(&mut Judge, &Machine, Point<'_>, usize) -> Result<bool, Violation>,
+    ) -> Result<(), Violation> {
+        let arena = self.judge.arena.clone();
+        let mut machine = Machine::new(0);
+        let mut returned = 0;
+        for (index, event) in life.recording.events.iter().enumerate() {
+            let mark = event.kind == EventKind::Mark && life.recording.operation_of(event) == RETURNED;
+            if (event.kind == EventKind::Fence || mark) && returned < life.allowed.len() {
+                let (during, after) = &life.allowed[returned];
+                let range = if mark { after.clone() } else { during.clone() };
+                let durable = arena.mark();
+                let point = Point {
+                    event: index,
+                    durable,
+                    durable_hash: machine.durable_hash,
+                    depth: 1,
+                    allowed: &life.trees[range],
+                    seed: 0,
+                };
+                let go_on = at(&mut self.judge, &machine, point, returned);
+                arena.put_back(durable);
+                if !go_on? {
+                    break;
+                }
+                returned += usize::from(mark);
+            }
+            machine.step(&life.recording, index, |line| arena.line(line));
+            arena.patch(machine.take_fresh().iter().map(|(line, bytes)| (*line, bytes)));
+        }
+        Ok(())
+    }
+
+    /// Puts memory back as it was, and now and then looks whether that is all that was stored.
+    fn settle(&mut self) -> Result<(), WorkloadError> {
+        let arena = &self.judge.arena;
+        arena.put_back(self.base);
+        self.workloads += 1;
+        if self.workloads % COMPARE_EVERY == 1
+            && let Some(at) = arena.difference(&self.image)
+        {
+            return Err(WorkloadError::Bypass(at));
+        }
+        Ok(())
+    }
+}
+
+fn empty() -> Recording {
+    Recording {
+        zone_uuid: Default::default(),
+        zone_bytes: 0,
+        volumes: Vec::new(),
+        operations: vec![String::new()],
+        events: Vec::new(),
+        bytes: Vec::new(),
+        with_bytes: true,
+        complete: true,
+    }
+}

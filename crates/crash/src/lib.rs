@@ -1,0 +1,51 @@
+//! The crash explorer: no power cut at any moment breaks a promise.
+//!
+//! A workload is recorded below the volume: every store, flush and fence. At every fence and at every store, the states
+//! that a power cut could leave are built in one piece of memory, recovered, checked, compared with the model, used,
+//! and their recoveries crashed in turn. `docs/crash.md` has the fault model in prose.
+//!
+//! ```text
+//! campaign    workloads, threads, totals           report, shrink
+//! lab         one workload: record, then its crash points
+//! judge       one state: recover, check, compare, use, crash the recovery
+//! search      which states are tried, by reading order
+//! unit        what each line may hold               machine: the x86 model
+//! arena       patches and undo                      tree, usage
+//! subject     a kind of volume                      native_subject
+//! operation, catalogue, scene, workload: what is done
+//! ```
+#![forbid(unsafe_code)]
+
+mod arena;
+mod campaign;
+mod catalogue;
+mod faults;
+mod hash;
+mod judge;
+mod lab;
+mod machine;
+mod native_subject;
+mod operation;
+mod random;
+mod scene;
+mod search;
+mod shrink;
+mod subject;
+mod tree;
+mod unit;
+mod usage;
+mod workload;
+
+pub use campaign::{Campaign, Failure, Progress, Report};
+pub use catalogue::{Entry, catalogue};
+pub use faults::MediaFault;
+pub use judge::{Counts, Violation};
+pub use lab::{Explored, Lab, WorkloadError};
+pub use native_subject::Native;
+pub use operation::Operation;
+pub use random::Random;
+pub use scene::Scene;
+pub use shrink::shrink;
+pub use subject::{Mounted, Promise, Subject};
+pub use tree::Tree;
+pub use workload::{Id, Workload};

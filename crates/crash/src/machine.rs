@@ -1,0 +1,129 @@
+//! The x86 model: which contents each line of the medium may have if the power goes now.
+//!
+//! - A store is in the cache, and its line may reach the medium at any time from then on, flushed or not.
+//! - Of one line, some prefix of its stores has reached the medium; a store of more than eight bytes arrives in aligned
+//!   words of eight.
+//! - Different lines arrive in any order.
+//! - A flush promises nothing. A fence makes durable what the same thread had flushed or streamed before it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use nvm::{Event, EventKind, LINE, Line, Purpose, Recording};
+
+use crate::hash;
+
+/// A line that is not durable.
+pub(crate) struct Pending {
+    /// As it was made durable last.
+    pub(crate) durable: Line,
+    /// After each store since: the event's index, and the contents.
+    pub(crate) versions: Vec<(u32, Line)>,
+    /// Stores of file data, all of them: the line may be grouped with its neighbours.
+    pub(crate) bulk: bool,
+}
+
+/// The medium and what is on its way to it.
+pub(crate) struct Machine {
+    /// Lines whose durable contents differ from what they were at first, since they were asked for last.
+    fresh: Vec<(u32, Line)>,
+    /// What the processor sees, of lines that were ever stored to.
+    memory: HashMap<u32, Line>,
+    pub(crate) pending: BTreeMap<u32, Pending>,
+    /// By thread: lines sent, and the event that sent them.
+    sent: HashMap<u32, Vec<(u32, u32)>>,
+    /// Sum of the hashes of all lines whose durable contents changed.
+    pub(crate) durable_hash: u64,
+    durable_hashes: HashMap<u32, u64>,
+}
+
+/// A store that is at least this long is bulk, if it is file data.
+const BULK_BYTES: u64 = 512;
+
+impl Machine {
+    pub(crate) fn new(durable_hash: u64) -> Machine {
+        Machine {
+            fresh: Vec::new(),
+            memory: HashMap::new(),
+            pending: BTreeMap::new(),
+            sent: HashMap::new(),
+            durable_hash,
+            durable_hashes: HashMap::new(),
+        }
+    }
+
+    /// Lets event `index` happen. `original` gives what a line held when the recording began.
+    pub(crate) fn step(&mut self, recording: &Recording, index: usize, original: impl Fn(u32) -> Line) {
+        let event = &recording.events[index];
+        if event.length > 0 && event.kind.is_store() {
+            self.store(recording, index as u32, event, original);
+        }
+        if matches!(event.kind, EventKind::Flush | EventKind::Stream | EventKind::StreamZero)
+            && event.length > 0
+        {
+            let pending = &self.pending;
+            let lines = lines_of(event).filter(|line| pending.contains_key(line));
+            self.sent.entry(event.thread).or_default().extend(lines.map(|line| (line, index as u32)));
+        }
+        if event.kind == EventKind::Fence {
+            self.fence(event.thread);
+        }
+    }
+
+    fn store(&mut self, recording: &Recording, index: u32, event: &Event, original: impl Fn(u32) -> Line) {
+        let bytes = recording.bytes_of(event);
+        let bulk = event.purpose == Purpose::Data && event.length >= BULK_BYTES;
+        for line in lines_of(event) {
+            let memory = self.memory.entry(line).or_insert_with(|| original(line));
+            let before = *memory;
+            let start = (u64::from(line) * LINE).max(event.address);
+            let end = (u64::from(line + 1) * LINE).min(event.address + event.length);
+            let target = &mut memory[(start % LINE) as usize..=((end - 1) % LINE) as usize];
+            match bytes {
+                Some(bytes) => target.copy_from_slice(
+                    &bytes[(start - event.address) as usize..(end - event.address) as usize],
+                ),
+                None => target.fill(0),
+            }
+            let now = *memory;
+            match self.pending.get_mut(&line) {
+                Some(pending) => {
+                    pending.bulk &= bulk;
+                    pending.versions.push((index, now));
+                }
+                None => {
+                    let versions = vec![(index, now)];
+                    self.pending.insert(line, Pending { durable: before, versions, bulk });
+                }
+            }
+        }
+    }
+
+    fn fence(&mut self, thread: u32) {
+        for (line, sent) in self.sent.remove(&thread).unwrap_or_default() {
+            let Some(pending) = self.pending.get_mut(&line) else { continue };
+            let arrived = pending.versions.partition_point(|(stored, _)| *stored <= sent);
+            if let Some((_, bytes)) = pending.versions[..arrived].last() {
+                let bytes = *bytes;
+                pending.durable = bytes;
+                self.fresh.push((line, bytes));
+                let new = hash::of_line(line, &bytes);
+                let old = self.durable_hashes.insert(line, new).unwrap_or(0);
+                self.durable_hash = self.durable_hash.wrapping_sub(old).wrapping_add(new);
+            }
+            pending.versions.drain(..arrived);
+            if pending.versions.is_empty() {
+                self.pending.remove(&line);
+            }
+        }
+    }
+
+    /// The lines that became durable since this was asked last, oldest first.
+    pub(crate) fn take_fresh(&mut self) -> Vec<(u32, Line)> {
+        std::mem::take(&mut self.fresh)
+    }
+}
+
+/// The lines that an event touches.
+fn lines_of(event: &Event) -> std::ops::Range<u32> {
+    (event.address / LINE) as u32..(event.address + event.length).div_ceil(LINE) as u32
+}

@@ -1,0 +1,267 @@
+//! One file operation, by paths: it means the same to a volume and to the model.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use vfs::{
+    Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
+    Result, SetAttr, SetTime, Time, XattrMode,
+};
+
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+/// An operation. Offsets and lengths are bytes; what is written follows from the operation's number.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operation {
+    /// A new file, `O_EXCL`.
+    Create(String),
+    /// `mknod` of this mode.
+    Mknod(String, u32),
+    /// A directory.
+    Mkdir(String),
+    /// A symbolic link with a target of so many bytes.
+    Symlink(String, usize),
+    /// The first gets the second name.
+    Link(String, String),
+    /// Removes a name.
+    Unlink(String),
+    /// Removes an empty directory.
+    Rmdir(String),
+    /// Renames.
+    Rename(String, String, RenameFlags),
+    /// Writes at an offset so many bytes.
+    Write(String, u64, usize),
+    /// As `Write`, through a descriptor with these flags too.
+    WriteWith(String, u64, usize, OpenFlags),
+    /// Opens with `O_TRUNC`.
+    OpenTruncate(String),
+    /// Sets the length.
+    Truncate(String, u64),
+    /// `fallocate`.
+    Allocate(String, FallocateMode, u64, u64),
+    /// `copy_file_range`: from, its offset, to, its offset, length.
+    Copy(String, u64, String, u64, u64),
+    /// Sets an extended attribute of so many bytes.
+    Setxattr(String, String, usize, XattrMode),
+    /// Removes one.
+    Removexattr(String, String),
+    /// Sets the permissions.
+    Chmod(String, u32),
+    /// Sets the owner.
+    Chown(String, u32, u32),
+    /// Sets access and modification times to these seconds.
+    Utimens(String, i64, i64),
+    /// Opens a file and keeps it open, as number so-and-so.
+    Hold(u8, String),
+    /// Makes a file without a name in a directory and keeps it open.
+    Tmpfile(u8, String),
+    /// Gives a name to what is held.
+    LinkHeld(u8, String),
+    /// Writes to what is held.
+    WriteHeld(u8, u64, usize),
+    /// Sets the length of what is held.
+    TruncateHeld(u8, u64),
+    /// Closes what is held.
+    Release(u8),
+    /// `fsync`, or `fdatasync`, of a file.
+    Fsync(String, bool),
+    /// `fsync` of what is held.
+    FsyncHeld(u8),
+    /// `fsync` of a directory.
+    FsyncDir(String),
+    /// `syncfs`.
+    Sync,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{self:?}").replace('"', "");
+        if text.len() <= 120 {
+            return f.write_str(&text);
+        }
+        let cut = |at: usize| (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        write!(f, "{}…{}", &text[..cut(60)], &text[cut(text.len() - 50)..])
+    }
+}
+
+impl Operation {
+    /// Whether all that returned before it is durable when it has returned, whatever the promise.
+    pub fn syncs(&self) -> bool {
+        match self {
+            Operation::Fsync(..) | Operation::FsyncHeld(_) | Operation::FsyncDir(_) | Operation::Sync => true,
+            Operation::WriteWith(.., flags) => flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC),
+            _ => false,
+        }
+    }
+}
+
+/// Bytes that no other operation writes.
+pub(crate) fn bytes(number: usize, length: usize) -> Vec<u8> {
+    let seed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bytes = Vec::with_capacity(length + 8);
+    let mut at = 0u64;
+    while bytes.len() < length {
+        // A word tells where it belongs: stale, foreign and misplaced bytes all differ from it.
+        bytes.extend_from_slice(&crate::hash::mix(seed, at).to_le_bytes().map(|byte| byte | 1));
+        at += 1;
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// A file system and the files that are held open on it.
+pub(crate) struct Actor<'a> {
+    fs: &'a dyn FileSystem,
+    held: BTreeMap<u8, (Ino, Handle)>,
+}
+
+impl<'a> Actor<'a> {
+    pub(crate) fn new(fs: &'a dyn FileSystem) -> Actor<'a> {
+        Actor { fs, held: BTreeMap::new() }
+    }
+
+    fn find(&self, path: &str) -> Result<Ino> {
+        let mut at = ROOT_INO;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self.fs.lookup(&Caller::root(), at, name.as_bytes())?.ino;
+        }
+        Ok(at)
+    }
+
+    fn split<'p>(&self, path: &'p str) -> Result<(Ino, &'p [u8])> {
+        let (dir, name) = path.rsplit_once('/').ok_or(Error::Busy)?;
+        Ok((self.find(dir)?, name.as_bytes()))
+    }
+
+    fn held(&self, number: u8) -> Result<(Ino, Handle)> {
+        self.held.get(&number).copied().ok_or(Error::BadHandle)
+    }
+
+    fn with(&self, path: &str, flags: OpenFlags, then: impl FnOnce(Handle) -> Result<()>) -> Result<()> {
+        let handle = self.fs.open(&Caller::root(), self.find(path)?, flags)?;
+        let result = then(handle);
+        self.fs.release(handle)?;
+        result
+    }
+
+    fn set(&self, path: &str, set: SetAttr) -> Result<()> {
+        self.fs.setattr(&Caller::root(), self.find(path)?, &set, None).map(drop)
+    }
+
+    fn hold(&mut self, number: u8, ino: Ino, handle: Handle) -> Result<()> {
+        match self.held.insert(number, (ino, handle)) {
+            Some((_, before)) => self.fs.release(before),
+            None => Ok(()),
+        }
+    }
+
+    /// Does an operation, the `number`th of its run.
+    pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Result<()> {
+        let (fs, root) = (self.fs, &Caller::root());
+        match operation {
+            Operation::Create(path) => {
+                let (dir, name) = self.split(path)?;
+                let created = fs.create(root, dir, name, 0o644, RW | OpenFlags::EXCLUSIVE)?;
+                fs.release(created.handle)
+            }
+            Operation::Mknod(path, mode) => {
+                let (dir, name) = self.split(path)?;
+                let device =
+                    matches!(FileKind::from_mode(*mode), Some(FileKind::CharDevice | FileKind::BlockDevice));
+                fs.mknod(root, dir, name, *mode, if device { 0x0103 } else { 0 }).map(drop)
+            }
+            Operation::Mkdir(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.mkdir(root, dir, name, 0o755).map(drop)
+            }
+            Operation::Symlink(path, length) => {
+                let (dir, name) = self.split(path)?;
+                fs.symlink(root, dir, name, &bytes(number, *length)).map(drop)
+            }
+            Operation::Link(path, new) => {
+                let ino = self.find(path)?;
+                let (dir, name) = self.split(new)?;
+                fs.link(root, ino, dir, name).map(drop)
+            }
+            Operation::Unlink(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.unlink(root, dir, name)
+            }
+            Operation::Rmdir(path) => {
+                let (dir, name) = self.split(path)?;
+                fs.rmdir(root, dir, name)
+            }
+            Operation::Rename(from, to, flags) => {
+                let ((dir, name), (new_dir, new_name)) = (self.split(from)?, self.split(to)?);
+                fs.rename(root, dir, name, new_dir, new_name, *flags)
+            }
+            Operation::Write(path, at, length) => {
+                self.with(path, RW, |handle| fs.write(root, handle, *at, &bytes(number, *length)).map(drop))
+            }
+            Operation::WriteWith(path, at, length, flags) => self.with(path, RW | *flags, |handle| {
+                fs.write(root, handle, *at, &bytes(number, *length)).map(drop)
+            }),
+            Operation::OpenTruncate(path) => self.with(path, RW | OpenFlags::TRUNCATE, |_| Ok(())),
+            Operation::Truncate(path, size) => {
+                self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() })
+            }
+            Operation::Allocate(path, mode, at, length) => {
+                self.with(path, RW, |handle| fs.fallocate(root, handle, *mode, *at, *length))
+            }
+            Operation::Copy(from, from_at, to, to_at, length) => {
+                let source = self.find(from)?;
+                self.with(to, RW, |to| {
+                    let from = fs.open(root, source, OpenFlags::READ)?;
+                    let copied = fs.copy_file_range(root, from, *from_at, to, *to_at, *length);
+                    fs.release(from)?;
+                    copied.map(drop)
+                })
+            }
+            Operation::Setxattr(path, name, length, mode) => {
+                let ino = self.find(path)?;
+                fs.setxattr(root, ino, name.as_bytes(), &bytes(number, *length), *mode)
+            }
+            Operation::Removexattr(path, name) => fs.removexattr(root, self.find(path)?, name.as_bytes()),
+            Operation::Chmod(path, mode) => {
+                self.set(path, SetAttr { mode: Some(*mode), ..SetAttr::default() })
+            }
+            Operation::Chown(path, uid, gid) => {
+                self.set(path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })
+            }
+            Operation::Utimens(path, atime, mtime) => {
+                let at = |sec: i64| Some(SetTime::At(Time { sec, nsec: 123_456_789 }));
+                self.set(path, SetAttr { atime: at(*atime), mtime: at(*mtime), ..SetAttr::default() })
+            }
+            Operation::Hold(held, path) => {
+                let ino = self.find(path)?;
+                let handle = fs.open(root, ino, RW)?;
+                self.hold(*held, ino, handle)
+            }
+            Operation::Tmpfile(held, dir) => {
+                let created = fs.tmpfile(root, self.find(dir)?, 0o600, RW)?;
+                self.hold(*held, created.attr.ino, created.handle)
+            }
+            Operation::LinkHeld(held, new) => {
+                let (dir, name) = self.split(new)?;
+                fs.link(root, self.held(*held)?.0, dir, name).map(drop)
+            }
+            Operation::WriteHeld(held, at, length) => {
+                fs.write(root, self.held(*held)?.1, *at, &bytes(number, *length)).map(drop)
+            }
+            Operation::TruncateHeld(held, size) => {
+                let (ino, handle) = self.held(*held)?;
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                fs.setattr(root, ino, &set, Some(handle)).map(drop)
+            }
+            Operation::Release(held) => {
+                let (_, handle) = self.held(*held)?;
+                self.held.remove(held);
+                fs.release(handle)
+            }
+            Operation::Fsync(path, data_only) => self.with(path, RW, |handle| fs.fsync(handle, *data_only)),
+            Operation::FsyncHeld(held) => fs.fsync(self.held(*held)?.1, false),
+            Operation::FsyncDir(path) => fs.fsync_inode(self.find(path)?),
+            Operation::Sync => fs.syncfs(),
+        }
+    }
+}

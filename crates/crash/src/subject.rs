@@ -1,0 +1,81 @@
+//! What is explored: a kind of volume, as far as the explorer has to know it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use nvm::{Region, Zone};
+use vfs::FileSystem;
+
+/// What a volume promises to survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// Every operation that returned.
+    Operation,
+    /// Every operation that returned before something was synced; operations are atomic and in order.
+    Fsync,
+    /// Every operation that returned before the newest checkpoint.
+    Snapshot,
+}
+
+impl Promise {
+    /// All of them.
+    pub const ALL: [Promise; 3] = [Promise::Operation, Promise::Fsync, Promise::Snapshot];
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Promise::Operation => "op",
+            Promise::Fsync => "fsync",
+            Promise::Snapshot => "snapshot",
+        })
+    }
+}
+
+impl FromStr for Promise {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Promise, String> {
+        let found = Promise::ALL.into_iter().find(|promise| promise.to_string() == text);
+        found.ok_or_else(|| format!("durability is op, fsync or snapshot, not {text:?}"))
+    }
+}
+
+/// A kind of volume. Everything it does must follow from the zone's bytes and the calls made, in the calling thread:
+/// a run that is repeated must store the same.
+pub trait Subject: Send + Sync {
+    /// Its name, the first part of the names of failures.
+    fn name(&self) -> &'static str;
+
+    /// Bytes of the smallest zone that holds one of its volumes, entrance included.
+    fn zone_bytes(&self) -> u64;
+
+    /// Makes a volume in an empty zone.
+    fn format(&self, zone: &Zone) -> Result<Region, String>;
+
+    /// Opens the volume, recovering it if it was not closed.
+    fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String>;
+
+    /// Checks a volume that nobody has open, from scratch and without changing it: `Err` says what is wrong. Space
+    /// that is reached must equal the space that is allocated, link counts the names there are, and nothing may have
+    /// two owners.
+    fn check(&self, region: &Region) -> Result<(), String>;
+}
+
+/// A volume that is open.
+pub trait Mounted {
+    /// The file system.
+    fn file_system(&self) -> &dyn FileSystem;
+
+    /// Publishes a checkpoint of all that returned.
+    fn checkpoint(&self) -> Result<(), String>;
+
+    /// Checkpoints published since it was opened.
+    fn checkpoints(&self) -> u64;
+
+    /// Ends it cleanly.
+    fn close(self: Box<Self>) -> Result<(), String>;
+
+    /// Ends it as a power cut does: nothing more is stored.
+    fn abandon(self: Box<Self>);
+}

@@ -1,0 +1,143 @@
+//! What a power cut may leave of each line, as choices: the units of a crash point.
+
+use std::collections::HashMap;
+
+use nvm::{LINE, Line};
+
+use crate::machine::Machine;
+
+/// Bulk data lines are one unit from this many on.
+const GROUP_LINES: usize = 8;
+
+/// A line, or a run of lines of file data that were stored together, and what it may hold.
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) first: u32,
+    /// Contents after each whole store, oldest first: the first is the durable one. Each has all lines of the unit.
+    pub(crate) versions: Vec<Vec<Line>>,
+    /// Contents of stores that were torn.
+    pub(crate) torn: Vec<Vec<Line>>,
+}
+
+impl Unit {
+    /// The contents of choice `index`: versions first, then torn ones.
+    pub(crate) fn contents(&self, index: usize) -> &[Line] {
+        match index.checked_sub(self.versions.len()) {
+            None => &self.versions[index],
+            Some(torn) => &self.torn[torn],
+        }
+    }
+
+    pub(crate) fn choices(&self) -> usize {
+        self.versions.len() + self.torn.len()
+    }
+}
+
+/// All units of a crash point.
+#[derive(Debug)]
+pub(crate) struct Units {
+    pub(crate) all: Vec<Unit>,
+    by_line: HashMap<u32, u32>,
+}
+
+impl Units {
+    pub(crate) fn of(machine: &Machine) -> Units {
+        let mut all: Vec<Unit> = Vec::new();
+        let mut pending = machine.pending.iter().peekable();
+        while let Some((&first, line)) = pending.next() {
+            let events = |line: &crate::machine::Pending| {
+                line.versions.iter().map(|(event, _)| *event).collect::<Vec<_>>()
+            };
+            let mut group = vec![line];
+            if line.bulk {
+                let together = events(line);
+                while let Some((_, next)) = pending.next_if(|(number, next)| {
+                    **number == first + group.len() as u32 && next.bulk && events(next) == together
+                }) {
+                    group.push(next);
+                }
+            }
+            if group.len() >= GROUP_LINES {
+                all.extend(grouped(first, &group));
+            } else {
+                for (index, line) in group.into_iter().enumerate() {
+                    all.extend(single(first + index as u32, line));
+                }
+            }
+        }
+        let mut by_line = HashMap::new();
+        for (index, unit) in all.iter().enumerate() {
+            by_line.extend((0..unit.versions[0].len() as u32).map(|n| (unit.first + n, index as u32)));
+        }
+        Units { all, by_line }
+    }
+
+    pub(crate) fn of_line(&self, line: u32) -> Option<usize> {
+        self.by_line.get(&line).map(|index| *index as usize)
+    }
+
+    pub(crate) fn lines(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_line.keys().map(|line| u64::from(*line))
+    }
+
+    /// How many states there are, without torn ones.
+    pub(crate) fn product(&self) -> u64 {
+        self.all.iter().fold(1u64, |product, unit| product.saturating_mul(unit.versions.len() as u64))
+    }
+}
+
+/// One line: a version for each store that changed it, and the words of each in between.
+fn single(first: u32, line: &crate::machine::Pending) -> Option<Unit> {
+    let mut versions = vec![vec![line.durable]];
+    let mut torn = Vec::new();
+    for (_, next) in &line.versions {
+        let before = versions[versions.len() - 1][0];
+        let words: Vec<usize> = (0..LINE as usize).step_by(8).collect();
+        let changed: Vec<usize> =
+            words.into_iter().filter(|at| before[*at..at + 8] != next[*at..at + 8]).collect();
+        for end in 1..changed.len() {
+            let mut some = before;
+            for at in &changed[..end] {
+                some[*at..at + 8].copy_from_slice(&next[*at..at + 8]);
+            }
+            push_new(&versions, &mut torn, vec![some]);
+        }
+        if let Some(last) = changed.last().filter(|_| changed.len() > 1) {
+            let mut some = before;
+            some[*last..last + 8].copy_from_slice(&next[*last..last + 8]);
+            push_new(&versions, &mut torn, vec![some]);
+        }
+        if !versions.iter().any(|version| version[0] == *next) {
+            versions.push(vec![*next]);
+        }
+    }
+    torn.retain(|contents| !versions.contains(contents));
+    (versions.len() > 1 || !torn.is_empty()).then_some(Unit { first, versions, torn })
+}
+
+fn push_new(versions: &[Vec<Line>], torn: &mut Vec<Vec<Line>>, contents: Vec<Line>) {
+    if !versions.contains(&contents) && !torn.contains(&contents) {
+        torn.push(contents);
+    }
+}
+
+/// Lines stored together: all of them after each store, and in between the first, all but the last, every other one.
+fn grouped(first: u32, lines: &[&crate::machine::Pending]) -> Option<Unit> {
+    let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
+    let mut torn = Vec::new();
+    for store in 0..lines[0].versions.len() {
+        let before = versions[versions.len() - 1].clone();
+        let next: Vec<Line> = lines.iter().map(|line| line.versions[store].1).collect();
+        let some = |arrived: &dyn Fn(usize) -> bool| {
+            (0..lines.len()).map(|n| if arrived(n) { next[n] } else { before[n] }).collect::<Vec<_>>()
+        };
+        push_new(&versions, &mut torn, some(&|n| n == 0));
+        push_new(&versions, &mut torn, some(&|n| n + 1 < lines.len()));
+        push_new(&versions, &mut torn, some(&|n| n % 2 == 1));
+        if !versions.contains(&next) {
+            versions.push(next);
+        }
+    }
+    torn.retain(|contents| !versions.contains(contents));
+    (versions.len() > 1 || !torn.is_empty()).then_some(Unit { first, versions, torn })
+}

@@ -1,0 +1,149 @@
+//! A sequence of operations to be crashed, and the name by which it is found again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::catalogue::Entry;
+use crate::operation::Operation;
+use crate::random;
+use crate::scene::Scene;
+use crate::subject::Promise;
+
+/// What is recorded and crashed.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The names of its entries joined by `+`, or `random-COUNT`; then, if only some of its operations are done, `#` and
+    /// their numbers.
+    pub name: String,
+    /// What it starts from.
+    pub scene: Scene,
+    /// Done before, and not crashed.
+    pub prelude: Vec<Operation>,
+    /// What is crashed.
+    pub operations: Vec<Operation>,
+    /// The first operation that is crashed: those before it are, in the workload that ends with them.
+    pub from: usize,
+    /// Chooses random states, and the operations of random workloads.
+    pub seed: u64,
+}
+
+impl Workload {
+    /// Entries one after another; `None` if they need different scenes. The last one is crashed.
+    pub fn of(entries: &[&Entry], seed: u64) -> Option<Workload> {
+        let mut scenes: Vec<Scene> =
+            entries.iter().map(|entry| entry.scene).filter(|scene| *scene != Scene::Common).collect();
+        scenes.dedup();
+        let scene = match scenes[..] {
+            [] => Scene::Common,
+            [one] => one,
+            _ => return None,
+        };
+        let before = &entries[..entries.len().checked_sub(1)?];
+        Some(Workload {
+            name: entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join("+"),
+            scene,
+            prelude: entries.iter().flat_map(|entry| entry.prelude.clone()).collect(),
+            operations: entries.iter().flat_map(|entry| entry.operations.clone()).collect(),
+            from: before.iter().map(|entry| entry.operations.len()).sum(),
+            seed,
+        })
+    }
+
+    /// `count` operations that `seed` chooses.
+    pub fn random(count: usize, seed: u64) -> Workload {
+        Workload {
+            name: format!("random-{count}"),
+            scene: Scene::Common,
+            prelude: Vec::new(),
+            operations: random::operations(count, seed),
+            from: 0,
+            seed,
+        }
+    }
+
+    /// Finds a workload by its name.
+    pub fn named(name: &str, seed: u64, catalogue: &[Entry]) -> Result<Workload, String> {
+        let (names, kept) = match name.split_once('#') {
+            Some((names, kept)) => (names, Some(kept)),
+            None => (name, None),
+        };
+        let mut workload = match names.strip_prefix("random-") {
+            Some(count) => {
+                let count = count.parse().map_err(|_| format!("{names:?}: random-COUNT is meant"))?;
+                Workload::random(count, seed)
+            }
+            None => {
+                let find = |name| {
+                    let found = catalogue.iter().find(|entry| entry.name == name);
+                    found.ok_or_else(|| format!("no operation is called {name:?}; --list shows all"))
+                };
+                let entries = names.split('+').map(find).collect::<Result<Vec<_>, _>>()?;
+                let workload = Workload::of(&entries, seed);
+                workload.ok_or_else(|| format!("the operations of {names:?} start from different scenes"))?
+            }
+        };
+        if let Some(kept) = kept {
+            let numbers: Result<Vec<usize>, _> = kept.split(',').map(str::parse).collect();
+            let numbers = numbers.map_err(|_| format!("{kept:?}: numbers with commas are meant"))?;
+            workload = workload.keep(&numbers).ok_or_else(|| format!("{names:?} has no such operations"))?;
+        }
+        Ok(workload)
+    }
+
+    /// Only these of its operations, all of them crashed.
+    pub fn keep(&self, numbers: &[usize]) -> Option<Workload> {
+        let kept: Option<Vec<Operation>> =
+            numbers.iter().map(|number| self.operations.get(*number).cloned()).collect();
+        let shown: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        let name = format!("{}#{}", self.name, shown.join(","));
+        Some(Workload { name, operations: kept?, from: 0, ..self.clone() })
+    }
+}
+
+/// Names one state of one workload: `native:rename-over:op:0:37.12=1.13=2`.
+///
+/// Subject, workload, promise, seed; then the event before which the power goes, and for each line (or first line of a
+/// group) that is not as it was durable, counted from the volume's start, which of its contents it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Id {
+    /// The subject's name.
+    pub subject: String,
+    /// The workload's name.
+    pub workload: String,
+    /// What was promised.
+    pub promise: Promise,
+    /// The workload's seed.
+    pub seed: u64,
+    /// The event before which the power goes.
+    pub event: usize,
+    /// Lines and choices.
+    pub lines: Vec<(u32, usize)>,
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:{}:{}", self.subject, self.workload, self.promise, self.seed, self.event)?;
+        self.lines.iter().try_for_each(|(line, choice)| write!(f, ".{line}={choice}"))
+    }
+}
+
+impl FromStr for Id {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Id, String> {
+        let refuse =
+            || format!("{text:?} is no name of a state: subject:workload:promise:seed:schedule is meant");
+        let parts: Vec<&str> = text.split(':').collect();
+        let [subject, workload, promise, seed, schedule] = parts[..] else { return Err(refuse()) };
+        let mut schedule = schedule.split('.');
+        let event = schedule.next().and_then(|event| event.parse().ok()).ok_or_else(refuse)?;
+        let line = |text: &str| {
+            let (line, choice) = text.split_once('=')?;
+            Some((line.parse().ok()?, choice.parse().ok()?))
+        };
+        let lines = schedule.map(line).collect::<Option<Vec<_>>>().ok_or_else(refuse)?;
+        let (subject, workload) = (subject.to_owned(), workload.to_owned());
+        let (promise, seed) = (promise.parse()?, seed.parse().map_err(|_| refuse())?);
+        Ok(Id { subject, workload, promise, seed, event, lines })
+    }
+}

@@ -1,0 +1,76 @@
+//! The native volume keeps its promises: a slice of what `amberfs crash` explores, for every run of the tests.
+
+use crash::{Campaign, Native, Promise, Report, Workload, catalogue};
+
+fn campaign(promise: Promise) -> Campaign {
+    Campaign { subject: &Native, promise, depth: 2, threads: 2, failures_max: 5, until: None }
+}
+
+fn assert_kept(report: &Report) {
+    let failures: String = report.failures.iter().map(|failure| failure.text()).collect();
+    assert!(failures.is_empty(), "\n{failures}");
+    assert!(report.workloads > 0 && report.counts.checked > 0, "{report:?}");
+    eprintln!("{} workloads, {:?}", report.workloads, report.counts);
+}
+
+/// Explores workloads by their names.
+fn kept(promise: Promise, names: &[&str]) {
+    let catalogue = catalogue();
+    let report = campaign(promise).run(
+        names.len(),
+        &|index| Some(Workload::named(names[index], 1, &catalogue).unwrap()),
+        &|_| {},
+    );
+    assert_eq!(report.workloads, names.len());
+    assert_kept(&report);
+}
+
+#[test]
+fn with_every_operation_durable() {
+    let names = [
+        "create",
+        "rename-over",
+        "write-across",
+        "unlink-open-close",
+        "truncate-down-up",
+        "directory-grows",
+        "create+sync-nothing",
+    ];
+    kept(Promise::Operation, &names);
+}
+
+#[test]
+fn with_durable_fsyncs() {
+    kept(Promise::Fsync, &["create-twice", "fdatasync", "unlink-create"]);
+}
+
+#[test]
+fn with_durable_checkpoints() {
+    kept(Promise::Snapshot, &["create-twice", "write-sync-write"]);
+}
+
+/// The same workloads have the same crash points and states, in every run.
+#[test]
+fn a_campaign_repeats_exactly() {
+    let names = ["rename-over", "chmod"];
+    let catalogue = catalogue();
+    let counts = || {
+        // Each thread remembers what it knows, so which one meets a workload first matters to the counts.
+        let campaign = Campaign { threads: 1, ..campaign(Promise::Operation) };
+        let workload = |index: usize| Some(Workload::named(names[index], 1, &catalogue).unwrap());
+        campaign.run(names.len(), &workload, &|_| {}).counts
+    };
+    assert_eq!(counts(), counts());
+}
+
+/// Every name is given once, and every entry has something to crash.
+#[test]
+fn the_catalogue_is_sound() {
+    let catalogue = catalogue();
+    assert!(catalogue.len() >= 150, "{}", catalogue.len());
+    for entry in &catalogue {
+        assert!(!entry.operations.is_empty(), "{}", entry.name);
+        assert_eq!(catalogue.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
+        assert!(!entry.name.contains(['+', ':', '#', '.', '=']), "{}", entry.name);
+    }
+}
