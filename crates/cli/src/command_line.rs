@@ -269,6 +269,9 @@ pub(crate) struct Crash {
     /// Random sequences of 30 operations, for so many seconds, chosen by the seed
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["one", "two", "three"])]
     pub(crate) random: Option<u64>,
+    /// Two operations at the same time, each pair of a list, with so many ways to take turns as schedules are asked for
+    #[arg(long, value_name = "SCHEDULES", conflicts_with_all = ["one", "two", "three", "random"])]
+    pub(crate) concurrent: Option<usize>,
     /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(crate) depth: u32,
@@ -287,6 +290,16 @@ pub(crate) struct Crash {
     /// With --replay: find the smallest sequence of its operations that still fails
     #[arg(long, requires = "replay")]
     pub(crate) shrink: bool,
+    /// Let a program work on a recorded mount, and judge itself what power cuts leave: a command that knows the verbs
+    /// `run DIR STEPS` and `judge`, as those in tests/programs
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["names", "one", "two", "three", "random", "concurrent", "replay", "list"])]
+    pub(crate) program: Option<String>,
+    /// With --program: steps it makes
+    #[arg(long, default_value_t = 40, requires = "program")]
+    pub(crate) steps: u64,
+    /// With --program: states to judge at least
+    #[arg(long, default_value_t = 10_000, requires = "program")]
+    pub(crate) states: u64,
     /// List the operations that workloads are made of
     #[arg(long)]
     pub(crate) list: bool,

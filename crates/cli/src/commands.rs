@@ -1,6 +1,7 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
 mod crash;
+mod crash_program;
 mod df;
 mod documents;
 mod dump;

@@ -70,7 +70,15 @@ macro_rules! failure_from {
     };
 }
 
-failure_from!(nvm::Error, nvm::MediaError, native::Error, fuse::Error, std::io::Error);
+failure_from!(
+    nvm::Error,
+    nvm::MediaError,
+    native::Error,
+    fuse::Error,
+    crash::ProgramError,
+    crash::ProgramFailure,
+    std::io::Error
+);
 
 /// Adds to the failure of a result.
 pub(crate) trait Explain<T> {

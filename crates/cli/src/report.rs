@@ -218,3 +218,10 @@ mod tests {
         );
     }
 }
+
+/// A line on how far a long command is, for who watches it: to standard error, if that is a terminal.
+pub(crate) fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}

@@ -88,12 +88,12 @@ pub struct Lab {
 type Tamper = Box<dyn Fn(&mut Recording)>;
 
 /// A scene, set.
-struct Stage {
-    judge: Judge,
-    base: WatchMark,
+pub(crate) struct Stage {
+    pub(crate) judge: Judge,
+    pub(crate) base: WatchMark,
     image: Vec<u8>,
     /// The operations that made it, those that failed for want of space left out.
-    made_by: Vec<(usize, Operation)>,
+    pub(crate) made_by: Vec<(usize, Operation)>,
     workloads: u64,
 }
 
@@ -107,7 +107,7 @@ struct Life {
 }
 
 /// The clock in step `step` of a run.
-fn clock(step: usize) -> Time {
+pub(crate) fn clock(step: usize) -> Time {
     Time { sec: 1_700_000_000 + step as i64, nsec: 250_000_000 }
 }
 
@@ -171,7 +171,11 @@ impl Lab {
 }
 
 impl Stage {
-    fn set(subject: &'static dyn Subject, promise: Promise, scene: Scene) -> Result<Stage, WorkloadError> {
+    pub(crate) fn set(
+        subject: &'static dyn Subject,
+        promise: Promise,
+        scene: Scene,
+    ) -> Result<Stage, WorkloadError> {
         let volume = |what: String| WorkloadError::Volume(what);
         Time::stop(Some(clock(0)));
         let arena = Arena::new(subject).map_err(volume)?;
@@ -194,6 +198,11 @@ impl Stage {
         Ok(Stage { judge: Judge::new(subject, Rc::new(arena), promise), base, image, made_by, workloads: 0 })
     }
 
+    /// The number of the first operation after those that made it.
+    pub(crate) fn first_number(&self) -> usize {
+        self.made_by.last().map_or(0, |(number, _)| number + 1)
+    }
+
     /// Does the workload, on the volume and on the model.
     fn record(&mut self, workload: &Workload) -> Result<Life, WorkloadError> {
         let (arena, promise) = (self.judge.arena.clone(), self.judge.promise);
@@ -209,7 +218,7 @@ impl Stage {
                 WorkloadError::Volume(format!("the model cannot do {operation} of the scene: {error}"))
             })?;
         }
-        let first = self.made_by.last().map_or(0, |(number, _)| number + 1);
+        let first = self.first_number();
         let mut ours = Actor::new(mounted.file_system());
         let mut life = Life { recording: empty(), trees: Vec::new(), allowed: Vec::new() };
         let tree = |fs: &dyn vfs::FileSystem| {

@@ -13,21 +13,28 @@
 //! arena       patches and undo                      tree, usage
 //! subject     a kind of volume                      native_subject
 //! operation, catalogue, scene, workload: what is done
+//! pair        two operations at the same time         schedule: who runs when
+//! program     programs that judge their own files     disk, nand: what a power cut leaves of these
 //! ```
 #![forbid(unsafe_code)]
 
 mod arena;
 mod campaign;
 mod catalogue;
+mod disk;
 mod faults;
 mod hash;
 mod judge;
 mod lab;
 mod machine;
+mod nand;
 mod native_subject;
 mod operation;
+mod pair;
+mod program;
 mod random;
 mod scene;
+mod schedule;
 mod search;
 mod shrink;
 mod subject;
@@ -38,13 +45,21 @@ mod workload;
 
 pub use campaign::{Campaign, Failure, Progress, Report};
 pub use catalogue::{Entry, catalogue};
+pub use disk::{Disk, OutsideDisk, SECTOR};
 pub use faults::MediaFault;
 pub use judge::{Counts, Violation};
 pub use lab::{Explored, Lab, WorkloadError};
+pub use nand::{Geometry, Nand, NandError};
 pub use native_subject::Native;
 pub use operation::Operation;
+pub use pair::{PairFailure, PairReport, explore_pair, pairs};
+pub use program::{
+    Judge, Life, Program, ProgramError, ProgramFailure, ProgramOptions, ProgramReport, Verdict, done_mark,
+    explore as explore_program,
+};
 pub use random::Random;
 pub use scene::Scene;
+pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
 pub use subject::{Mounted, Promise, Subject};
 pub use tree::Tree;

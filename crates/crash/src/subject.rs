@@ -63,7 +63,7 @@ pub trait Subject: Send + Sync {
 }
 
 /// A volume that is open.
-pub trait Mounted {
+pub trait Mounted: Send + Sync {
     /// The file system.
     fn file_system(&self) -> &dyn FileSystem;
 

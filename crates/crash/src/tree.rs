@@ -1,5 +1,7 @@
 //! All that a user sees of a file system, to be compared.
 
+mod lay_out;
+
 use std::collections::BTreeMap;
 
 use vfs::{Attr, Caller, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SeekFrom};

@@ -23,11 +23,14 @@ pub(crate) const SPIN: u32 = 4;
 pub(crate) const MSYNC: u32 = 8;
 /// Reads and stores are noted, and nothing is persisted.
 pub(crate) const WATCH: u32 = 16;
+/// Somebody is asked before each event that is recorded.
+const GATE: u32 = 32;
 
 pub(crate) struct Instruments {
     attention: AtomicU32,
     pub(crate) recorder: Mutex<Option<Recorder>>,
     watch: Mutex<Option<Watch>>,
+    gate: Mutex<Option<fn()>>,
     pub(crate) wear: Option<WearMap>,
     pub(crate) spinner: Option<Spinner>,
     owed: Mutex<Vec<Owed>>,
@@ -52,6 +55,7 @@ impl Instruments {
             attention: AtomicU32::new(attention),
             recorder: Mutex::new(None),
             watch: Mutex::new(None),
+            gate: Mutex::new(None),
             wear,
             spinner,
             owed: Mutex::new(Vec::new()),
@@ -88,6 +92,25 @@ impl Instruments {
     /// Gives the watch to `with`, if there is one.
     pub(crate) fn watched<R>(&self, with: impl FnOnce(&mut Watch) -> R) -> Option<R> {
         self.watch.lock().as_mut().map(with)
+    }
+
+    pub(crate) fn set_gate(&self, gate: Option<fn()>) {
+        let on = gate.is_some();
+        *self.gate.lock() = gate;
+        match on {
+            true => self.attention.fetch_or(GATE, Ordering::SeqCst),
+            false => self.attention.fetch_and(!GATE, Ordering::SeqCst),
+        };
+    }
+
+    /// Asks before an event, in the thread that is about to make it.
+    pub(crate) fn pass_gate(&self) {
+        if self.on(GATE) {
+            let gate = *self.gate.lock();
+            if let Some(gate) = gate {
+                gate();
+            }
+        }
     }
 
     /// Remembers the pages of `[at, at + len)` of the mapping for the next fence.

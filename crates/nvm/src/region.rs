@@ -313,6 +313,7 @@ impl Region {
         if !self.instruments.on(RECORD) {
             return store();
         }
+        self.instruments.pass_gate();
         let mut recorder = self.instruments.recorder.lock();
         store();
         if let Some(recorder) = recorder.as_mut() {

@@ -586,6 +586,12 @@ impl Zone {
         self.inner.instruments.watched(with)
     }
 
+    /// Has `gate` called before each event that a recording gets, by the thread that is about to make it: so that who
+    /// explores several threads decides whose turn it is.
+    pub fn set_gate(&self, gate: Option<fn()>) {
+        self.inner.instruments.set_gate(gate);
+    }
+
     /// Puts a named point into the recording, if there is one: "the file operation has returned".
     pub fn mark(&self, name: &str) {
         if self.inner.instruments.on(crate::instruments::RECORD)

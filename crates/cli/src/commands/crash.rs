@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crash::{Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, Report, Workload, catalogue};
 
 use crate::command_line::Crash;
+use crate::commands::crash_program;
 use crate::failure::{EXIT_FAILURE, Failure};
 use crate::report::{self, Fields, Value};
 
@@ -15,6 +16,9 @@ const RANDOM_LENGTH: usize = 30;
 const FAILURES_MAX: usize = 10;
 
 pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
+    if let Some(command) = &arguments.program {
+        return programs(arguments, command);
+    }
     // A volume that panics in a crash state is a finding, told as such.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.list {
@@ -22,6 +26,9 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     }
     if let Some(id) = &arguments.replay {
         return replay(arguments, id);
+    }
+    if let Some(schedules) = arguments.concurrent {
+        return concurrent(arguments, schedules);
     }
     let promises = arguments.durability.map_or(Promise::ALL.to_vec(), |promise| vec![promise]);
     let mut rows = Vec::new();
@@ -38,6 +45,64 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
         report::print_json(&Fields::new().with("campaigns", Value::Rows(rows)).json())?;
     }
     Ok(if failed { EXIT_FAILURE } else { 0 })
+}
+
+/// Each promise that a mount can be made with, or the one that was asked for.
+fn programs(arguments: &Crash, command: &str) -> Result<u8, Failure> {
+    let promises =
+        arguments.durability.map_or(vec![Promise::Operation, Promise::Fsync], |promise| vec![promise]);
+    for promise in promises {
+        crash_program::run(&crash_program::Arguments {
+            command,
+            promise,
+            steps: arguments.steps,
+            states: arguments.states,
+            seed: arguments.seed,
+            json: arguments.json,
+        })?;
+    }
+    Ok(0)
+}
+
+/// Pairs of operations at the same time, with `durability=op`.
+fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
+    let began = Instant::now();
+    let pairs = crash::pairs();
+    let (mut runs, mut counts, mut failures) = (0, crash::Counts::default(), Vec::new());
+    for pair in &pairs {
+        match crash::explore_pair(&Native, pair, schedules, arguments.seed) {
+            Ok(report) => {
+                runs += report.schedules;
+                counts.add(report.counts);
+            }
+            Err(failure) => failures.push(format!("{} beside {}: {failure}", pair[0], pair[1])),
+        }
+        if failures.len() >= FAILURES_MAX {
+            break;
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    if arguments.json {
+        let rows = failures.iter().map(|failure| Fields::new().with("what", failure.as_str()));
+        let fields = Fields::new()
+            .with("pairs", Value::Count(pairs.len() as u64))
+            .with("schedules", Value::Count(runs as u64))
+            .with("states_distinct", Value::Count(counts.distinct))
+            .with("seconds", Value::Seconds(seconds))
+            .with("violations", Value::Rows(rows.collect()));
+        report::print_json(&fields.json())?;
+    } else {
+        failures.iter().try_for_each(|failure| report::print_text(&format!("{failure}\n")))?;
+        report::print_text(&format!(
+            "two at a time, durability=op: {} pairs, {runs} schedules, {} crash points, {} distinct states; \
+             {} violations; {seconds:.1} s\n",
+            pairs.len(),
+            counts.points,
+            counts.distinct,
+            failures.len(),
+        ))?;
+    }
+    Ok(if failures.is_empty() { 0 } else { EXIT_FAILURE })
 }
 
 fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {

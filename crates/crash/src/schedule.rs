@@ -1,0 +1,293 @@
+//! Two threads that take turns as a schedule says, so that a run of both can be repeated.
+//!
+//! Each thread calls [`Turns::step`] before every event of the medium. One of them runs at a time: the first, until it has
+//! made as many steps as the schedule's first number says; then the other, for the second number of steps; and so on.
+//! Each number is one preemption. A thread that ends, or that waits for a lock which the other holds, hands over without
+//! that being one. Which is the case is not guessed from the time that it takes: the kernel says whether the thread
+//! sleeps.
+//!
+//! Between two steps, a thread that was let go by the other's releasing a lock runs at the same time as it, until its next
+//! step; neither goes beyond that before both have come to rest.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+
+const RUNNING: u8 = 0;
+const ARRIVED: u8 = 1;
+const FINISHED: u8 = 2;
+
+/// After how many steps of the thread that runs the other one's turn comes; after the last number nobody is preempted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Schedule(pub Vec<u32>);
+
+/// Both threads wait for each other: the one bug that a schedule shows without any crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("both threads wait for locks that the other one holds")]
+pub struct Deadlock;
+
+/// The turns of two threads.
+pub struct Turns {
+    players: [Player; 2],
+    controller: Thread,
+}
+
+struct Player {
+    state: AtomicU8,
+    steps: AtomicU32,
+    /// The kernel's number of the thread.
+    task: AtomicU32,
+    thread: OnceLock<Thread>,
+}
+
+impl Player {
+    fn new() -> Player {
+        Player {
+            state: AtomicU8::new(RUNNING),
+            steps: AtomicU32::new(0),
+            task: AtomicU32::new(0),
+            thread: OnceLock::new(),
+        }
+    }
+
+    fn is(&self, state: u8) -> bool {
+        self.state.load(Ordering::Acquire) == state
+    }
+
+    /// Whether it sleeps without having arrived anywhere: it waits for a lock.
+    fn is_blocked(&self) -> bool {
+        let task = self.task.load(Ordering::Acquire);
+        task != 0 && sleeps(task) && self.is(RUNNING)
+    }
+
+    fn go(&self) {
+        self.state.store(RUNNING, Ordering::Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Whether the kernel has put thread `task` of this process to sleep.
+fn sleeps(task: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{task}/stat")).unwrap_or_default();
+    // The state follows the name, which is in parentheses and may contain some itself.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
+}
+
+impl Turns {
+    /// Waits for this thread's turn. `player` is 0 or 1.
+    pub fn step(&self, player: usize) {
+        let me = &self.players[player];
+        me.steps.fetch_add(1, Ordering::Relaxed);
+        self.arrive(me, ARRIVED);
+        while !me.is(RUNNING) {
+            thread::park();
+        }
+    }
+
+    fn arrive(&self, me: &Player, state: u8) {
+        me.state.store(state, Ordering::Release);
+        self.controller.unpark();
+    }
+
+    /// Waits until no thread runs: each has arrived, has finished, or waits for the other.
+    fn rest(&self) {
+        let resting = |player: &Player| !player.is(RUNNING) || player.is_blocked();
+        let mut rounds = 0;
+        while !self.players.iter().all(resting) {
+            rounds += 1;
+            if rounds > 100 {
+                thread::park_timeout(std::time::Duration::from_micros(50));
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Hands out the turns until both have finished.
+    fn conduct(&self, schedule: &Schedule) -> Result<(), Deadlock> {
+        let mut switches = schedule.0.iter().copied();
+        let mut turn = 0;
+        let mut left = switches.next();
+        loop {
+            self.rest();
+            if self.players.iter().all(|player| player.is(FINISHED)) {
+                return Ok(());
+            }
+            if left == Some(0) {
+                turn = 1 - turn;
+                left = switches.next();
+            }
+            let runs = [turn, 1 - turn].into_iter().find(|player| self.players[*player].is(ARRIVED));
+            let Some(runs) = runs else { return Err(Deadlock) };
+            if runs == turn {
+                left = left.map(|steps| steps - 1);
+            }
+            self.players[runs].go();
+        }
+    }
+}
+
+/// Runs both on threads of their own, by `schedule`. Each gets the turns and its number, and calls [`Turns::step`] with it
+/// wherever it may be interrupted. Returns what they return and how many steps each made. After a deadlock the two threads
+/// are left behind, for ever asleep.
+pub fn run_two<T: Send + 'static>(
+    schedule: &Schedule,
+    first: impl FnOnce(&Arc<Turns>, usize) -> T + Send + 'static,
+    second: impl FnOnce(&Arc<Turns>, usize) -> T + Send + 'static,
+) -> Result<([T; 2], [u32; 2]), Deadlock> {
+    let turns = Arc::new(Turns { players: [Player::new(), Player::new()], controller: thread::current() });
+    let spawn = |player: usize, body: Box<dyn FnOnce(&Arc<Turns>, usize) -> T + Send>| {
+        let turns = turns.clone();
+        thread::spawn(move || {
+            let me = &turns.players[player];
+            let _ = me.thread.set(thread::current());
+            me.task.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+            // A panic finishes, too: whoever joins gets to know.
+            let finish = Finish { turns: &turns, player };
+            turns.step(player);
+            let result = body(&turns, player);
+            drop(finish);
+            result
+        })
+    };
+    let threads = [spawn(0, Box::new(first)), spawn(1, Box::new(second))];
+    turns.conduct(schedule)?;
+    let results = threads.map(|thread| match thread.join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    });
+    // The first step of each is its start.
+    let steps = [0, 1].map(|player| turns.players[player].steps.load(Ordering::Relaxed) - 1);
+    Ok((results, steps))
+}
+
+struct Finish<'a> {
+    turns: &'a Turns,
+    player: usize,
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.turns.arrive(&self.turns.players[self.player], FINISHED);
+    }
+}
+
+thread_local! {
+    /// Whose turns this thread takes part in, and as which player.
+    static HERE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
+}
+
+/// Lets [`step_here`], called by this thread, step in `turns` as `player`, until the guard is dropped.
+pub(crate) fn steps_here(turns: &Arc<Turns>, player: usize) -> impl Drop + use<> {
+    struct Here;
+    impl Drop for Here {
+        fn drop(&mut self) {
+            HERE.set(None);
+        }
+    }
+    HERE.set(Some((turns.clone(), player)));
+    Here
+}
+
+/// [`Turns::step`] of a thread that [`steps_here`] was called in; nothing in others. For those who know no players: the
+/// medium.
+pub(crate) fn step_here() {
+    let here = HERE.with_borrow(|here| here.clone());
+    if let Some((turns, player)) = here {
+        turns.step(player);
+    }
+}
+
+/// All schedules with up to two preemptions for threads that make `first` and `second` steps when they run alone. The
+/// numbers count the start of a thread as a step.
+pub fn schedules(first: u32, second: u32) -> impl Iterator<Item = Schedule> {
+    let none = [vec![], vec![0]];
+    let one = (1..=first).map(|n| vec![n]).chain((1..=second).map(|n| vec![0, n]));
+    let two = (1..=first).flat_map(move |n| (1..=second).map(move |m| vec![n, m]));
+    let two_from_second = (1..=second).flat_map(move |n| (1..=first).map(move |m| vec![0, n, m]));
+    none.into_iter().chain(one).chain(two).chain(two_from_second).map(Schedule)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What two threads of three steps each say, by a schedule.
+    fn order(schedule: &[u32]) -> String {
+        let said = Arc::new(Mutex::new(String::new()));
+        let speak = |letter: char, said: Arc<Mutex<String>>| {
+            move |turns: &Arc<Turns>, player| {
+                for _ in 0..3 {
+                    turns.step(player);
+                    said.lock().unwrap().push(letter);
+                }
+            }
+        };
+        let schedule = Schedule(schedule.to_vec());
+        let (_, steps) = run_two(&schedule, speak('a', said.clone()), speak('b', said.clone())).unwrap();
+        assert_eq!(steps, [3, 3]);
+        said.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn turns_follow_the_schedule() {
+        assert_eq!(order(&[]), "aaabbb");
+        assert_eq!(order(&[0]), "bbbaaa");
+        assert_eq!(order(&[2]), "abbbaa");
+        assert_eq!(order(&[2, 3]), "abbaab");
+        assert_eq!(order(&[3, 2]), "aababb");
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_hands_over() {
+        let (lock, said) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(String::new())));
+        let speak = |letter: char| {
+            let (lock, said) = (lock.clone(), said.clone());
+            move |turns: &Arc<Turns>, player| {
+                let _held = lock.lock().unwrap();
+                for _ in 0..2 {
+                    turns.step(player);
+                    said.lock().unwrap().push(letter);
+                }
+            }
+        };
+        // The second one's turn comes while the first one holds the lock.
+        run_two(&Schedule(vec![2]), speak('a'), speak('b')).unwrap();
+        assert_eq!(*said.lock().unwrap(), "aabb");
+    }
+
+    #[test]
+    fn a_deadlock_is_told() {
+        type Locks = Arc<(Mutex<()>, Mutex<()>)>;
+        let take = |locks: &Locks, swap: bool| {
+            let locks = locks.clone();
+            move |turns: &Arc<Turns>, player| {
+                let (one, other) = if swap { (&locks.1, &locks.0) } else { (&locks.0, &locks.1) };
+                let _one = one.lock().unwrap();
+                turns.step(player);
+                let _other = other.lock().unwrap();
+            }
+        };
+        let locks = Locks::default();
+        let run = run_two(&Schedule(vec![1]), take(&locks, false), take(&locks, true));
+        assert_eq!(run.map(|_| ()), Err(Deadlock));
+        let locks = Locks::default();
+        let run = run_two(&Schedule(vec![1]), take(&locks, false), take(&locks, false));
+        assert_eq!(run.map(|(_, steps)| steps), Ok([1, 1]));
+    }
+
+    #[test]
+    fn all_schedules_with_two_preemptions() {
+        let all: Vec<_> = schedules(2, 3).collect();
+        assert_eq!(all.len(), 2 + 5 + 2 * 6);
+        let mut distinct = all.clone();
+        distinct.sort_by(|one, other| one.0.cmp(&other.0));
+        distinct.dedup();
+        assert_eq!(distinct.len(), all.len());
+    }
+}
