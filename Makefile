@@ -15,8 +15,9 @@ BIN := $(CARGO_TARGET_DIR)/release/amberfs
 FUZZ_SECONDS ?= 60
 SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
+CRASH_STATES ?= 10000
 
-.PHONY: crash fuzz help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,9 +62,14 @@ fuzz: ## mounting and checking damaged volumes, for a minute: FUZZ_SECONDS=60 (n
 	@command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz --version '~0.13'
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
-crash: build ## power cuts at every moment: all sequences of two operations, an hour of random ones: CRASH_SECONDS=3600
+crash: build ## power cuts at every moment: all sequences of two operations, two at a time, an hour of random ones: CRASH_SECONDS=3600
 	$(BIN) crash --two
+	$(BIN) crash --concurrent 1000
 	$(BIN) crash --random $(CRASH_SECONDS) --seed $$(date +%s)
+
+crash-programs: build ## power cuts anywhere in the lives of SQLite, git and RocksDB, judged by themselves: CRASH_STATES=10000
+	@scripts/install-deps.sh run programs
+	@scripts/crash-programs.sh $(CRASH_STATES)
 
 soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
 	@scripts/kill-loop.sh $(SOAK_ROUNDS)

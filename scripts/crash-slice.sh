@@ -1,6 +1,6 @@
 #!/bin/bash
 # What `make test` asks of the crash explorer: all of one operation with every operation durable, recoveries crashed in
-# turn; and a slice of two operations under each promise.
+# turn; a slice of two operations under each promise; pairs at the same time; one program that judges itself.
 #
 #   crash-slice.sh [COUNT]    COUNT sequences of two under each promise (12 without it)
 set -euo pipefail
@@ -8,3 +8,5 @@ set -euo pipefail
 amberfs=$CARGO_TARGET_DIR/release/amberfs
 "$amberfs" crash --one --durability op
 "$amberfs" crash --two "${1:-12}" --depth 1
+"$amberfs" crash --concurrent 2
+"$amberfs" crash --program 'tests/programs/sqlite.py wal' --steps 12 --states 300

@@ -43,6 +43,11 @@ for group in "$@"; do
             need python3 python3
             need runuser util-linux
             ;;
+        programs)
+            need git git
+            need python3 python3
+            need /usr/include/rocksdb/db.h librocksdb-dev
+            ;;
         vm)
             need qemu-system-x86_64 qemu-system-x86
             need busybox busybox-static
@@ -53,7 +58,7 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need xz xz-utils
             ;;
-        *) echo "install-deps: no group '$group' (build, run, test, vm)" >&2; exit 2 ;;
+        *) echo "install-deps: no group '$group' (build, run, test, programs, vm)" >&2; exit 2 ;;
     esac
 done
 

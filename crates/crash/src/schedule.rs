@@ -10,9 +10,12 @@
 //! step; neither goes beyond that before both have come to rest.
 
 use std::cell::RefCell;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 const RUNNING: u8 = 0;
 const ARRIVED: u8 = 1;
@@ -36,8 +39,8 @@ pub struct Turns {
 struct Player {
     state: AtomicU8,
     steps: AtomicU32,
-    /// The kernel's number of the thread.
-    task: AtomicU32,
+    /// Where the kernel says what the thread does.
+    stat: OnceLock<File>,
     thread: OnceLock<Thread>,
 }
 
@@ -46,7 +49,7 @@ impl Player {
         Player {
             state: AtomicU8::new(RUNNING),
             steps: AtomicU32::new(0),
-            task: AtomicU32::new(0),
+            stat: OnceLock::new(),
             thread: OnceLock::new(),
         }
     }
@@ -55,10 +58,14 @@ impl Player {
         self.state.load(Ordering::Acquire) == state
     }
 
-    /// Whether it sleeps without having arrived anywhere: it waits for a lock.
-    fn is_blocked(&self) -> bool {
-        let task = self.task.load(Ordering::Acquire);
-        task != 0 && sleeps(task) && self.is(RUNNING)
+    /// Whether it sleeps without having arrived anywhere: it waits for a lock. A glance, that allocates nothing: a
+    /// thread that is let go by the allocator's own locks sleeps for a moment, too.
+    fn sleeps(&self) -> bool {
+        let mut text = [0; 512];
+        let read = self.stat.get().map_or(0, |stat| stat.read_at(&mut text, 0).unwrap_or(0));
+        // The state follows the name, which is in parentheses and may contain some itself.
+        let name_ends = text[..read].windows(2).rposition(|pair| pair == b") ");
+        name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'S')) && self.is(RUNNING)
     }
 
     fn go(&self) {
@@ -69,12 +76,9 @@ impl Player {
     }
 }
 
-/// Whether the kernel has put thread `task` of this process to sleep.
-fn sleeps(task: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/self/task/{task}/stat")).unwrap_or_default();
-    // The state follows the name, which is in parentheses and may contain some itself.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
-}
+/// Looks after which a thread that sleeps each time is taken to wait for a lock, and the time between them.
+const LOOKS: u32 = 8;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(60);
 
 impl Turns {
     /// Waits for this thread's turn. `player` is 0 or 1.
@@ -92,16 +96,20 @@ impl Turns {
         self.controller.unpark();
     }
 
-    /// Waits until no thread runs: each has arrived, has finished, or waits for the other.
-    fn rest(&self) {
-        let resting = |player: &Player| !player.is(RUNNING) || player.is_blocked();
-        let mut rounds = 0;
-        while !self.players.iter().all(resting) {
-            rounds += 1;
-            if rounds > 100 {
-                thread::park_timeout(std::time::Duration::from_micros(50));
-            } else {
-                thread::yield_now();
+    /// Waits until no thread runs: each has arrived, has finished, or sleeps at every look.
+    fn rest(&self, looks: u32) {
+        let mut seen = 0;
+        let mut glances = 0u32;
+        while seen < looks {
+            if self.players.iter().all(|player| !player.is(RUNNING)) {
+                return;
+            }
+            let resting = |player: &Player| !player.is(RUNNING) || player.sleeps();
+            seen = if self.players.iter().all(resting) { seen + 1 } else { 0 };
+            glances += 1;
+            match glances < 50 && seen == 0 {
+                true => thread::yield_now(),
+                false => thread::park_timeout(BETWEEN_LOOKS),
             }
         }
     }
@@ -112,7 +120,7 @@ impl Turns {
         let mut turn = 0;
         let mut left = switches.next();
         loop {
-            self.rest();
+            self.rest(LOOKS);
             if self.players.iter().all(|player| player.is(FINISHED)) {
                 return Ok(());
             }
@@ -121,7 +129,15 @@ impl Turns {
                 left = switches.next();
             }
             let runs = [turn, 1 - turn].into_iter().find(|player| self.players[*player].is(ARRIVED));
-            let Some(runs) = runs else { return Err(Deadlock) };
+            let Some(runs) = runs else {
+                // Nothing is left that could wake either: but that is not said in a hurry.
+                self.rest(1000);
+                let arrived = self.players.iter().any(|player| player.is(ARRIVED));
+                if arrived || self.players.iter().all(|player| !player.is(RUNNING)) {
+                    continue;
+                }
+                return Err(Deadlock);
+            };
             if runs == turn {
                 left = left.map(|steps| steps - 1);
             }
@@ -144,7 +160,9 @@ pub fn run_two<T: Send + 'static>(
         thread::spawn(move || {
             let me = &turns.players[player];
             let _ = me.thread.set(thread::current());
-            me.task.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+            if let Ok(stat) = File::open("/proc/thread-self/stat") {
+                let _ = me.stat.set(stat);
+            }
             // A panic finishes, too: whoever joins gets to know.
             let finish = Finish { turns: &turns, player };
             turns.step(player);
