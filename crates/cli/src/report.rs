@@ -190,6 +190,13 @@ pub(crate) fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// A line on how far a long command is, for who watches it: to standard error, if that is a terminal.
+pub(crate) fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,12 +223,5 @@ mod tests {
             fields.json().to_string(),
             r#"{"path":"/z","free_bytes":2097152,"volumes":[{"name":"home","bytes":1048576},{"name":"x","bytes":5}]}"#
         );
-    }
-}
-
-/// A line on how far a long command is, for who watches it: to standard error, if that is a terminal.
-pub(crate) fn progress(text: &str) {
-    if std::io::stderr().is_terminal() {
-        let _ = writeln!(std::io::stderr(), "{text}");
     }
 }

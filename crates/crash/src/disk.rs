@@ -46,7 +46,7 @@ impl Disk {
         let refused =
             OutsideDisk { address, length: bytes.len() as u64, disk_bytes: self.durable.len() as u64 };
         let end = address.checked_add(bytes.len() as u64).ok_or(refused)?;
-        if (address | bytes.len() as u64) % SECTOR as u64 != 0 || end > self.durable.len() as u64 {
+        if !(address | bytes.len() as u64).is_multiple_of(SECTOR as u64) || end > self.durable.len() as u64 {
             return Err(refused);
         }
         let first = address as usize / SECTOR;

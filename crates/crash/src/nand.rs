@@ -66,7 +66,10 @@ impl Nand {
     fn unit(&self, address: u64, length: u64, unit_bytes: usize) -> Result<usize, NandError> {
         let outside = NandError::Outside { address, length };
         let end = address.checked_add(length).ok_or(outside.clone())?;
-        if length != unit_bytes as u64 || address % unit_bytes as u64 != 0 || end > self.bytes.len() as u64 {
+        if length != unit_bytes as u64
+            || !address.is_multiple_of(unit_bytes as u64)
+            || end > self.bytes.len() as u64
+        {
             return Err(outside);
         }
         Ok(address as usize / unit_bytes)

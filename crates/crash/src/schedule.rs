@@ -146,6 +146,9 @@ impl Turns {
     }
 }
 
+/// What a thread does in its turns.
+type Body<T> = Box<dyn FnOnce(&Arc<Turns>, usize) -> T + Send>;
+
 /// Runs both on threads of their own, by `schedule`. Each gets the turns and its number, and calls [`Turns::step`] with it
 /// wherever it may be interrupted. Returns what they return and how many steps each made. After a deadlock the two threads
 /// are left behind, for ever asleep.
@@ -155,7 +158,7 @@ pub fn run_two<T: Send + 'static>(
     second: impl FnOnce(&Arc<Turns>, usize) -> T + Send + 'static,
 ) -> Result<([T; 2], [u32; 2]), Deadlock> {
     let turns = Arc::new(Turns { players: [Player::new(), Player::new()], controller: thread::current() });
-    let spawn = |player: usize, body: Box<dyn FnOnce(&Arc<Turns>, usize) -> T + Send>| {
+    let spawn = |player: usize, body: Body<T>| {
         let turns = turns.clone();
         thread::spawn(move || {
             let me = &turns.players[player];
