@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use crate::bia::{BlockKind, Entry};
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
+use crate::lanes::LANES;
 use crate::sit::{self, Bitmap, JournalEntry, SegmentKind, SitEntry};
 
 const NO_SEGMENT: u32 = u32::MAX;
@@ -24,13 +25,22 @@ const NO_SEGMENT: u32 = u32::MAX;
 pub(crate) struct Budget<'a> {
     allocator: &'a Allocator,
     left: std::cell::Cell<i64>,
+    /// They came from a lane's stock, and may go back there.
+    from_stock: bool,
 }
 
 impl Drop for Budget<'_> {
     fn drop(&mut self) {
-        self.allocator.free.fetch_add(self.left.get(), Relaxed);
+        if self.left.get() != 0 {
+            self.allocator.free.fetch_add(self.left.get(), Relaxed);
+        }
     }
 }
+
+/// Blocks that a lane keeps for its operations, so that most begin without asking. They are taken only while there are
+/// many, never from the reserves, and are given back when an epoch ends or somebody finds none.
+#[derive(Default)]
+pub(crate) struct Stock(i64);
 
 /// Who may go how deep into the last free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,10 +176,62 @@ impl Allocator {
             Urgency::Deletion => self.checkpoint_reserve(),
             Urgency::Checkpoint => i64::MIN / 2,
         };
-        let blocks = blocks as i64;
+        self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
+    }
+
+    fn budget(&self, blocks: i64, from_stock: bool) -> Budget<'_> {
+        Budget { allocator: self, left: std::cell::Cell::new(blocks), from_stock }
+    }
+
+    /// Takes `blocks` from what is free if `keep` are left.
+    fn take(&self, blocks: i64, keep: i64) -> bool {
         let take = |free: i64| (free - blocks >= keep).then_some(free - blocks);
-        self.free.fetch_update(Relaxed, Relaxed, take).ok()?;
-        Some(Budget { allocator: self, left: std::cell::Cell::new(blocks) })
+        self.free.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
+    /// Blocks in a full stock: 1/2048 of the Main Area, at most 1 MiB.
+    fn stock_blocks(&self) -> i64 {
+        (self.medium.geometry.main_blocks() / 2048).min(256) as i64
+    }
+
+    /// As [`Allocator::reserve`], from the stock of the caller's lane if it has as many. While there are many free
+    /// blocks, an empty stock is filled.
+    pub(crate) fn reserve_from(
+        &self,
+        stock: &mut Stock,
+        blocks: u64,
+        urgency: Urgency,
+    ) -> Option<Budget<'_>> {
+        let wanted = blocks as i64;
+        if stock.0 >= wanted {
+            stock.0 -= wanted;
+            return Some(self.budget(wanted, true));
+        }
+        let full = self.stock_blocks();
+        let reserves = self.checkpoint_reserve() + self.deletion_reserve();
+        if self.take(wanted + full - stock.0, reserves + 2 * full * LANES as i64) {
+            stock.0 = full;
+            return Some(self.budget(wanted, true));
+        }
+        self.give_back(stock);
+        self.reserve(blocks, urgency)
+    }
+
+    /// An operation ends: what it did not use goes back to where it came from.
+    pub(crate) fn put_back(&self, stock: &mut Stock, budget: &Budget<'_>) {
+        if budget.from_stock {
+            stock.0 += budget.left.replace(0);
+            if stock.0 > 2 * self.stock_blocks() {
+                self.give_back(stock);
+            }
+        }
+    }
+
+    /// What a lane had in stock is free for all.
+    pub(crate) fn give_back(&self, stock: &mut Stock) {
+        if stock.0 != 0 {
+            self.free.fetch_add(std::mem::take(&mut stock.0), Relaxed);
+        }
     }
 
     /// Blocks an ordinary operation could still get, and all that the next checkpoint leaves unused.

@@ -52,6 +52,9 @@ impl Core {
         }
         let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
+        if let Some(handle) = handle.filter(|_| set.size.is_some()) {
+            self.handles.get(handle)?; // released meanwhile, the number may be another file's
+        }
         let inode = self.inode(ino)?;
         self.change(operation, caller, inode, set, handle.is_some())?;
         Ok(self.inode(ino)?.attr())

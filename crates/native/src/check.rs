@@ -33,6 +33,8 @@ pub struct CheckReport {
     pub blocks_total: u64,
     /// A crash had left a log to replay, and it was.
     pub recovered: bool,
+    /// Transactions of the log that could not be replayed, because one before them is missing or damaged, and were dropped.
+    pub transactions_dropped: u64,
     /// There is a log to replay, and it was not: what was committed last is not in what was checked.
     pub needs_recovery: bool,
 }
@@ -62,18 +64,27 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let mut report = CheckReport::default();
     check_superblocks(region, repair, &mut report)?;
     let before = AtRest::read(region)?;
-    let needs_recovery = before.needs_recovery()?;
+    let needs_recovery = before.needs_recovery();
     if repair {
         // Recovery needs room to work in, so that comes first.
         rebuild_sit(&before, &mut report);
     }
     if needs_recovery && repair {
         match inspect::recover(region) {
-            Ok(()) => report.recovered = true,
+            Ok(left_out) => {
+                (report.recovered, report.transactions_dropped) = (true, left_out);
+                if left_out > 0 {
+                    let what = format!("{left_out} transactions of the log could not be replayed");
+                    report.problems.push(Problem { what, repaired: true });
+                }
+            }
             Err(error) => report.found(format!("recovery fails: {error}")),
         }
     }
     report.needs_recovery = needs_recovery && !repair;
+    if let Some(error) = before.log().broken.filter(|_| !repair) {
+        report.found(error.to_string());
+    }
     let at_rest = AtRest::read(region)?;
     report.blocks_total = at_rest.medium.geometry.main_blocks();
     if !repair {

@@ -5,6 +5,8 @@
 //! atomic store of the predecessor's state byte publishes it: from there on, recovery goes forward. What remains
 //! (SIT entries, the root slot) follows from the journal and can be done any number of times.
 
+use std::ops::Range;
+
 use nvm::{Durable, Flushed, Purpose};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,11 +16,11 @@ use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
-use crate::journal::Records;
 use crate::nat::{MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node::{self, Nodes};
 use crate::pointer::NodePointer;
-use crate::record::{Item, Items};
+use crate::record::Item;
+use crate::scan;
 use crate::sit;
 
 /// Offset of the state word in a checkpoint block. The first line has what changes after the block is written.
@@ -173,11 +175,11 @@ pub(crate) fn prepare(
     predecessor: &Checkpoint,
     frozen: &mut Frozen,
     dirty: &[(u32, u64)],
-    log: Option<Records<'_>>,
+    in_place: &[Range<u64>],
     facts: &Facts,
 ) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
     let medium = &*nodes.medium;
-    let mut flushed = flush_data(medium, log);
+    let mut flushed = flush_data(medium, in_place);
     let mut changes = Vec::with_capacity(dirty.len());
     for &(nid, block) in dirty {
         if block == 0 {
@@ -219,17 +221,18 @@ pub(crate) fn publish(medium: &Medium, predecessor: &Checkpoint, _prepared: Dura
     medium.region.persist_u64(Purpose::Metadata, predecessor.block * BLOCK + STATE, CHANGING)
 }
 
-/// Flushes the data blocks that the log's transactions changed in place (Shortcut-JFS §III.A: out-place
-/// checkpointing of differences, which here were rewritten when they were committed).
-fn flush_data(medium: &Medium, log: Option<Records<'_>>) -> Flushed {
+/// Flushes the data blocks that transactions changed in place (Shortcut-JFS §III.A: out-place checkpointing of
+/// differences, which here were rewritten when they were committed). `log` says where in the log these are.
+fn flush_data(medium: &Medium, log: &[Range<u64>]) -> Flushed {
     let mut flushed = Flushed::none();
-    for transaction in log.into_iter().flatten() {
-        for item in Items(transaction.items).flatten() {
-            if let Item::Bytes { block, offset, bytes } = item {
+    for range in log {
+        scan::each_written(medium, range, |item| {
+            if let Item::Bytes { block, offset, bytes } = *item {
                 let at = block * BLOCK + u64::from(offset);
-                flushed = flushed.and(medium.region.flush(Purpose::Data, at, bytes.len() as u64));
+                let sent = medium.region.flush(Purpose::Data, at, bytes.len() as u64);
+                flushed = std::mem::replace(&mut flushed, Flushed::none()).and(sent);
             }
-        }
+        });
     }
     flushed
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvm::{Flushed, Purpose};
-use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use vfs::{Error, Result, Time};
 
@@ -18,12 +18,13 @@ use crate::checksum;
 use crate::geometry::Medium;
 use crate::handles::Handles;
 use crate::inode::Inode;
-use crate::journal::{Data, Journal, Space, Turn};
+use crate::journal::{Data, Journal, Number};
+use crate::lanes::{LANES, Lane, Lanes};
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 use crate::superblock::Root;
-use crate::{Durability, MountOptions, bia::BlockKind, sit};
+use crate::{Durability, MountOptions, Recovery, bia::BlockKind, sit};
 
 pub(crate) struct Core {
     pub(crate) medium: Arc<Medium>,
@@ -32,12 +33,14 @@ pub(crate) struct Core {
     pub(crate) locks: Locks,
     pub(crate) handles: Handles,
     pub(crate) options: MountOptions,
-    /// Held shared by each changing operation, exclusively while one epoch ends and the next begins.
-    gate: RwLock<()>,
+    /// Each changing operation has one; all are held while one epoch ends and the next begins.
+    lanes: Lanes,
     publisher: Mutex<Publisher>,
     /// The first failure that left memory and medium apart; the volume is read-only from then on.
     failure: OnceLock<Error>,
     pub(crate) closed: AtomicBool,
+    /// Mounted only to be read, because the log could not be replayed to its end.
+    unchanged: AtomicBool,
     checkpoints: AtomicU64,
     generation: AtomicU32,
     /// Serialises cross-directory renames: the tree's shape does not change under an ancestry check.
@@ -96,10 +99,11 @@ impl Core {
             locks: Locks::new(),
             handles: Handles::new(),
             options,
-            gate: RwLock::new(()),
+            lanes: Lanes::new(),
             publisher: Mutex::new(publisher),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
+            unchanged: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
             generation: AtomicU32::new(generation),
             tree_shape: Mutex::new(()),
@@ -126,9 +130,10 @@ impl Core {
             return Err(Error::ReadOnly);
         }
         let log_bytes = log_bytes + TRANSACTION_HEADER;
-        let mut retried = false;
+        let mut waits = 0;
+        let mut checkpointed = false;
         loop {
-            let gate = self.gate.read();
+            let mut lane = self.lanes.enter();
             // Nothing is changed behind a failure, or behind the last checkpoint.
             if self.closed.load(Ordering::Relaxed) {
                 return Err(Error::ReadOnly);
@@ -136,33 +141,35 @@ impl Core {
             if let Some(failure) = self.failure.get() {
                 return Err(failure.clone());
             }
-            let space = self.journal.reserve(log_bytes);
-            let budget = self.nodes.allocator.reserve(blocks, urgency);
-            match (space, budget) {
-                (Some(space), Some(budget)) => {
-                    if self.journal.is_filling() {
-                        self.pressure.raise();
-                    }
+            let (has_room, is_filling) = self.journal.reserve(&mut lane.place, log_bytes);
+            if is_filling {
+                self.pressure.raise();
+            }
+            if has_room {
+                if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
                     return Ok(Operation {
                         core: self,
-                        space,
+                        lane,
                         budget,
+                        number: None,
                         transaction: Transaction::new(),
                         streamed: None,
-                        turn: None,
                         allocated: SmallVec::new(),
-                        in_place: false,
-                        _gate: gate,
                     });
                 }
-                (Some(space), None) => {
-                    drop((space, gate));
-                    if retried || !self.nodes.allocator.has_pending() {
-                        return Err(Error::NoSpace);
-                    }
-                    retried = true;
+                drop(lane);
+                // What others have in stock, or were promised and don't need: theirs first, then a checkpoint's.
+                if waits < if urgency == Urgency::Deletion { LANES } else { 1 } {
+                    waits += 1;
+                    self.lanes.each(|lane| self.nodes.allocator.give_back(&mut lane.stock));
+                    continue;
                 }
-                (None, budget) => drop((budget, gate)),
+                if checkpointed || !self.nodes.allocator.has_pending() {
+                    return Err(Error::NoSpace);
+                }
+                (checkpointed, waits) = (true, 0);
+            } else {
+                drop(lane);
             }
             self.checkpoint(NextLog::WithEpoch)?;
         }
@@ -179,22 +186,29 @@ impl Core {
         let medium = &*self.medium;
         let predecessor = publisher.newest;
         // The epoch ends: nobody is in the middle of an operation.
-        let (mut frozen, dirty, facts) = {
-            let _nobody = self.gate.write();
+        let (mut frozen, dirty, facts, in_place) = {
+            let mut lanes = self.lanes.all();
             // A checkpoint that failed, or an operation that was applied by halves, is not to be published over.
             if let Some(failure) = self.failure.get() {
                 return Err(failure.clone());
             }
-            if nodes.nat.dirty_count() == 0 && next_log == NextLog::WithEpoch {
+            lanes.iter_mut().for_each(|lane| nodes.allocator.give_back(&mut lane.stock));
+            if nodes.nat.dirty_count() == 0
+                && !self.journal.has_transactions()
+                && next_log == NextLog::WithEpoch
+            {
+                // Operations that failed may have taken all of the log.
+                self.journal.rewind(&mut lanes);
                 return Ok(());
             }
             let version = nodes.version();
             if version >= LAST_VERSION {
                 return Err(Error::Io("the volume has made all the checkpoints that its format can number; copy its files to a new one".into()));
             }
-            if next_log == NextLog::WithEpoch {
-                self.journal.begin(version + 1);
-            }
+            let in_place = match next_log {
+                NextLog::WithEpoch => self.journal.begin(version + 1, &mut lanes),
+                NextLog::OncePublished => Vec::new(),
+            };
             nodes.set_version(version + 1);
             nodes.refresh_nids();
             let facts = Facts {
@@ -203,14 +217,13 @@ impl Core {
                 next_nid: nodes.next_nid(),
                 nodes: nodes.node_count(),
                 inodes: nodes.inodes.load(Ordering::Relaxed) as u32,
-                sequence: self.journal.usage().2,
+                sequence: self.journal.next(),
             };
-            (nodes.allocator.freeze(version + 1), nodes.nat.take_dirty(), facts)
+            (nodes.allocator.freeze(version + 1), nodes.nat.take_dirty(), facts, in_place)
         };
         let dirty = dirty.sorted();
-        let log = if next_log == NextLog::WithEpoch { self.journal.frozen() } else { None };
         let (checkpoint, journal, durable) =
-            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, log, &facts)?;
+            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, &in_place, &facts)?;
         checkpoint::publish(medium, &predecessor, durable).ignore();
         let settled = sit::settle(medium, &journal);
         medium.region.fence(settled).ignore();
@@ -222,10 +235,15 @@ impl Core {
         drop(self.orphans.lock());
         nodes.allocator.release(&frozen);
         if next_log == NextLog::OncePublished {
-            self.journal.begin(facts.version + 1);
+            self.begin_log(facts.version + 1);
         }
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         medium.check_media()
+    }
+
+    /// Begins the log of the running epoch, whose number is `version`, which has no transactions yet.
+    pub(crate) fn begin_log(&self, version: u32) {
+        let _none_in_place = self.journal.begin(version, &mut self.lanes.all());
     }
 
     /// A clean end: everything is in the checkpoint, and the root slot says so.
@@ -242,6 +260,9 @@ impl Core {
         if self.options.read_only {
             return Ok(());
         }
+        if let Some(failure) = self.failure.get() {
+            return Err(failure.clone());
+        }
         match self.options.durability {
             Durability::Operation => self.medium.check_media(),
             Durability::Fsync => {
@@ -253,10 +274,32 @@ impl Core {
     }
 
     /// Memory and medium may be apart: nothing more is changed, what is durable stays.
-    fn fail(&self, error: &Error) {
+    pub(crate) fn fail(&self, error: &Error) {
         if self.failure.set(error.clone()).is_ok() {
             tracing::error!("the volume is read-only from now on: {error}");
         }
+    }
+
+    /// The log could not be replayed to its end: what came before is there to be read, nothing is changed, and the next
+    /// mount finds the same.
+    pub(crate) fn fail_at_mount(&self, error: &Error, recovery: &Recovery) {
+        let (left_out, replayed) = (recovery.transactions_left_out, recovery.transactions_replayed);
+        let what = format!(
+            "{error}; the volume is mounted read-only with the {replayed} transactions before it; \
+             `amberfs fsck --repair` drops the {left_out} that are left of the log, and makes it writable again"
+        );
+        self.unchanged.store(true, Ordering::Relaxed);
+        self.fail(&Error::Corrupt(what));
+    }
+
+    /// Why the volume is read-only, if a failure made it so.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// Whether nothing is to be ended: the log is kept as it was found.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.unchanged.load(Ordering::Relaxed)
     }
 
     /// Checkpoints made since the mount.
@@ -283,29 +326,25 @@ const CHECKED_MAX: usize = 8 << 10;
 pub(crate) struct Operation<'a> {
     pub(crate) core: &'a Core,
     pub(crate) budget: Budget<'a>,
-    space: Space<'a>,
+    lane: MutexGuard<'a, Lane>,
+    /// Taken before data is streamed that is to become durable with the transaction.
+    number: Option<Number>,
     transaction: Transaction,
     streamed: Option<Streamed>,
-    /// Taken before data is streamed that is to become durable with the transaction.
-    turn: Option<Turn<'a>>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
     allocated: SmallVec<[(u64, u64); 4]>,
-    /// The transaction changes bytes where the newest checkpoint can see them.
-    in_place: bool,
-    _gate: RwLockReadGuard<'a, ()>,
 }
 
 impl<'a> Operation<'a> {
     /// Says that the operation will stream `bytes` in all. The locks of all inodes it concerns are held.
     pub(crate) fn expect_data(&mut self, bytes: usize) {
         if bytes <= CHECKED_MAX && self.core.journal.checks_data() {
-            self.turn = Some(self.core.journal.turn());
+            self.number = Some(self.core.journal.number());
         }
     }
 
     /// Adds an item to the transaction.
     pub(crate) fn log(&mut self, item: &Item<'_>) {
-        self.in_place |= matches!(item, Item::Bytes { .. });
         self.transaction.push(item);
     }
 
@@ -347,29 +386,52 @@ impl<'a> Operation<'a> {
             }
             Some(data) => Data::Durable(core.medium.region.fence(data.flushed)),
         };
-        let turn = self.turn.take().unwrap_or_else(|| core.journal.turn());
-        core.journal.commit(turn, &mut self.space, &mut self.transaction, data);
-        if self.in_place {
-            // Bytes that a checkpoint reaches change only when their record is durable.
-            core.journal.force();
-        }
-        let in_place = if core.options.durability == Durability::Snapshot {
-            InPlace::Now
-        } else {
-            InPlace::WithCheckpoint
+        let applied = match core.options.durability {
+            Durability::Operation => self.commit_at_once(data),
+            Durability::Fsync => {
+                core.journal.store(&mut self.lane, &mut self.transaction, data);
+                if self.transaction.changes_in_place {
+                    // Bytes that a checkpoint reaches change only when their record is durable.
+                    core.journal.force();
+                }
+                self.apply_all(InPlace::WithCheckpoint)
+            }
+            Durability::Snapshot => self.apply_all(InPlace::Now),
         };
-        let items = &self.transaction.bytes[TRANSACTION_HEADER..];
-        apply::apply(&core.nodes, &self.budget, items, in_place)
-            .and_then(|()| core.medium.check_media())
-            .inspect_err(|error| core.fail(error))
+        applied.and_then(|()| core.medium.check_media()).inspect_err(|error| core.fail(error))?;
+        // If some other transaction could not be applied, replay may end before this one.
+        core.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Streams the record, applies what may be applied while it is on its way, and the rest when it is durable.
+    fn commit_at_once(&mut self, data: Data) -> Result<()> {
+        let core = self.core;
+        let number = self.number.take().unwrap_or_else(|| core.journal.number());
+        let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
+        let (early, rest) = self.transaction.items();
+        let applied = apply::apply(&core.nodes, &self.budget, early, InPlace::WithCheckpoint);
+        core.medium.region.fence(flushed).ignore();
+        applied?;
+        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+    }
+
+    fn apply_all(&self, in_place: InPlace) -> Result<()> {
+        let (early, rest) = self.transaction.items();
+        apply::apply(&self.core.nodes, &self.budget, early, in_place)?;
+        apply::apply(&self.core.nodes, &self.budget, rest, in_place)
     }
 }
 
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
+        let core = self.core;
         for (first, length) in self.allocated.drain(..) {
-            self.core.nodes.allocator.free(first, length);
+            core.nodes.allocator.free(first, length);
         }
+        if let Some(number) = self.number.take() {
+            core.journal.abandon(&mut self.lane, number);
+        }
+        core.nodes.allocator.put_back(&mut self.lane.stock, &self.budget);
     }
 }
 

@@ -4,6 +4,7 @@
 //! logging, in-place checkpointing). Smaller parts of a block that has data are logged as differences and
 //! rewritten where they are. Bytes beyond the end of a file's last block are zero, always.
 
+use parking_lot::RwLockReadGuard;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::Durability;
@@ -13,6 +14,7 @@ use crate::core::{Core, Operation, now};
 use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX};
 use crate::inode::{Inode, Layout};
+use crate::locks::Exclusive;
 use crate::namespace::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
@@ -105,14 +107,36 @@ impl Core {
         Ok(done)
     }
 
+    /// Locks the file that `handle` is open for `flags` on, to change it. What a handle says is looked up again under the
+    /// lock: if it was released meanwhile, its inode may be gone, and the number another file's.
+    pub(crate) fn open_for_change(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>)> {
+        let opened = self.handles.get_for(handle, flags)?;
+        let lock = self.locks.write(opened.ino);
+        self.handles.get(handle)?;
+        Ok((opened.ino, lock))
+    }
+
+    /// The same, to look at it.
+    pub(crate) fn open_for_look(
+        &self,
+        handle: Handle,
+        flags: OpenFlags,
+    ) -> Result<(u32, RwLockReadGuard<'_, ()>)> {
+        let opened = self.handles.get_for(handle, flags)?;
+        let lock = self.locks.read(opened.ino);
+        self.handles.get(handle)?;
+        Ok((opened.ino, lock))
+    }
+
     pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let opened = self.handles.get_for(handle, OpenFlags::READ)?;
         if let Some(n) = self.read_glimpse(opened.ino, offset, buf) {
+            self.handles.get(handle)?;
             self.medium.check_media()?;
             return Ok(n);
         }
-        let _lock = self.locks.read(opened.ino);
-        self.read_into(self.regular(opened.ino)?, offset, buf)
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
+        self.read_into(self.regular(ino)?, offset, buf)
     }
 
     pub(crate) fn read_slices(
@@ -122,9 +146,8 @@ impl Core {
         len: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        let opened = self.handles.get_for(handle, OpenFlags::READ)?;
-        let _lock = self.locks.read(opened.ino);
-        let inode = self.regular(opened.ino)?;
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
+        let inode = self.regular(ino)?;
         let end = inode.size().min(offset.saturating_add(len as u64));
         if offset >= end {
             return Ok(0);
@@ -146,15 +169,15 @@ impl Core {
             // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
             let room = if appends { CHUNK } else { CHUNK - at as usize % CHUNK };
             let chunk = &data[done..data.len().min(done + room)];
-            match self.write_chunk(caller, opened.ino, (!appends).then_some(at), chunk) {
+            match self.write_chunk(caller, handle, (!appends).then_some(at), chunk) {
                 Ok(()) => done += chunk.len(),
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         if data.is_empty() {
-            let _lock = self.locks.read(opened.ino);
-            self.regular(opened.ino)?;
+            let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+            self.regular(ino)?;
         } else if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
             self.sync()?;
         }
@@ -162,10 +185,10 @@ impl Core {
     }
 
     /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction.
-    fn write_chunk(&self, caller: &Caller, ino: u32, offset: Option<u64>, data: &[u8]) -> Result<()> {
+    fn write_chunk(&self, caller: &Caller, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<()> {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let mut operation = self.begin(blocks, log_for(data.len()), Urgency::Ordinary)?;
-        let _lock = self.locks.write(ino);
+        let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
         let inode = self.regular(ino)?;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
@@ -366,5 +389,48 @@ impl Core {
             self.inode(ino)?;
         }
         self.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use nvm::{OpenOptions, VolumeKind, Zone};
+    use vfs::{Caller, Error, OpenFlags, ROOT_INO};
+
+    use crate::recovery::{self, Rest};
+    use crate::superblock::Superblock;
+    use crate::{FormatOptions, MountOptions};
+
+    /// A write had looked its handle up and waited for the inode's lock; meanwhile the handle was released. Its inode
+    /// could be gone by then, and the number another file's, which was written to.
+    #[test]
+    fn a_write_outlived_its_handle() {
+        let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        crate::format(&region, &FormatOptions::default()).unwrap();
+        let superblock = Superblock::read(&region).unwrap();
+        let opened = recovery::open(region, &superblock, &MountOptions::default(), Rest::Keep);
+        let (core, root) = (opened.unwrap().0, Caller::root());
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let late = |what: &(dyn Fn(vfs::Handle) -> vfs::Result<usize> + Sync)| {
+            let file = core.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap();
+            let result = std::thread::scope(|scope| {
+                let lock = core.locks.write(file.attr.ino as u32);
+                let other = scope.spawn(|| what(file.handle));
+                std::thread::sleep(Duration::from_millis(50));
+                core.handles.close(file.handle).unwrap();
+                drop(lock);
+                other.join().unwrap()
+            });
+            assert_eq!(result, Err(Error::BadHandle));
+        };
+        late(&|handle| core.write(&root, handle, 0, b"late"));
+        late(&|handle| core.write(&root, handle, 0, b""));
+        late(&|handle| core.read(handle, 0, &mut [0; 4]));
+        let mode = vfs::FallocateMode::empty();
+        late(&|handle| core.fallocate(&root, handle, mode, 0, 10_000).map(|()| 0));
+        core.finish().unwrap();
     }
 }

@@ -150,6 +150,12 @@ fn edit<'a>(nodes: &'a Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<Inod
     Ok(edit)
 }
 
+/// Whether an entry with this key and name would find room without another bucket.
+pub(crate) fn has_room(nodes: &Nodes, dir: Inode<'_>, key: u64, name: &[u8]) -> vfs::Result<bool> {
+    let bucket = descend(nodes, dir, key)?;
+    Ok(bucket.is_some_and(|(_, view)| Page::new(view).has_room(&Entry { key, ino: 0, kind: 0, name })))
+}
+
 /// Adds an entry.
 pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<'_>) -> vfs::Result<()> {
     let edit = edit(nodes, budget, dir)?;

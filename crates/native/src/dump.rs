@@ -14,7 +14,6 @@ use crate::geometry::SEGMENT_BLOCKS;
 use crate::index;
 use crate::inode::{Layout, nid_of, number_of, slot_of, slots_in};
 use crate::inspect::AtRest;
-use crate::journal::Records;
 use crate::nat;
 use crate::node::{HEADER, NodeHeader, Nodes, View};
 use crate::pointer::DataPointer;
@@ -132,24 +131,24 @@ fn checkpoint(at_rest: &AtRest, out: &mut dyn Write) -> Shown {
 }
 
 fn log(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
-    let halves = Records::since(&at_rest.medium, at_rest.checkpoint.body.version.get())?;
+    let log = at_rest.log();
     Ok((|| {
-        for mut half in halves {
-            let (version, first) = (half.header.version, half.header.first);
+        for (version, first) in &log.epochs {
             writeln!(out, "epoch {version}, from transaction {first}")?;
-            loop {
-                let sequence = half.sequence();
-                let Some(transaction) = half.next() else { break };
-                writeln!(out, "  transaction {sequence}")?;
-                for item in Items(transaction.items) {
-                    match item {
-                        Ok(item) => writeln!(out, "    {item:?}")?,
-                        Err(_) => writeln!(out, "    malformed")?,
-                    }
+        }
+        for transaction in &log.transactions {
+            writeln!(out, "transaction {}", transaction.number)?;
+            for item in Items(transaction.items) {
+                match item {
+                    Ok(item) => writeln!(out, "  {item:?}")?,
+                    Err(_) => writeln!(out, "  malformed")?,
                 }
             }
         }
-        Ok(())
+        match &log.broken {
+            Some(error) => writeln!(out, "{} more are not replayed: {error}", log.left_out),
+            None => Ok(()),
+        }
     })())
 }
 

@@ -16,7 +16,7 @@ use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
 use crate::node::{FIRST_NID, ORPHANS};
 use crate::record::Item;
-use crate::recovery;
+use crate::recovery::{self, Rest};
 use crate::sit::{SegmentKind, SitEntry};
 use crate::superblock::{Root, Superblock};
 use crate::{Error, FormatOptions, MountOptions};
@@ -69,7 +69,7 @@ fn superblock(region: &Region, options: &FormatOptions, geometry: &Geometry) -> 
 
 /// Makes the root directory and the hidden directory of orphans.
 fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Result<(), Error> {
-    let (core, _) = recovery::open_bare(region.clone(), superblock, &MountOptions::default())?;
+    let (core, _) = recovery::open_bare(region.clone(), superblock, &MountOptions::default(), Rest::Keep)?;
     let core = Arc::new(core);
     let mut operation = core.begin(8, 1024, Urgency::Checkpoint)?;
     let at = now();

@@ -37,7 +37,7 @@ mod tests {
         let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
         format(&region, &FormatOptions::default()).unwrap();
         let superblock = Superblock::read(&region).unwrap();
-        test(&recovery::open(region, &superblock, &MountOptions::default()).unwrap().0);
+        test(&recovery::open(region, &superblock, &MountOptions::default(), recovery::Rest::Keep).unwrap().0);
     }
 
     /// Node `nid` names `name` in all its slots but the first.

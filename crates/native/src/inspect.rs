@@ -10,10 +10,10 @@ use crate::Error;
 use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
-use crate::journal::Records;
 use crate::nat::Nat;
 use crate::node::Nodes;
-use crate::recovery;
+use crate::recovery::{self, Rest};
+use crate::scan::Log;
 use crate::sit::{self, SitEntry};
 use crate::superblock::{Root, Superblock};
 
@@ -62,12 +62,16 @@ impl AtRest {
         Ok(AtRest { superblock, medium, root, checkpoint })
     }
 
+    /// The log since the checkpoint.
+    pub(crate) fn log(&self) -> Log<'_> {
+        Log::read(&self.medium, self.superblock.hash_key(), &self.checkpoint.body)
+    }
+
     /// Whether there is something to finish or to replay.
-    pub(crate) fn needs_recovery(&self) -> vfs::Result<bool> {
-        let mut records = Records::since(&self.medium, self.checkpoint.body.version.get())?;
-        Ok(self.root.clean.get() != 1
+    pub(crate) fn needs_recovery(&self) -> bool {
+        self.root.clean.get() != 1
             || self.root.checkpoint.get() != self.checkpoint.block
-            || records.iter_mut().any(|half| half.next().is_some()))
+            || self.log().has_transactions()
     }
 
     /// The segments whose SIT entries an interrupted publish has yet to settle.
@@ -86,7 +90,7 @@ impl AtRest {
         let version = body.version.get() + 1;
         let allocator = Allocator::open(self.medium.clone(), version);
         let nat = Nat::new(self.medium.clone(), body.tree());
-        let key = [self.superblock.hash_key[0].get(), self.superblock.hash_key[1].get()];
+        let key = self.superblock.hash_key();
         let counts = (body.nodes.get(), body.inodes.get());
         Ok(Nodes::new(self.medium.clone(), nat, allocator, key, version, body.next_nid.get(), counts))
     }
@@ -119,9 +123,12 @@ pub fn info(region: &Region) -> Result<Info, Error> {
     })
 }
 
-/// Brings an unmounted volume that crashed to its newest state, as mounting it would.
-pub(crate) fn recover(region: &Region) -> Result<(), Error> {
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would; but what of its log can't be
+/// replayed is dropped. Returns how many transactions were.
+pub(crate) fn recover(region: &Region) -> Result<u64, Error> {
     let superblock = Superblock::read(region)?;
-    let (core, _) = recovery::open(region.clone(), &superblock, &crate::MountOptions::default())?;
-    Ok(core.finish()?)
+    let options = crate::MountOptions::default();
+    let (core, recovery) = recovery::open(region.clone(), &superblock, &options, Rest::Drop)?;
+    core.finish()?;
+    Ok(recovery.transactions_left_out)
 }

@@ -1,66 +1,117 @@
-//! The redo log: transactions committed since the newest checkpoint (Shortcut-JFS §III.A–B).
+//! The redo log as it is written: transactions committed since the newest checkpoint (Shortcut-JFS §III.A–B).
 //!
-//! The log has two halves. The running epoch appends to one; while its checkpoint is made, the next epoch already
-//! appends to the other. A half begins with a header that names its epoch and a salt that no other use of the log
-//! ever had; a transaction is COMMITTED when its record is on the medium as a whole, which its checksum (salted) and
-//! its sequence number tell, so a commit needs one fence. Publishing the checkpoint of its epoch retires a half: its
-//! version is then not newer than the checkpoint, and it need not be erased.
+//! The log has two halves. The running epoch fills one; while its checkpoint is made, the next epoch already
+//! fills the other. A half begins with a header that names its epoch and a salt that no other use of any log
+//! ever had, and is handed out to lanes in chunks, so that threads write side by side. A transaction is COMMITTED when
+//! its record is on the medium as a whole, which its checksum (salted) and its number tell, so a commit needs
+//! one fence, and waits for nobody else's. Publishing the checkpoint of its epoch retires a half: its version is then
+//! not newer than the checkpoint, and it need not be erased. [`crate::scan`] reads the log after a crash.
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use nvm::{Durable, Flushed, Purpose};
 use parking_lot::{Mutex, MutexGuard};
+use siphasher::sip::SipHasher13;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Durability;
 use crate::checksum;
-use crate::error::corrupt;
-use crate::geometry::{BLOCK, Medium};
-use crate::record::{CHECKS_DATA, Item, Items, TRANSACTION_HEADER, Transaction};
+use crate::geometry::{BLOCK, Geometry, Medium};
+use crate::lanes::{LANES, Lane};
+use crate::record::{CHECKS_DATA, LANE_SHIFT, TRANSACTION_HEADER, Transaction};
 
 /// Begins each half.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub(crate) struct HalfHeader {
-    /// CRC-32C of all that follows.
+    /// CRC-32C of the volume's hash key and all that follows: a header of another volume is none.
     crc: U32,
     /// The epoch whose transactions follow.
     pub(crate) version: U32,
     /// Mixed into every record's checksum.
     pub(crate) salt: U64,
-    /// Sequence number of the first transaction.
+    /// Number of the first transaction.
     pub(crate) first: U64,
-    reserved: [u8; 40],
+    /// Lanes: how many transactions may be missing before the last. 0: none, what follows a gap counts as not there.
+    pub(crate) lanes: U32,
+    reserved: [u8; 36],
 }
-const HALF_HEADER: u64 = 64;
+/// Bytes of a half before its first record.
+pub(crate) const HALF_HEADER: u64 = 64;
 const _: () = assert!(size_of::<HalfHeader>() as u64 == HALF_HEADER);
 
+impl HalfHeader {
+    fn checksum(&self, key: [u64; 2]) -> u32 {
+        checksum::append(checksum::of(key.as_bytes()), &self.as_bytes()[4..])
+    }
+
+    /// Whether it is one that this volume wrote.
+    pub(crate) fn is_intact(&self, key: [u64; 2]) -> bool {
+        self.checksum(key) == self.crc.get() && self.version.get() != 0
+    }
+}
+
 /// Records begin at multiples of this: a line is never shared by two transactions.
-const ALIGN: usize = nvm::LINE as usize;
+pub(crate) const ALIGN: usize = nvm::LINE as usize;
+
+/// Bytes of a chunk: a 256th of a half, but 16 KiB at least and 256 KiB at most.
+pub(crate) fn chunk_bytes(geometry: &Geometry) -> u64 {
+    (geometry.log_half / 256).clamp(4, 64) * BLOCK
+}
+
+/// The checksum of a record in a half with this salt.
+pub(crate) fn salted(salt: u64, record: &[u8]) -> u32 {
+    checksum::append(checksum::of(&salt.to_le_bytes()), &record[4..])
+}
 
 pub(crate) struct Journal {
     medium: Arc<Medium>,
     durability: Durability,
+    key: [u64; 2],
     mounts: u64,
-    /// Bytes of the running half neither used nor promised.
-    space: AtomicI64,
-    state: Mutex<State>,
-    transactions: AtomicU64,
+    chunk: u64,
+    /// Number of the first transaction since the mount.
+    since: u64,
+    /// Number of the next transaction.
+    next: AtomicU64,
+    /// What follows changes only when an epoch ends, by who holds all lanes.
+    half: AtomicU32,
+    salt: AtomicU64,
+    /// Number of the running half's first transaction.
+    first: AtomicU64,
+    /// Chunks of the running half that lanes have.
+    taken: AtomicU64,
+    /// Where the running half has changes in place, but for what lanes are filling.
+    in_place: Mutex<Vec<Range<u64>>>,
+    /// With `durability=fsync`: numbers and records are in one order, and what of them is not durable.
+    order: Mutex<Order>,
 }
 
-pub(crate) struct State {
-    half: usize,
-    /// Where the next record goes, bytes from the half's start.
-    at: u64,
-    /// Everything before is durable.
-    durable: u64,
-    sequence: u64,
-    /// Sequence number of the half's first transaction.
-    first_of_half: u64,
-    salt: u64,
+/// Records not flushed yet.
+#[derive(Default)]
+struct Order {
+    /// By lane, what it filled last.
+    last: [Range<u64>; LANES],
+    before: Vec<Range<u64>>,
 }
+
+/// Where a lane's records go: part of the running half. Byte addresses.
+#[derive(Default)]
+pub(crate) struct Place {
+    start: u64,
+    at: u64,
+    end: u64,
+    salt: u64,
+    /// Some record since `start` changes bytes in place.
+    in_place: bool,
+}
+
+/// The number of a transaction to come: it must be committed or abandoned.
+#[must_use]
+pub(crate) struct Number(u64);
 
 /// Why a transaction may point to the data blocks it maps.
 pub(crate) enum Data {
@@ -69,89 +120,138 @@ pub(crate) enum Data {
     /// They are durable.
     Durable(Durable),
     /// They were streamed and have this checksum: the transaction's own fence makes them durable, and replay takes
-    /// the last transaction of the log only if they are what they should be.
+    /// the last transaction of a lane only if they are what they should be.
     Checked(u32, Flushed),
 }
 
-/// The right to commit the next transaction.
-pub(crate) struct Turn<'a>(MutexGuard<'a, State>);
-
-/// Bytes of log that an operation may take. What is left returns when it is dropped.
-#[must_use]
-pub(crate) struct Space<'a> {
-    journal: &'a Journal,
-    left: i64,
-}
-
-impl Drop for Space<'_> {
-    fn drop(&mut self) {
-        self.journal.space.fetch_add(self.left, Relaxed);
-    }
-}
-
 impl Journal {
-    /// A log whose first epoch is to be begun with [`Journal::begin`].
-    pub(crate) fn new(medium: Arc<Medium>, durability: Durability, mounts: u64, sequence: u64) -> Journal {
-        let state = State { half: 1, at: 0, durable: 0, sequence, first_of_half: sequence, salt: 0 };
+    /// The log of the volume with this hash key. Its first epoch is to be begun with [`Journal::begin`].
+    pub(crate) fn new(
+        medium: Arc<Medium>,
+        durability: Durability,
+        key: [u64; 2],
+        mounts: u64,
+        next: u64,
+    ) -> Journal {
+        let chunk = chunk_bytes(&medium.geometry);
         Journal {
             medium,
             durability,
+            key,
             mounts,
-            space: AtomicI64::new(0),
-            state: Mutex::new(state),
-            transactions: AtomicU64::new(0),
+            chunk,
+            since: next,
+            next: AtomicU64::new(next),
+            half: AtomicU32::new(1),
+            salt: AtomicU64::new(0),
+            first: AtomicU64::new(next),
+            taken: AtomicU64::new(0),
+            in_place: Mutex::default(),
+            order: Mutex::default(),
         }
+    }
+
+    fn chunks(&self) -> u64 {
+        self.medium.geometry.log_half * BLOCK / self.chunk
     }
 
     /// Bytes of one half that records can fill.
     pub(crate) fn capacity(&self) -> u64 {
-        self.medium.geometry.log_half * BLOCK - HALF_HEADER
+        self.chunks() * self.chunk - HALF_HEADER
     }
 
-    /// Bytes in use of the running half, transactions since the mount, and the sequence number that comes next.
-    pub(crate) fn usage(&self) -> (u64, u64, u64) {
-        let state = self.state.lock();
-        (state.at.saturating_sub(HALF_HEADER), self.transactions.load(Relaxed), state.sequence)
+    /// Bytes of the running half that lanes have taken.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        (self.taken.load(Relaxed) * self.chunk).min(self.capacity())
     }
 
-    /// Whether more than half of the running half is used or promised.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.space.load(Relaxed) < self.capacity() as i64 / 2
+    /// The number that comes next.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Relaxed)
+    }
+
+    /// Transactions since the mount.
+    pub(crate) fn transactions(&self) -> u64 {
+        self.next() - self.since
+    }
+
+    /// Whether the running half has transactions. The caller holds all lanes.
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.next() != self.first.load(Relaxed)
     }
 
     /// Begins the epoch of `version` in the other half, whose own epoch has been published. What was committed
-    /// before is durable when this returns. The caller keeps operations out.
-    pub(crate) fn begin(&self, version: u32) {
+    /// before is durable when this returns. The caller holds all lanes. Returns where the half that ends has changes in
+    /// place.
+    pub(crate) fn begin(&self, version: u32, lanes: &mut [MutexGuard<'_, Lane>]) -> Vec<Range<u64>> {
         if self.durability == Durability::Snapshot {
-            self.space.store(i64::MAX / 2, Relaxed);
-            return;
+            return Vec::new();
         }
-        let mut state = self.state.lock();
-        self.make_durable(&mut state);
-        state.half = 1 - state.half;
-        state.first_of_half = state.sequence;
-        state.salt = self.mounts << 32 | u64::from(version);
+        self.force();
+        lanes.iter_mut().for_each(|lane| self.leave(&mut lane.place));
+        let half = 1 - self.half.load(Relaxed);
+        let salt = self.salt_of(version);
+        let in_flight = if self.durability == Durability::Operation { LANES as u32 } else { 0 };
         let mut header = HalfHeader {
             crc: 0.into(),
             version: version.into(),
-            salt: state.salt.into(),
-            first: state.sequence.into(),
-            reserved: [0; 40],
+            salt: salt.into(),
+            first: self.next().into(),
+            lanes: in_flight.into(),
+            reserved: [0; 36],
         };
-        header.crc = checksum::of(&header.as_bytes()[4..]).into();
-        let at = self.medium.geometry.log_at(state.half);
+        header.crc = header.checksum(self.key).into();
+        let at = self.medium.geometry.log_at(half as usize);
         let flushed = self.medium.region.stream(Purpose::Journal, at, header.as_bytes());
         self.medium.region.fence(flushed).ignore();
-        (state.at, state.durable) = (HALF_HEADER, HALF_HEADER);
-        self.space.store(self.capacity() as i64, Relaxed);
+        self.half.store(half, Relaxed);
+        self.salt.store(salt, Relaxed);
+        self.first.store(self.next(), Relaxed);
+        self.taken.store(0, Relaxed);
+        std::mem::take(&mut *self.in_place.lock())
     }
 
-    /// Promises room for a transaction of up to `bytes`, or `None` if a checkpoint must make room first.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<Space<'_>> {
-        let bytes = bytes.next_multiple_of(ALIGN) as i64;
-        let take = |space: i64| (space >= bytes).then_some(space - bytes);
-        self.space.fetch_update(Relaxed, Relaxed, take).ok()?;
-        Some(Space { journal: self, left: bytes })
+    /// A number that no other use of any log has: of this volume's key, of the mount, of the epoch.
+    fn salt_of(&self, version: u32) -> u64 {
+        let words = [self.mounts, u64::from(version)];
+        SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(words.as_bytes())
+    }
+
+    /// Takes back what lanes have of a half without transactions. The caller holds all lanes.
+    pub(crate) fn rewind(&self, lanes: &mut [MutexGuard<'_, Lane>]) {
+        lanes.iter_mut().for_each(|lane| lane.place = Place::default());
+        self.taken.store(0, Relaxed);
+    }
+
+    /// Makes room at `place` for a transaction of up to `bytes`; false if a checkpoint must make room first. The second
+    /// answer: whether more than half of the half is now taken, and was not before.
+    pub(crate) fn reserve(&self, place: &mut Place, bytes: usize) -> (bool, bool) {
+        let bytes = bytes.next_multiple_of(ALIGN) as u64;
+        if place.end - place.at >= bytes || self.durability == Durability::Snapshot {
+            return (true, false);
+        }
+        self.take_chunks(place, (bytes + HALF_HEADER).div_ceil(self.chunk))
+    }
+
+    #[cold]
+    fn take_chunks(&self, place: &mut Place, count: u64) -> (bool, bool) {
+        let chunks = self.chunks();
+        let take = |taken: u64| (taken + count <= chunks).then_some(taken + count);
+        let Ok(first) = self.taken.fetch_update(Relaxed, Relaxed, take) else { return (false, false) };
+        self.leave(place);
+        let at = self.medium.geometry.log_at(self.half.load(Relaxed) as usize);
+        let start = at + (first * self.chunk).max(HALF_HEADER);
+        let end = at + (first + count) * self.chunk;
+        *place = Place { start, at: start, end, salt: self.salt.load(Relaxed), in_place: false };
+        (true, first * 2 <= chunks && (first + count) * 2 > chunks)
+    }
+
+    /// Nothing more is written to `place`.
+    fn leave(&self, place: &mut Place) {
+        if place.in_place {
+            self.in_place.lock().push(place.start..place.at);
+        }
+        *place = Place::default();
     }
 
     /// Whether data that a transaction maps may become durable with it, by one fence.
@@ -159,229 +259,97 @@ impl Journal {
         self.durability == Durability::Operation
     }
 
-    /// The right to commit next. Taking it is an atomic exchange, which waits for whatever the thread has streamed:
-    /// who streams little takes it before, so that the transaction's fence is the only wait.
-    pub(crate) fn turn(&self) -> Turn<'_> {
-        Turn(self.state.lock())
+    /// The number of the next transaction, with `durability=op`. Taking it is an atomic exchange, which waits for
+    /// whatever the thread has streamed: who streams data takes it before, so that the transaction's fence is the only
+    /// wait. The locks of all inodes that the transaction concerns are held: so numbers of transactions that depend on
+    /// each other are in their order.
+    pub(crate) fn number(&self) -> Number {
+        Number(self.next.fetch_add(1, Relaxed))
     }
 
-    /// Commits a transaction. `data` says why what it points to is there. With `durability=op` it is
-    /// durable when this returns; with `fsync`, when [`Journal::force`] has returned.
-    pub(crate) fn commit(
+    /// Streams a transaction, with `durability=op`. It is durable after the fence of what this returns. `data` says
+    /// why what it points to is there.
+    pub(crate) fn stream(
         &self,
-        turn: Turn<'_>,
-        space: &mut Space<'_>,
+        lane: &mut Lane,
+        Number(number): Number,
         transaction: &mut Transaction,
         data: Data,
-    ) {
-        if self.durability == Durability::Snapshot {
-            return;
+    ) -> Flushed {
+        let (crc, streamed) = match data {
+            Data::None | Data::Durable(_) => (None, Flushed::none()),
+            Data::Checked(crc, streamed) => (Some(crc), streamed),
+        };
+        let (at, bytes) = self.seal(lane, number, transaction, crc);
+        streamed.and(self.medium.region.stream(Purpose::Journal, at, bytes))
+    }
+
+    /// Stores a transaction, with `durability=fsync`. It is durable when [`Journal::force`] has returned. What it
+    /// points to is durable already.
+    pub(crate) fn store(&self, lane: &mut Lane, transaction: &mut Transaction, data: Data) {
+        let (Data::None | Data::Durable(_)) = data else {
+            unreachable!("data comes with its fence only with op")
+        };
+        let mut order = self.order.lock();
+        let number = self.next.fetch_add(1, Relaxed);
+        let (at, bytes) = self.seal(lane, number, transaction, None);
+        self.medium.region.store(Purpose::Journal, at, bytes);
+        let (end, number) = (at + bytes.len() as u64, usize::from(lane.number));
+        if order.last[number].end == at {
+            order.last[number].end = end;
+        } else {
+            let before = std::mem::replace(&mut order.last[number], at..end);
+            order.before.push(before);
         }
+    }
+
+    /// Fills in the header. Returns where the record goes, and its bytes.
+    fn seal<'t>(
+        &self,
+        lane: &mut Lane,
+        number: u64,
+        transaction: &'t mut Transaction,
+        data_crc: Option<u32>,
+    ) -> (u64, &'t [u8]) {
+        let place = &mut lane.place;
+        place.in_place |= transaction.changes_in_place;
         let bytes = &mut transaction.bytes;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        let flags = u32::from(lane.number) << LANE_SHIFT | if data_crc.is_some() { CHECKS_DATA } else { 0 };
         let length = bytes.len();
         bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
-        space.left -= length as i64;
-        let streamed = match data {
-            Data::None | Data::Durable(_) => Flushed::none(),
-            Data::Checked(crc, streamed) => {
-                bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-                bytes[20..24].copy_from_slice(&CHECKS_DATA.to_le_bytes());
-                streamed
-            }
-        };
-        let region = &self.medium.region;
-        let Turn(mut state) = turn;
-        bytes[8..16].copy_from_slice(&state.sequence.to_le_bytes());
-        let crc = salted(state.salt, bytes);
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[16..20].copy_from_slice(&data_crc.unwrap_or(0).to_le_bytes());
+        bytes[20..24].copy_from_slice(&flags.to_le_bytes());
+        let crc = salted(place.salt, bytes);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        let at = self.medium.geometry.log_at(state.half) + state.at;
-        state.sequence += 1;
-        state.at += length as u64;
-        if self.durability == Durability::Operation {
-            let flushed = region.stream(Purpose::Journal, at, bytes);
-            // Within the lock: a transaction is durable only if all before it are.
-            region.fence(flushed.and(streamed)).ignore();
-            state.durable = state.at;
-        } else {
-            region.store(Purpose::Journal, at, bytes);
-        }
-        self.transactions.store(self.transactions.load(Relaxed) + 1, Relaxed);
+        let at = place.at;
+        place.at += length as u64;
+        assert!(place.at <= place.end, "a transaction of {length} bytes is longer than what was reserved");
+        (at, bytes)
+    }
+
+    /// Uses a number for nothing, so that no transaction is missed: an empty one has it.
+    pub(crate) fn abandon(&self, lane: &mut Lane, number: Number) {
+        let flushed = self.stream(lane, number, &mut Transaction::new(), Data::None);
+        self.medium.region.fence(flushed).ignore();
     }
 
     /// Makes all transactions committed so far durable.
     pub(crate) fn force(&self) {
-        self.make_durable(&mut self.state.lock());
-    }
-
-    fn make_durable(&self, state: &mut State) {
-        if state.durable < state.at {
-            let at = self.medium.geometry.log_at(state.half) + state.durable;
-            let flushed = self.medium.region.flush(Purpose::Journal, at, state.at - state.durable);
-            self.medium.region.fence(flushed).ignore();
-            state.durable = state.at;
+        let region = &self.medium.region;
+        let mut order = self.order.lock();
+        let Order { last, before } = &mut *order;
+        let flushed = before
+            .drain(..)
+            .chain(last.iter_mut().map(std::mem::take))
+            .filter(|range| !range.is_empty())
+            .map(|range| region.flush(Purpose::Journal, range.start, range.end - range.start))
+            .reduce(Flushed::and);
+        if let Some(flushed) = flushed {
+            // Within the lock: who comes later must not find nothing to do before this has arrived.
+            region.fence(flushed).ignore();
         }
-    }
-
-    /// The records of the half that is not running, for the checkpoint of their epoch.
-    pub(crate) fn frozen(&self) -> Option<Records<'_>> {
-        if self.durability == Durability::Snapshot {
-            return None;
-        }
-        let (half, end) = {
-            let state = self.state.lock();
-            (1 - state.half, state.first_of_half)
-        };
-        let records = Records::of_half(&self.medium, half)?;
-        Some(Records { written: Some(end), ..records })
     }
 }
-
-fn salted(salt: u64, record: &[u8]) -> u32 {
-    checksum::append(checksum::of(&salt.to_le_bytes()), &record[4..])
-}
-
-/// A transaction of the log.
-#[derive(Clone, Copy)]
-pub(crate) struct Committed<'a> {
-    pub(crate) items: &'a [u8],
-    /// If it is the log's last, it counts only if the blocks it maps have this checksum.
-    data_crc: Option<u32>,
-}
-
-impl Committed<'_> {
-    /// The runs of blocks whose bytes came with the transaction: first block and count.
-    fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        Items(self.items).flatten().filter_map(|item| match item {
-            Item::Map { pointer, count, .. } if pointer.has_data() && count > 0 => {
-                Some((pointer.block(), u64::from(count)))
-            }
-            _ => None,
-        })
-    }
-
-    /// Whether the blocks it maps are on the medium. Only the log's last transaction may say no: the fence that made
-    /// it durable had not come before the power went.
-    pub(crate) fn has_its_data(&self, medium: &Medium) -> bool {
-        let Some(expected) = self.data_crc else { return true };
-        let mut crc: Option<u32> = None;
-        for (block, count) in self.runs() {
-            if !medium.geometry.in_main(block) || !medium.geometry.in_main(block + count - 1) {
-                return false;
-            }
-            let bytes = medium.region.bytes(block * BLOCK, (count * BLOCK) as usize);
-            crc = Some(crc.map_or_else(|| checksum::of(bytes), |before| checksum::append(before, bytes)));
-        }
-        crc == Some(expected)
-    }
-
-    /// Flushes the blocks it maps, if its own fence was to make them durable and may not have come.
-    pub(crate) fn flush_data(&self, medium: &Medium) -> Flushed {
-        if self.data_crc.is_none() {
-            return Flushed::none();
-        }
-        let runs = self
-            .runs()
-            .map(|(block, count)| medium.region.flush(Purpose::Data, block * BLOCK, count * BLOCK));
-        runs.fold(Flushed::none(), Flushed::and)
-    }
-}
-
-/// The committed transactions of one half, oldest first.
-#[derive(Clone)]
-pub(crate) struct Records<'a> {
-    pub(crate) header: HalfHeader,
-    /// Byte address of the half.
-    at: u64,
-    bytes: &'a [u8],
-    sequence: u64,
-    /// Where the records end, if this process wrote them: they need no checking.
-    written: Option<u64>,
-}
-
-impl<'a> Records<'a> {
-    /// `None` if the half has no intact header.
-    pub(crate) fn of_half(medium: &'a Medium, half: usize) -> Option<Records<'a>> {
-        let at = medium.geometry.log_at(half);
-        let header: HalfHeader = medium.region.load(at);
-        if checksum::of(&header.as_bytes()[4..]) != header.crc.get() || header.version.get() == 0 {
-            return None;
-        }
-        let bytes = medium.region.bytes(at, (medium.geometry.log_half * BLOCK) as usize);
-        Some(Records {
-            header,
-            at,
-            bytes: &bytes[HALF_HEADER as usize..],
-            sequence: header.first.get(),
-            written: None,
-        })
-    }
-
-    /// The sequence number that would come next.
-    pub(crate) fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Flushes the half from its header to the end of its last transaction.
-    pub(crate) fn flush(&self, medium: &Medium) -> Flushed {
-        let mut end = self.clone();
-        while end.next().is_some() {}
-        let whole = (medium.geometry.log_half * BLOCK) as usize;
-        medium.region.flush(Purpose::Journal, self.at, (whole - end.bytes.len()) as u64)
-    }
-
-    /// The halves whose epoch is newer than `published`, oldest first; an error if they don't join.
-    pub(crate) fn since(medium: &'a Medium, published: u32) -> vfs::Result<Vec<Records<'a>>> {
-        let mut halves: Vec<_> = (0..2)
-            .filter_map(|half| Records::of_half(medium, half))
-            .filter(|records| records.header.version.get() > published)
-            .collect();
-        halves.sort_by_key(|records| records.header.version.get());
-        if let [older, newer] = &halves[..] {
-            let mut end = older.clone();
-            while end.next().is_some() {}
-            if end.sequence != newer.header.first.get() {
-                let block = medium.geometry.log_start;
-                return Err(corrupt(
-                    "log",
-                    block,
-                    "end of its older half",
-                    end.sequence,
-                    newer.header.first.get(),
-                ));
-            }
-        }
-        Ok(halves)
-    }
-}
-
-impl<'a> Iterator for Records<'a> {
-    type Item = Committed<'a>;
-
-    fn next(&mut self) -> Option<Committed<'a>> {
-        if self.written.is_some_and(|end| self.sequence >= end) {
-            return None;
-        }
-        let header = self.bytes.get(..TRANSACTION_HEADER)?;
-        let length = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes")) as usize;
-        if length < ALIGN || !length.is_multiple_of(ALIGN) {
-            return None;
-        }
-        let record = self.bytes.get(..length)?;
-        if u64::from_le_bytes(header[8..16].try_into().expect("8 bytes")) != self.sequence
-            || (self.written.is_none()
-                && u32::from_le_bytes(header[..4].try_into().expect("4 bytes"))
-                    != salted(self.header.salt.get(), record))
-        {
-            return None;
-        }
-        self.bytes = &self.bytes[length..];
-        self.sequence += 1;
-        let flags = u32::from_le_bytes(header[20..24].try_into().expect("4 bytes"));
-        let data_crc = u32::from_le_bytes(header[16..20].try_into().expect("4 bytes"));
-        Some(Committed {
-            items: &record[TRANSACTION_HEADER..],
-            data_crc: (flags & CHECKS_DATA != 0).then_some(data_crc),
-        })
-    }
-}
+const _: () = assert!(TRANSACTION_HEADER <= ALIGN);

@@ -10,10 +10,10 @@
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
 //! attributes, glimpse
-//! core        reservation, commit, checkpoints     recovery
-//! apply       what a logged item does
+//! core        reservation, commit, checkpoints     recovery, replay
+//! apply       what a logged item does              scan: reading the log
 //! directory (page), index, xattr                   contents of nodes
-//! node (inode), journal (record), checkpoint       copies per epoch; redo log; publishing
+//! node (inode), lanes, journal (record), checkpoint  copies per epoch; redo log; publishing
 //! nat, allocator                                   where nodes are; which blocks are free
 //! bia, sit, superblock, pointer, geometry          what is where on the medium
 //! ```
@@ -40,6 +40,7 @@ mod index;
 mod inode;
 mod inspect;
 mod journal;
+mod lanes;
 mod locks;
 mod namespace;
 mod nat;
@@ -51,6 +52,8 @@ mod pointer;
 mod record;
 mod recovery;
 mod rename;
+mod replay;
+mod scan;
 mod sit;
 mod slots;
 mod space;

@@ -4,6 +4,7 @@
 //! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed:
 //! what makes them durable is their record in the log, and the checkpoint that flushes them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -192,9 +193,9 @@ struct NidPool {
     holes: u32,
     /// More were freed than are remembered: search again from the start, when no operation runs.
     search_again: bool,
-    /// A log is being replayed: NIDs below `next` may belong to inodes that it has not made yet, so only new ones are
-    /// handed out.
-    replaying: bool,
+    /// A log is being replayed that makes these inodes: NIDs below `next` may be theirs, so new ones are handed out, and
+    /// below `next` only when there are none.
+    replaying: Option<HashSet<u32>>,
 }
 
 /// Freed NIDs remembered at most; more are found again by searching.
@@ -208,7 +209,7 @@ impl NidPool {
     }
 
     fn give_back(&mut self, nid: u32) {
-        if self.replaying {
+        if self.replaying.is_some() {
             return;
         }
         if self.scan <= nid && nid < self.scan_end {
@@ -246,7 +247,7 @@ impl Nodes {
                 scan_end: next_nid,
                 holes: next_nid.saturating_sub(nodes),
                 search_again: false,
-                replaying: false,
+                replaying: None,
             }),
             slots: Slots::new(),
             count: AtomicU32::new(nodes),
@@ -439,10 +440,25 @@ impl Nodes {
     /// Takes a free NID: one given back, else one found below the high-water mark by a bounded search, else a new one.
     pub(crate) fn take_nid(&self) -> vfs::Result<u32> {
         let mut nids = self.nids.lock();
+        if let Some(created) = &nids.replaying {
+            if nids.next >> NID_BITS != 0 {
+                // All numbers were used once. What is neither there nor made by the log is free.
+                let mut rest = (nids.scan..1 << NID_BITS).filter(|nid| !created.contains(nid));
+                let free = rest.find_map(|nid| match self.nat.locate(nid) {
+                    Ok(located) => located.pointer.is_null().then_some(Ok(nid)),
+                    Err(error) => Some(Err(error)),
+                });
+                let nid = free.ok_or(vfs::Error::NoSpace)??;
+                nids.scan = nid + 1;
+                return Ok(nid);
+            }
+            nids.next += 1;
+            return Ok(nids.next - 1);
+        }
         if let Some(nid) = nids.free.pop() {
             return Ok(nid);
         }
-        let end = if nids.replaying { 0 } else { nids.scan_end.min(nids.scan.saturating_add(1024)) };
+        let end = nids.scan_end.min(nids.scan.saturating_add(1024));
         while nids.scan < end {
             if nids.holes == 0 {
                 nids.scan = nids.scan_end; // there is nothing to be found
@@ -466,17 +482,18 @@ impl Nodes {
         Ok(nid)
     }
 
-    /// Replay begins; the log makes no inode with a larger number than `above`.
-    pub(crate) fn begin_replay(&self, above: u32) {
+    /// Replay of a log that makes the inodes `created` begins.
+    pub(crate) fn begin_replay(&self, created: HashSet<u32>) {
         let mut nids = self.nids.lock();
+        let above = created.iter().copied().max().unwrap_or(0);
         nids.next = nids.next.max(above.saturating_add(1));
-        nids.replaying = true;
+        nids.replaying = Some(created);
     }
 
     /// Replay is over: what it left free will be found.
     pub(crate) fn end_replay(&self) {
         let mut nids = self.nids.lock();
-        nids.replaying = false;
+        nids.replaying = None;
         nids.search(self.node_count());
     }
 }

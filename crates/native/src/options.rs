@@ -87,6 +87,10 @@ pub struct Recovery {
     pub transactions_replayed: u64,
     /// Their bytes.
     pub log_bytes_replayed: u64,
+    /// Transactions that the log has, or should have, and that were not replayed because one is missing or could not
+    /// be applied: the volume is read-only with what came before. Transactions that a power cut caught in flight don't
+    /// count.
+    pub transactions_left_out: u64,
     /// Inodes without a name that were removed.
     pub orphans_reclaimed: u64,
     /// How long opening took.
@@ -100,7 +104,7 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Bytes of records that one half of the log holds.
     pub log_bytes: u64,
-    /// Bytes of records in the running half.
+    /// Bytes of the running half that lanes have taken for records.
     pub log_used_bytes: u64,
     /// Transactions committed since the mount.
     pub transactions: u64,

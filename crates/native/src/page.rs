@@ -179,6 +179,11 @@ impl<'a> Page<'a> {
         Ok(None)
     }
 
+    /// Whether it can be added.
+    pub(crate) fn has_room(&self, entry: &Entry<'_>) -> bool {
+        self.room() >= entry.length() + OFFSET
+    }
+
     /// Bytes left for another entry and its offset, counting dead ones; none if there are as many as can be.
     fn room(&self) -> usize {
         match self.count() {
@@ -191,7 +196,7 @@ impl<'a> Page<'a> {
 /// Adds an entry; false if there is no room for it.
 pub(crate) fn add(edit: &Edit<'_>, entry: &Entry<'_>) -> vfs::Result<bool> {
     let page = Page::new(edit.view());
-    if page.room() < entry.length() + OFFSET {
+    if !page.has_room(entry) {
         return Ok(false);
     }
     if page.heap() < OFFSETS + page.count() * OFFSET + entry.length() + OFFSET {

@@ -4,7 +4,7 @@
 //! running volume changes itself by applying the very records it logs, so replay cannot do anything else.
 //!
 //! ```text
-//! transaction: crc u32 │ length u32 │ sequence u64 │ data crc u32 │ flags u32 │ items …, padded with zeros to 64 bytes
+//! transaction: crc u32 │ length u32 │ number u64 │ data crc u32 │ flags u32 │ items …, padded with zeros to 64 bytes
 //! item:        tag u8 │ kind u8 │ length u16 │ inode u32 │ fixed part │ bytes, padded to 8
 //! ```
 
@@ -21,6 +21,8 @@ use crate::pointer::DataPointer;
 pub(crate) const TRANSACTION_HEADER: usize = 24;
 /// Flag of a transaction that is committed only if the blocks it maps have its data checksum.
 pub(crate) const CHECKS_DATA: u32 = 1;
+/// The flags from this bit on are the number of the lane that the transaction was committed in.
+pub(crate) const LANE_SHIFT: u32 = 8;
 const ITEM_HEADER: usize = 8;
 
 /// One change. Inodes and directory entries are logged as objects, data below half a block as differences,
@@ -57,7 +59,57 @@ pub(crate) enum Item<'a> {
     Remove { ino: u32 },
 }
 
+/// What of its transaction's way to the medium an item's application must wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waits {
+    /// Nothing: what it changes is seen by nobody before the inode's lock is given back.
+    Not,
+    /// The fence (with `fsync`: its place in the order), because it gives away or makes known a number without a lock:
+    /// a NID that becomes free may be another's at once, and an inode can be found by its number.
+    ForFence,
+    /// Until its record is durable, in any mode: the newest checkpoint reaches what it changes.
+    UntilDurable,
+}
+
 impl Item<'_> {
+    pub(crate) fn waits(&self) -> Waits {
+        match self {
+            Item::Hot { .. }
+            | Item::Cold { .. }
+            | Item::Enter { .. }
+            | Item::Leave { .. }
+            | Item::Relink { .. }
+            | Item::Map { .. }
+            | Item::Inline { .. }
+            | Item::Spill { .. } => Waits::Not,
+            // Freed NIDs: of index nodes, of an attribute node, of all the inode had.
+            Item::Create { .. }
+            | Item::Unmap { .. }
+            | Item::SetXattr { .. }
+            | Item::RemoveXattr { .. }
+            | Item::Remove { .. } => Waits::ForFence,
+            Item::Bytes { .. } => Waits::UntilDurable,
+        }
+    }
+
+    /// The inode that it changes; `None` if that is told by the other items of its transaction.
+    pub(crate) fn inode(&self) -> Option<u32> {
+        match *self {
+            Item::Create { ino, .. }
+            | Item::Hot { ino, .. }
+            | Item::Cold { ino, .. }
+            | Item::Map { ino, .. }
+            | Item::Unmap { ino, .. }
+            | Item::Inline { ino, .. }
+            | Item::Spill { ino }
+            | Item::SetXattr { ino, .. }
+            | Item::RemoveXattr { ino, .. }
+            | Item::Remove { ino } => Some(ino),
+            Item::Enter { dir, .. } | Item::Leave { dir, .. } | Item::Relink { dir, .. } => Some(dir),
+            Item::Bytes { .. } => None,
+        }
+    }
+
     /// Whether the item stays within what it is about.
     fn is_possible(&self) -> bool {
         let blocks = FILE_MAX / BLOCK;
@@ -78,6 +130,12 @@ impl Item<'_> {
 /// A transaction being written: PENDING until the log has it.
 pub(crate) struct Transaction {
     pub(crate) bytes: Vec<u8>,
+    /// Items up to here may be applied while the record is on its way.
+    early: usize,
+    /// Some item waits for the fence, or longer; all that follow wait with it.
+    waits: bool,
+    /// Some item changes bytes where the newest checkpoint can see them.
+    pub(crate) changes_in_place: bool,
 }
 
 thread_local! {
@@ -100,7 +158,12 @@ impl Transaction {
         let mut bytes = SPARE.take();
         bytes.clear();
         bytes.resize(TRANSACTION_HEADER, 0);
-        Transaction { bytes }
+        Transaction { bytes, early: TRANSACTION_HEADER, waits: false, changes_in_place: false }
+    }
+
+    /// The items that may be applied while the record is on its way, and those that may not.
+    pub(crate) fn items(&self) -> (&[u8], &[u8]) {
+        self.bytes[TRANSACTION_HEADER..].split_at(self.early - TRANSACTION_HEADER)
     }
 
     /// Adds an item.
@@ -181,6 +244,12 @@ impl Transaction {
         let length = (out.len() - start).next_multiple_of(8);
         out.resize(start + length, 0);
         out[start + 2..start + 4].copy_from_slice(&(length as u16).to_le_bytes());
+        let waits = item.waits();
+        self.changes_in_place |= waits == Waits::UntilDurable;
+        self.waits |= waits != Waits::Not;
+        if !self.waits {
+            self.early = self.bytes.len();
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

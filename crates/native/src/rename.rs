@@ -11,6 +11,9 @@ use crate::inode::Inode;
 use crate::namespace::{LINK_MAX, NAMES_BLOCKS, NAMES_LOG, number};
 use crate::record::Item;
 
+/// Blocks by which a directory grows for one more entry.
+const GROWTH_BLOCKS: u64 = 4;
+
 impl Core {
     fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
         Ok(Side { attr, acl: self.access_acl(inode)? })
@@ -46,7 +49,7 @@ impl Core {
         rules::check_rename_names(name, new_name, flags)?;
         let (dir, new_dir) = (number(dir)?, number(new_dir)?);
         if dir == new_dir {
-            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let (operation, may_grow) = self.begin_rename()?;
             let _lock = self.locks.write(dir);
             let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
             if target == Some(source) {
@@ -59,7 +62,7 @@ impl Core {
             };
             if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
                 return self.rename_locked(
-                    operation,
+                    (operation, may_grow),
                     caller,
                     (dir, name),
                     (dir, new_name),
@@ -86,12 +89,12 @@ impl Core {
             if target == Some(source) {
                 return Ok(());
             }
-            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let (operation, may_grow) = self.begin_rename()?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
             let again = (self.find(caller, dir, name)?, self.find(caller, new_dir, new_name)?);
             if again == (Some(source), target) {
                 return self.rename_locked(
-                    operation,
+                    (operation, may_grow),
                     caller,
                     (dir, name),
                     (new_dir, new_name),
@@ -141,10 +144,22 @@ impl Core {
         Ok((source, target))
     }
 
+    /// Begins a rename, on a full volume out of what is kept for deletions; but no directory is to grow out of that: says
+    /// whether one may.
+    fn begin_rename(&self) -> Result<(Operation<'_>, bool)> {
+        match self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary) {
+            Err(Error::NoSpace) => {
+                let may_grow = self.nodes.allocator.reserve(GROWTH_BLOCKS, Urgency::Ordinary).is_some();
+                Ok((self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?, may_grow))
+            }
+            begun => Ok((begun?, true)),
+        }
+    }
+
     #[allow(clippy::too_many_arguments)] // a rename has two names and two inodes
     fn rename_locked(
         &self,
-        mut operation: Operation<'_>,
+        (mut operation, may_grow): (Operation<'_>, bool),
         caller: &Caller,
         (dir, name): (u32, &[u8]),
         (new_dir, new_name): (u32, &[u8]),
@@ -192,6 +207,9 @@ impl Core {
         let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
         match directory::probe(&self.nodes, to, new_name)? {
             Probe::Vacant(key) => {
+                if !may_grow && !directory::has_room(&self.nodes, to, key, new_name)? {
+                    return Err(Error::NoSpace);
+                }
                 operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
             }
             Probe::Found(there) => {

@@ -62,23 +62,23 @@ impl Core {
         }
         let opened = self.handles.get_for(handle, OpenFlags::WRITE)?;
         {
-            let _lock = self.locks.read(opened.ino);
-            self.regular(opened.ino)?;
+            let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+            self.regular(ino)?;
         }
         let range = offset..end_of_range(offset, len)?;
         let new_size = if keep_size { 0 } else { range.end };
         if punch {
-            self.punch(caller, opened.ino, range)?;
+            self.punch(caller, handle, range)?;
         } else {
-            self.preallocate(caller, opened.ino, range, new_size, zero)?;
+            self.preallocate(caller, handle, range, new_size, zero)?;
         }
         if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
     }
 
     /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
-    fn punch(&self, caller: &Caller, ino: u32, range: Range<u64>) -> Result<()> {
+    fn punch(&self, caller: &Caller, handle: Handle, range: Range<u64>) -> Result<()> {
         let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Deletion)?;
-        let _lock = self.locks.write(ino);
+        let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
         let inode = self.regular(ino)?;
         let size = inode.size();
         match inode.layout() {
@@ -113,7 +113,7 @@ impl Core {
     fn preallocate(
         &self,
         caller: &Caller,
-        ino: u32,
+        handle: Handle,
         range: Range<u64>,
         new_size: u64,
         zero: bool,
@@ -126,7 +126,7 @@ impl Core {
             let stop = end.min(index + CHUNK_BLOCKS);
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
             let mut operation = self.begin(blocks_for(stop - index + 3), log, Urgency::Ordinary)?;
-            let _lock = self.locks.write(ino);
+            let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
             let inode = self.regular(ino)?;
             if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
                 // A small file's space is its inode's.
@@ -181,9 +181,8 @@ impl Core {
     }
 
     pub(crate) fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        let opened = self.handles.get(handle)?;
-        let _lock = self.locks.read(opened.ino);
-        let inode = self.regular(opened.ino)?;
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::empty())?;
+        let inode = self.regular(ino)?;
         let size = inode.size();
         let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
         if offset >= size {
@@ -218,12 +217,12 @@ impl Core {
             return Err(Error::BadHandle);
         }
         let size = {
-            let _lock = self.locks.read(source.ino);
-            self.regular(source.ino)?.size()
+            let (ino, _lock) = self.open_for_look(from, OpenFlags::READ)?;
+            self.regular(ino)?.size()
         };
         {
-            let _lock = self.locks.read(sink.ino);
-            self.regular(sink.ino)?;
+            let (ino, _lock) = self.open_for_look(to, OpenFlags::WRITE)?;
+            self.regular(ino)?;
         }
         let len = len.min(size.saturating_sub(from_offset));
         if len == 0 {
@@ -239,8 +238,8 @@ impl Core {
         while done < len {
             let want = buf.len().min((len - done) as usize);
             let got = {
-                let _lock = self.locks.read(source.ino);
-                self.read_into(self.regular(source.ino)?, from_offset + done, &mut buf[..want])?
+                let (ino, _lock) = self.open_for_look(from, OpenFlags::READ)?;
+                self.read_into(self.regular(ino)?, from_offset + done, &mut buf[..want])?
             };
             if got == 0 {
                 break;

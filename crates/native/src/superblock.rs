@@ -72,6 +72,11 @@ impl Superblock {
         superblock
     }
 
+    /// The key of all hashes that nobody is to foresee: of names, and of the log's salts.
+    pub(crate) fn hash_key(&self) -> [u64; 2] {
+        [self.hash_key[0].get(), self.hash_key[1].get()]
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry {
             blocks: self.blocks.get(),

@@ -12,7 +12,7 @@ use vfs::{
 };
 
 use crate::core::{Core, NextLog};
-use crate::recovery;
+use crate::recovery::{self, Rest};
 use crate::superblock::Superblock;
 use crate::{Error, MountOptions, Recovery, Stats};
 
@@ -27,7 +27,7 @@ impl Volume {
     /// Opens the volume in `region`, recovering it if it was not closed.
     pub fn open(region: nvm::Region, options: &MountOptions) -> std::result::Result<Volume, Error> {
         let superblock = Superblock::read(&region)?;
-        let (core, recovery) = recovery::open(region, &superblock, options)?;
+        let (core, recovery) = recovery::open(region, &superblock, options, Rest::Keep)?;
         let core = Arc::new(core);
         let checkpointer = (!options.read_only && options.background).then(|| {
             let (core, interval) = (core.clone(), options.commit_interval);
@@ -45,6 +45,10 @@ impl Volume {
     /// changes fail with `EROFS`. Closing twice does nothing.
     pub fn close(&self) -> std::result::Result<(), Error> {
         if self.core.options.read_only || self.core.closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.core.is_unchanged() {
+            self.stop();
             return Ok(());
         }
         for ino in self.core.orphan_list().unwrap_or_default() {
@@ -78,6 +82,12 @@ impl Volume {
         self.recovery
     }
 
+    /// Why nothing can be changed any more, after a failure that may have left memory and medium apart, or on a volume
+    /// whose log could not be replayed to its end.
+    pub fn failure(&self) -> Option<vfs::Error> {
+        self.core.failure().cloned()
+    }
+
     /// Makes and publishes a checkpoint of everything that returned before.
     pub fn checkpoint(&self) -> std::result::Result<(), Error> {
         Ok(self.core.checkpoint(NextLog::WithEpoch)?)
@@ -86,13 +96,12 @@ impl Volume {
     /// Counters and sizes, now.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
-        let (log_used_bytes, transactions, _) = core.journal.usage();
         let (_, blocks_free) = core.nodes.allocator.space();
         Stats {
             checkpoints: core.checkpoint_count(),
             log_bytes: core.journal.capacity(),
-            log_used_bytes,
-            transactions,
+            log_used_bytes: core.journal.used_bytes(),
+            transactions: core.journal.transactions(),
             nat_cache_bytes: core.nodes.nat.cache_bytes(),
             epoch_nodes: core.nodes.nat.dirty_count() as u64,
             segment_cache_bytes: core.nodes.allocator.cache_bytes(),

@@ -430,3 +430,43 @@ fn a_crash_in_the_crowd() {
     assert_eq!(difference(&tree(&volume).unwrap(), &before), None);
     close_and_check(volume, &zone, &region);
 }
+
+/// What an `fsync` said to be durable is there, also if the volume was being closed meanwhile; and it is closed cleanly.
+#[test]
+fn fsync_while_closing() {
+    for durability in DURABILITIES {
+        for round in 0..8 {
+            let (_zone, region, volume) = restless(16 << 20, durability);
+            let root = Caller::root();
+            let acknowledged = [AtomicU64::new(0), AtomicU64::new(0)];
+            std::thread::scope(|scope| {
+                for (thread, acknowledged) in acknowledged.iter().enumerate() {
+                    let (volume, root) = (&volume, &root);
+                    let name = format!("{thread}");
+                    let file = volume.create(root, ROOT_INO, name.as_bytes(), 0o644, RW).unwrap();
+                    scope.spawn(move || {
+                        for number in 1u64.. {
+                            let written = volume.write(root, file.handle, 0, &number.to_le_bytes());
+                            match written.and_then(|_| volume.fsync(file.handle, false)) {
+                                Ok(()) => acknowledged.store(number, Ordering::Relaxed),
+                                Err(error) => return assert_eq!(error, Error::ReadOnly),
+                            }
+                        }
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(2 + round));
+                volume.close().unwrap();
+            });
+            drop(volume);
+            assert_sound(&region);
+            let volume = mount(&region, durability);
+            assert!(volume.recovery().was_clean);
+            for (thread, acknowledged) in acknowledged.iter().enumerate() {
+                let bytes = read_file(&volume, ROOT_INO, &format!("{thread}")).unwrap();
+                let found = bytes.try_into().map_or(0, u64::from_le_bytes);
+                let said = acknowledged.load(Ordering::Relaxed);
+                assert!(found >= said, "{durability}: {found} is there, {said} was durable");
+            }
+        }
+    }
+}

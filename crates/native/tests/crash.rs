@@ -5,7 +5,8 @@
 //! A run is recorded with its bytes. At every fence and at random events in between, states of the medium
 //! are built: a line that was stored to since it was last made durable has reached the medium in any of its versions,
 //! torn at 8 bytes, or not at all. Each state is recovered, checked and compared; some recoveries are recorded
-//! and crashed in their turn.
+//! and crashed in their turn. Two threads that work at once have a directory and a model each: then what was promised
+//! to each of them must be there.
 //!
 //! A failure names its state: the seed, the event and the choice give it again.
 
@@ -27,9 +28,10 @@ use vfs::{
 use volumes::*;
 
 const LINE: usize = nvm::LINE as usize;
-const RETURNED: &str = "returned";
+/// Marks that an operation of each thread returned.
+const RETURNED: [&str; 2] = ["returned", "returned to the second"];
 /// Marks an operation after which all that came before is durable in any mode.
-const SYNCED: &str = "synced";
+const SYNCED: [&str; 2] = ["synced", "synced by the second"];
 
 /// A line as a store left it, and which event that was.
 type Version = (usize, [u8; LINE]);
@@ -178,12 +180,14 @@ enum Operation {
 /// A file system and the files that are held open on it.
 struct Actor<'a> {
     fs: &'a dyn FileSystem,
+    /// What it calls `/`.
+    root: Ino,
     held: Vec<(Ino, Handle)>,
 }
 
 impl Actor<'_> {
     fn find(&self, path: &str) -> Result<Ino> {
-        let mut at = ROOT_INO;
+        let mut at = self.root;
         for name in path.split('/').filter(|name| !name.is_empty()) {
             at = self.fs.lookup(&Caller::root(), at, name.as_bytes())?.ino;
         }
@@ -273,7 +277,7 @@ impl Actor<'_> {
                 Ok(())
             }
             Operation::Tmpfile => {
-                let created = fs.tmpfile(root, ROOT_INO, 0o600, RW)?;
+                let created = fs.tmpfile(root, self.root, 0o600, RW)?;
                 self.held.push((created.attr.ino, created.handle));
                 Ok(())
             }
@@ -366,13 +370,51 @@ fn choose(random: &mut Random, tree: &Tree) -> Operation {
     }
 }
 
-/// A recorded run: the zone before it, what happened, and the trees after each operation.
+/// What one thread did, and what its directory looked like after each operation.
+struct Life {
+    /// Its directory in the volume, without the slash at its end.
+    dir: &'static str,
+    operations: Vec<(Operation, std::result::Result<(), Error>)>,
+    trees: Vec<Tree>,
+}
+
+impl Life {
+    /// Does `count` operations below `dir` beside a model.
+    fn lead(zone: &Zone, volume: &Volume, thread: usize, dir: &'static str, seed: u64, count: usize) -> Life {
+        let model = Model::new();
+        let root = if dir.is_empty() { ROOT_INO } else { ino(volume, &dir[1..]) };
+        let mut ours = Actor { fs: volume, root, held: Vec::new() };
+        let mut theirs = Actor { fs: &model, root: ROOT_INO, held: Vec::new() };
+        let mut random = Random(seed);
+        let mut life = Life { dir, operations: Vec::new(), trees: vec![tree(&model).unwrap()] };
+        for _ in 0..count {
+            let operation = choose(&mut random, life.trees.last().unwrap());
+            let (result, expected) = (ours.perform(&operation), theirs.perform(&operation));
+            assert_eq!(result, expected, "seed {seed}: {operation:?}");
+            let synced = matches!(operation, Operation::Fsync | Operation::Sync);
+            zone.mark(if synced { SYNCED[thread] } else { RETURNED[thread] });
+            life.trees.push(tree(&model).unwrap());
+            life.operations.push((operation, result));
+        }
+        life
+    }
+}
+
+/// What is below `dir` of a tree, as seen from there.
+fn below(all: &Tree, dir: &str) -> Tree {
+    let inside = |(path, seen): (&String, &Seen)| {
+        let path = path.strip_prefix(dir).filter(|path| path.starts_with('/'))?;
+        Some((path.to_owned(), seen.clone()))
+    };
+    all.iter().filter_map(inside).collect()
+}
+
+/// A recorded run: the zone before it, what happened, and each thread's life.
 struct Run {
     seed: u64,
     image: Vec<u8>,
     recording: Recording,
-    operations: Vec<(Operation, std::result::Result<(), Error>)>,
-    trees: Vec<Tree>,
+    lives: Vec<Life>,
 }
 
 /// Ends the other thread when its holder returns or panics.
@@ -388,46 +430,71 @@ impl Drop for Done {
 /// Mounts, does `count` operations beside the model, and unmounts. With `concurrent`, another thread makes checkpoints
 /// all the while.
 fn run(seed: u64, durability: Durability, count: usize, concurrent: bool) -> Run {
+    record(seed, durability, &[], |zone, volume| {
+        let done = Done::default();
+        std::thread::scope(|scope| {
+            let ends = done;
+            if concurrent {
+                let ended = ends.0.clone();
+                scope.spawn(move || {
+                    while !ended.load(Relaxed) {
+                        volume.checkpoint().unwrap();
+                        std::thread::sleep(std::time::Duration::from_micros(300));
+                    }
+                });
+            }
+            vec![Life::lead(zone, volume, 0, "", seed, count)]
+        })
+    })
+}
+
+/// The same with two threads, each in a directory of its own.
+fn run_together(seed: u64, durability: Durability, count: usize) -> Run {
+    const DIRS: [&str; 2] = ["/one", "/other"];
+    record(seed, durability, &DIRS, |zone, volume| {
+        let start = std::sync::Barrier::new(DIRS.len());
+        std::thread::scope(|scope| {
+            let lead = |thread: usize| {
+                start.wait();
+                Life::lead(zone, volume, thread, DIRS[thread], seed + thread as u64, count)
+            };
+            let second = scope.spawn(move || lead(1));
+            vec![lead(0), second.join().unwrap()]
+        })
+    })
+}
+
+/// Records `lead` on a volume with these directories.
+fn record(
+    seed: u64,
+    durability: Durability,
+    dirs: &[&str],
+    lead: impl FnOnce(&Zone, &Volume) -> Vec<Life>,
+) -> Run {
     let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
     let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
     // The smallest log, so that it fills.
     format(&region, &FormatOptions { log_bytes: Some(1), ..FormatOptions::default() }).unwrap();
+    if !dirs.is_empty() {
+        let volume = mount(&region, durability);
+        let mode = Model::new().getattr(ROOT_INO).unwrap().mode;
+        for dir in dirs {
+            volume.mkdir(&Caller::root(), ROOT_INO, &dir.as_bytes()[1..], mode).unwrap();
+        }
+        volume.close().unwrap();
+    }
     let image = zone.snapshot_image();
     zone.start_recording(RecordingOptions::default());
     let volume = mount(&region, durability);
-    let model = Model::new();
-    let (mut ours, mut theirs) =
-        (Actor { fs: &volume, held: Vec::new() }, Actor { fs: &model, held: Vec::new() });
-    let mut random = Random(seed);
-    let mut trees = vec![tree(&model).unwrap()];
-    let mut operations = Vec::new();
-    let (done, checkpointed) = (Done::default(), &volume);
-    std::thread::scope(|scope| {
-        let ends = done;
-        if concurrent {
-            let ended = ends.0.clone();
-            scope.spawn(move || {
-                while !ended.load(Relaxed) {
-                    checkpointed.checkpoint().unwrap();
-                    std::thread::sleep(std::time::Duration::from_micros(300));
-                }
-            });
-        }
-        for _ in 0..count {
-            let operation = choose(&mut random, trees.last().unwrap());
-            let (result, expected) = (ours.perform(&operation), theirs.perform(&operation));
-            assert_eq!(result, expected, "seed {seed}: {operation:?}");
-            let synced = matches!(operation, Operation::Fsync | Operation::Sync);
-            zone.mark(if synced { SYNCED } else { RETURNED });
-            trees.push(tree(&model).unwrap());
-            operations.push((operation, result));
-        }
-    });
-    assert_eq!(difference(&tree(&volume).unwrap(), trees.last().unwrap()), None, "seed {seed}");
+    let lives = lead(&zone, &volume);
+    let all = tree(&volume).unwrap();
+    for life in &lives {
+        assert_eq!(difference(&below(&all, life.dir), life.trees.last().unwrap()), None, "seed {seed}");
+    }
     volume.close().unwrap();
     let recording = zone.stop_recording().unwrap();
     assert!(recording.complete);
-    Run { seed, image, recording, operations, trees }
+    Run { seed, image, recording, lives }
 }
 
 /// A state to be judged.
@@ -435,14 +502,31 @@ struct State {
     image: Vec<u8>,
     event: usize,
     choice: Choice,
-    /// The trees that it may have: after so many operations, both inclusive.
-    low: usize,
-    high: usize,
+    /// The trees that each life may have: after so many operations, both inclusive.
+    bounds: Vec<(usize, usize)>,
     crash_recovery: bool,
 }
 
-/// Recovers `image`; returns which of `trees` it has.
-fn judge(image: &[u8], trees: &[Tree], check_first: bool) -> std::result::Result<usize, String> {
+/// What one directory of the volume may look like.
+#[derive(Clone, Copy)]
+struct Allowed<'a> {
+    dir: &'a str,
+    trees: &'a [Tree],
+}
+
+impl Allowed<'_> {
+    /// The same with one tree only.
+    fn only(&self, index: usize) -> Allowed<'_> {
+        Allowed { dir: self.dir, trees: &self.trees[index..=index] }
+    }
+}
+
+/// Recovers `image`; returns which of the trees each directory has.
+fn judge(
+    image: &[u8],
+    allowed: &[Allowed<'_>],
+    check_first: bool,
+) -> std::result::Result<Vec<usize>, String> {
     let (_zone, region) = zone_of(image);
     let sound = |region: &nvm::Region, repair| match check(region, repair) {
         Err(error) => Err(format!("check fails: {error}")),
@@ -454,25 +538,33 @@ fn judge(image: &[u8], trees: &[Tree], check_first: bool) -> std::result::Result
     }
     let volume = Volume::open(region.clone(), &options(Durability::Operation))
         .map_err(|error| format!("it does not open: {error}"))?;
-    let index = which(&volume, trees)?;
+    let indices = which(&volume, allowed)?;
     // It can be written to, and what is written stays.
     write_file(&volume, ROOT_INO, "after the crash", b"alive").map_err(|error| error.to_string())?;
     volume.close().map_err(|error| format!("closing fails: {error}"))?;
     sound(&region, false)?;
-    Ok(index)
+    Ok(indices)
 }
 
-fn which(volume: &Volume, trees: &[Tree]) -> std::result::Result<usize, String> {
-    let found = tree(volume).map_err(|error| format!("reading the tree fails: {error}"))?;
-    if let Some(index) = trees.iter().position(|tree| *tree == found) {
-        return Ok(index);
-    }
-    let differences = trees.iter().filter_map(|tree| difference(&found, tree)).collect::<Vec<_>>();
-    Err(format!("the tree is none of those it may be:\n    {}", differences.join("\n    ")))
+fn which(volume: &Volume, allowed: &[Allowed<'_>]) -> std::result::Result<Vec<usize>, String> {
+    let all = tree(volume).map_err(|error| format!("reading the tree fails: {error}"))?;
+    let find = |Allowed { dir, trees }: &Allowed<'_>| {
+        let found = below(&all, dir);
+        if let Some(index) = trees.iter().position(|tree| *tree == found) {
+            return Ok(index);
+        }
+        let differences = trees.iter().filter_map(|tree| difference(&found, tree)).collect::<Vec<_>>();
+        Err(format!("the tree {dir}/ is none of those it may be:\n    {}", differences.join("\n    ")))
+    };
+    allowed.iter().map(find).collect()
 }
 
-/// Crashes the recovery of `image` at some of its events: it must find the same tree again.
-fn crash_recovery(image: &[u8], expected: &Tree, random: &mut Random) -> std::result::Result<(), String> {
+/// Crashes the recovery of `image` at some of its events: it must find the same trees again.
+fn crash_recovery(
+    image: &[u8],
+    expected: &[Allowed<'_>],
+    random: &mut Random,
+) -> std::result::Result<(), String> {
     let (zone, region) = zone_of(image);
     zone.start_recording(RecordingOptions::default());
     let volume = mount(&region, Durability::Operation);
@@ -483,7 +575,7 @@ fn crash_recovery(image: &[u8], expected: &Tree, random: &mut Random) -> std::re
     for event in 0..recording.events.len() {
         if points.contains(&event) {
             let choice = CHOICES[random.below(6) as usize];
-            judge(&medium.state(choice, random), std::slice::from_ref(expected), false)
+            judge(&medium.state(choice, random), expected, false)
                 .map_err(|error| format!("recovery, cut at its event {event} with {choice:?}: {error}"))?;
         }
         medium.step();
@@ -493,26 +585,28 @@ fn crash_recovery(image: &[u8], expected: &Tree, random: &mut Random) -> std::re
 
 impl Run {
     fn explain(&self, state: &State, what: &str) -> String {
-        let shown = |index: usize| match self.operations.get(index) {
+        let shown = |life: &Life, index: usize| match life.operations.get(index) {
             Some((operation, result)) => {
                 let text = format!("{operation:?}");
-                format!("{index}: {} = {result:?}", text.chars().take(300).collect::<String>())
+                format!("{}/ {index}: {} = {result:?}", life.dir, text.chars().take(300).collect::<String>())
             }
-            None => format!("{index}: unmounting"),
+            None => format!("{}/ {index}: unmounting", life.dir),
         };
-        let around: Vec<String> =
-            (state.low.saturating_sub(3)..=(state.high).min(self.operations.len())).map(shown).collect();
+        let mut around = Vec::new();
+        for (life, (low, high)) in self.lives.iter().zip(&state.bounds) {
+            let last = (*high).min(life.operations.len());
+            around.extend((low.saturating_sub(3)..=last).map(|index| shown(life, index)));
+        }
         let event = &self.recording.events[state.event.min(self.recording.events.len() - 1)];
         format!(
-            "AMBERFS_SEED={} event {} of {} ({:?} in {:?}), {:?}; {} to {} operations are in: {what}\n  {}",
+            "AMBERFS_SEED={} event {} of {} ({:?} in {:?}), {:?}; {:?} operations are in: {what}\n  {}",
             self.seed,
             state.event,
             self.recording.events.len(),
             event.kind,
             self.recording.operation_of(event),
             state.choice,
-            state.low,
-            state.high,
+            state.bounds,
             around.join("\n  ")
         )
     }
@@ -531,7 +625,8 @@ impl Run {
                 scope.spawn(move || self.judge_all(receiver, failures, Random(self.seed + worker)));
             }
             let mut medium = Medium::new(&self.recording, &self.image);
-            let (mut returned, mut synced) = (0, 0);
+            let mut returned = vec![0; self.lives.len()];
+            let mut synced = returned.clone();
             let share = (events.len() / extra.max(1)).max(1) as u64;
             for (index, event) in events.iter().enumerate() {
                 let fence = event.kind == EventKind::Fence;
@@ -541,8 +636,7 @@ impl Run {
                         image: medium.state(choice, &mut random),
                         event: index,
                         choice,
-                        low: if durability == Durability::Operation { returned } else { synced },
-                        high: (returned + 1).min(self.operations.len()),
+                        bounds: self.bounds(durability, &returned, &synced),
                         crash_recovery: random.one_in(12),
                     };
                     count += 1;
@@ -551,9 +645,14 @@ impl Run {
                     }
                 }
                 if event.kind == EventKind::Mark {
-                    returned += 1;
-                    if self.recording.operation_of(event) == SYNCED {
-                        synced = returned;
+                    let mark = self.recording.operation_of(event);
+                    for (thread, count) in returned.iter_mut().enumerate() {
+                        if [RETURNED[thread], SYNCED[thread]].contains(&mark) {
+                            *count += 1;
+                        }
+                        if mark == SYNCED[thread] {
+                            synced[thread] = *count;
+                        }
                     }
                 }
                 medium.step();
@@ -568,17 +667,30 @@ impl Run {
         assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     }
 
+    /// How many operations of each life are in a state at a moment when so many had returned, and been made durable.
+    fn bounds(&self, durability: Durability, returned: &[usize], synced: &[usize]) -> Vec<(usize, usize)> {
+        let low = if durability == Durability::Operation { returned } else { synced };
+        let high =
+            self.lives.iter().zip(returned).map(|(life, count)| (count + 1).min(life.operations.len()));
+        low.iter().copied().zip(high).collect()
+    }
+
     fn judge_all(&self, states: &Mutex<Receiver<State>>, failures: &Mutex<Vec<String>>, mut random: Random) {
         loop {
             let Ok(state) = states.lock().unwrap().recv() else { return };
             if !failures.lock().unwrap().is_empty() {
                 continue;
             }
-            let trees = &self.trees[state.low..=state.high];
+            let lives = self.lives.iter().zip(&state.bounds);
+            let allowed: Vec<_> = lives
+                .map(|(life, (low, high))| Allowed { dir: life.dir, trees: &life.trees[*low..=*high] })
+                .collect();
             let judged = catch_unwind(AssertUnwindSafe(|| {
-                let index = judge(&state.image, trees, random.one_in(2))?;
+                let indices = judge(&state.image, &allowed, random.one_in(2))?;
                 if state.crash_recovery {
-                    crash_recovery(&state.image, &trees[index], &mut random)?;
+                    let found: Vec<_> =
+                        allowed.iter().zip(indices).map(|(all, index)| all.only(index)).collect();
+                    crash_recovery(&state.image, &found, &mut random)?;
                 }
                 Ok(())
             }));
@@ -612,6 +724,16 @@ fn while_checkpoints_are_made() {
     run(seed() + 3, Durability::Operation, 40, true).explore(Durability::Operation, 30);
 }
 
+#[test]
+fn two_threads_with_every_operation_durable() {
+    run_together(seed() + 4, Durability::Operation, 35).explore(Durability::Operation, 100);
+}
+
+#[test]
+fn two_threads_with_durable_fsyncs() {
+    run_together(seed() + 6, Durability::Fsync, 35).explore(Durability::Fsync, 100);
+}
+
 /// A power cut while formatting leaves no volume or an empty one, never half of one.
 #[test]
 fn while_formatting() {
@@ -623,6 +745,7 @@ fn while_formatting() {
     let volume = mount(&region, Durability::Operation);
     let model = Model::new();
     let empty = [tree(&model).unwrap()];
+    let empty = [Allowed { dir: "", trees: &empty }];
     write_file(&volume, ROOT_INO, "old", b"old").unwrap();
     drop(volume);
     let image = zone.snapshot_image();

@@ -198,6 +198,39 @@ fn a_failure_changes_nothing() {
     }
 }
 
+/// Renames between directories made one of them grow, out of the blocks that are kept for deletions, until nothing could
+/// be deleted any more.
+#[test]
+fn renames_took_what_is_kept_for_deletions() {
+    let root = Caller::root();
+    let (_zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let file = volume.mknod(&root, ROOT_INO, b"file", 0o100_644, 0).unwrap().ino;
+    let dir = |name: &str| volume.mkdir(&root, ROOT_INO, name.as_bytes(), 0o755).unwrap().ino;
+    let (from, to) = (dir("from"), dir("to"));
+    let names: Vec<String> = (0..8000).map(|n| format!("another name {n}")).collect();
+    for name in &names {
+        volume.link(&root, file, from, name.as_bytes()).unwrap();
+    }
+    top_up(&volume);
+    let mut moved = 0;
+    for name in &names {
+        match volume.rename(&root, from, name.as_bytes(), to, name.as_bytes(), vfs::RenameFlags::empty()) {
+            Ok(()) => moved += 1,
+            Err(error) => assert_eq!(error, Error::NoSpace),
+        }
+    }
+    assert!(moved > 10, "a rename that needs no space is possible: {moved}");
+    for name in &names {
+        let gone = volume.unlink(&root, from, name.as_bytes());
+        let gone = gone.or_else(|_| volume.unlink(&root, to, name.as_bytes()));
+        gone.unwrap_or_else(|error| panic!("deleting on a full volume, after {moved} renames: {error}"));
+    }
+    remove_all(&volume, ROOT_INO);
+    drop(volume);
+    assert_sound(&region);
+}
+
 /// A volume that is 95 % full can be overwritten at random, for as long as one likes.
 #[test]
 fn overwriting_goes_on() {

@@ -4,6 +4,8 @@
 //! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `try_write`, `write_all`, `read_both`, `Exclusive::drop`;
 //! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`; of `glimpse.rs`: `open_glimpse`;
 //! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
+//! - of `lanes.rs`: `enter`, `all` (two lanes, and threads without one of their own); of `core.rs`: how an operation
+//!   begins, commits and fails, and how an epoch ends;
 //! - of `orphans.rs`: `commit_unnamed`, `release`, `reclaim`; of `handles.rs`: the table of how often an inode is open
 //!   (a count per inode here; that two which close one handle don't both win is left out).
 //!
@@ -42,6 +44,11 @@ enum Fault {
     OpenUnlocked,  // `open` neither locks the inode nor looks whether somebody changed it
     OpenLate,      // `open` looks whether somebody changed the inode before it counts its handle
     ReclaimBlind,  // `reclaim` doesn't look again whether the inode is open
+    LaneMissed,    // the end of an epoch leaves out a lane
+    LaneInside,    // some operation locks its inode before it has a lane
+    FailedLate,    // an operation that failed says so only when it has left its lane
+    FailureEarly,  // the end of an epoch looks for a failure before it has all lanes
+    AppliedEarly,  // an operation gives its inode's lock back before its record is durable
 }
 
 type Stripe = (RwLock<()>, AtomicU64);
@@ -360,6 +367,94 @@ fn lives(fault: Fault, ino: u32, links: u32) {
     assert_eq!(file.exists.load(SeqCst), names > 0, "life: lost, or named and gone");
 }
 
+/// Lanes, and what they keep apart: epochs, failures, and what is durable.
+struct Epochs {
+    locks: Locks,
+    lanes: [Mutex<()>; 2],
+    epoch: AtomicU32,
+    failed: AtomicBool,
+    /// Some operation was applied by halves.
+    halved: AtomicBool,
+    next: AtomicU64,
+    /// The number of the newest transaction that inode 1 shows, and how far the log is durable, by number.
+    seen: AtomicU64,
+    durable: [AtomicBool; 8],
+}
+
+impl Epochs {
+    fn enter(&self, mine: usize) -> MutexGuard<'_, ()> {
+        if let Ok(lane) = self.lanes[mine].try_lock() {
+            return lane;
+        }
+        if let Ok(lane) = self.lanes[1 - mine].try_lock() {
+            return lane;
+        }
+        self.lanes[mine].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn operate(&self, mine: usize, fails: bool) {
+        let early = (self.locks.fault == Fault::LaneInside && mine == 1).then(|| self.locks.write(1));
+        let lane = self.enter(mine);
+        if self.failed.load(SeqCst) {
+            return;
+        }
+        let epoch = self.epoch.load(SeqCst);
+        let mut lock = early.or_else(|| Some(self.locks.write(1)));
+        let before = self.seen.load(SeqCst);
+        let number = self.next.fetch_add(1, SeqCst);
+        assert!(before < number, "lanes: who depends on a transaction has a smaller number");
+        self.seen.store(number, SeqCst);
+        if self.locks.fault == Fault::AppliedEarly {
+            lock = None;
+        }
+        let based_on_durable = before == 0 || self.durable[before as usize].load(SeqCst);
+        assert!(based_on_durable, "lanes: a transaction depends on one that is not durable");
+        self.durable[number as usize].store(true, SeqCst);
+        self.halved.fetch_or(fails, SeqCst);
+        let say = || self.failed.fetch_or(fails, SeqCst);
+        if self.locks.fault != Fault::FailedLate {
+            say();
+        }
+        assert_eq!(self.epoch.load(SeqCst), epoch, "lanes: an epoch ended in the middle of an operation");
+        drop((lane, lock));
+        say();
+    }
+
+    fn end(&self) {
+        let early = self.failed.load(SeqCst);
+        let count = if self.locks.fault == Fault::LaneMissed { 1 } else { 2 };
+        let _nobody: Vec<_> = self.lanes[..count]
+            .iter()
+            .map(|lane| lane.lock().unwrap_or_else(PoisonError::into_inner))
+            .collect();
+        let failed = if self.locks.fault == Fault::FailureEarly { early } else { self.failed.load(SeqCst) };
+        if !failed {
+            assert!(!self.halved.load(SeqCst), "lanes: half an operation is published");
+            self.epoch.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+fn epochs(fault: Fault) {
+    let epochs = Epochs {
+        locks: Locks::new(fault, false),
+        lanes: Default::default(),
+        epoch: AtomicU32::new(1),
+        failed: AtomicBool::new(false),
+        halved: AtomicBool::new(false),
+        next: AtomicU64::new(1),
+        seen: AtomicU64::new(0),
+        durable: Default::default(),
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| epochs.operate(0, false));
+        scope.spawn(|| epochs.operate(1, false));
+        scope.spawn(|| epochs.operate(1, true));
+        scope.spawn(|| epochs.operate(0, false));
+        scope.spawn(|| [(); 2].map(|()| epochs.end()));
+    });
+}
+
 fn run(model: impl Fn() + Copy + Send + Sync + 'static) {
     let seed = Torture::seed_from_environment();
     eprintln!("AMBERFS_SEED={seed}");
@@ -392,6 +487,11 @@ fn inodes_end_once_and_not_while_open() {
     }
 }
 
+#[test]
+fn epochs_end_between_operations() {
+    run(|| epochs(Fault::None));
+}
+
 /// A test that `$fault`, planted in `$model`, is found.
 macro_rules! finds {
     ($name:ident, $fault:ident, $model:ident($($argument:expr),*), $what:literal) => {
@@ -413,3 +513,8 @@ finds!(looking_early_whether_it_is_open_is_found, OpenSeenEarly, lives(2, 1), "l
 finds!(opening_without_a_look_is_found, OpenUnlocked, lives(2, 1), "life: ");
 finds!(opening_after_the_look_is_found, OpenLate, lives(2, 1), "life: ");
 finds!(a_blind_reclaim_is_found, ReclaimBlind, lives(2, 1), "life: removed while open");
+finds!(a_lane_left_out_is_found, LaneMissed, epochs(), "lanes: ");
+finds!(a_lock_before_a_lane_is_found, LaneInside, epochs(), "deadlock");
+finds!(a_late_failure_is_found, FailedLate, epochs(), "lanes: half an operation is published");
+finds!(an_early_look_for_a_failure_is_found, FailureEarly, epochs(), "lanes: half an operation is published");
+finds!(a_lock_given_back_early_is_found, AppliedEarly, epochs(), "lanes: a transaction depends on one");

@@ -1,0 +1,79 @@
+//! Lanes: what lets threads change a volume at the same time without sharing a line of memory.
+//!
+//! Every changing operation runs in a lane, alone. A lane has a place in the log that no other writes to, and a stock
+//! of free blocks, so that beginning and committing touch nothing that other threads touch. There are as many
+//! operations in flight as lanes at most, which is also how many transactions a power cut can take out of the middle
+//! of the log. Who holds all lanes knows that nobody is in the middle of an operation: that is how an epoch ends.
+//!
+//! `tests/lock_model.rs` transcribes this file; a change here must be made there too.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::allocator::Stock;
+use crate::journal::Place;
+
+/// Operations in flight at most.
+pub(crate) const LANES: usize = 16;
+
+/// What an operation has to itself.
+pub(crate) struct Lane {
+    /// Which lane it is: in the header of each of its transactions.
+    pub(crate) number: u8,
+    /// Where its transactions go.
+    pub(crate) place: Place,
+    /// Blocks that its operations may take without asking.
+    pub(crate) stock: Stock,
+}
+
+/// A line or two each, of its own.
+#[repr(align(128))]
+struct Slot(Mutex<Lane>);
+
+pub(crate) struct Lanes(Box<[Slot]>);
+
+thread_local! {
+    /// The lane this thread used last.
+    static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+/// Spreads threads over the lanes.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+impl Lanes {
+    pub(crate) fn new() -> Lanes {
+        let lane = |number| Lane { number, place: Place::default(), stock: Stock::default() };
+        Lanes((0..LANES as u8).map(|number| Slot(Mutex::new(lane(number)))).collect())
+    }
+
+    /// A lane: the thread's own, another one if that is busy; waits if all are. No inode lock is held.
+    pub(crate) fn enter(&self) -> MutexGuard<'_, Lane> {
+        let mine = match MINE.get() {
+            usize::MAX => NEXT.fetch_add(1, Relaxed) % LANES,
+            mine => mine,
+        };
+        MINE.set(mine);
+        if let Some(lane) = self.0[mine].0.try_lock() {
+            return lane;
+        }
+        for step in 1..LANES {
+            let other = (mine + step) % LANES;
+            if let Some(lane) = self.0[other].0.try_lock() {
+                MINE.set(other);
+                return lane;
+            }
+        }
+        self.0[mine].0.lock()
+    }
+
+    /// All lanes, in order: nobody is in the middle of an operation. No lane and no inode lock is held.
+    pub(crate) fn all(&self) -> Vec<MutexGuard<'_, Lane>> {
+        self.0.iter().map(|slot| slot.0.lock()).collect()
+    }
+
+    /// Visits each lane when its operation has ended. No lane and no inode lock is held.
+    pub(crate) fn each(&self, mut visit: impl FnMut(&mut Lane)) {
+        self.0.iter().for_each(|slot| visit(&mut slot.0.lock()));
+    }
+}

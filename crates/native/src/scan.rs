@@ -1,0 +1,345 @@
+//! Reading the log after a crash: which transactions are there, in what order, and whether any is missing.
+//!
+//! Lanes write side by side, so with `durability=op` a power cut can take a transaction and leave a later one: but only
+//! such as were in flight, one in each lane, and none that another depends on. A transaction in flight is its lane's
+//! last: more gaps than that explains are damage, and the log ends before the first. With `durability=fsync` nothing
+//! behind a gap had been promised, and the log ends there, too.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use nvm::{Flushed, Purpose};
+
+use crate::checkpoint::Body;
+use crate::checksum;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::journal::{ALIGN, HALF_HEADER, HalfHeader, chunk_bytes, salted};
+use crate::lanes::LANES;
+use crate::record::{CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER};
+
+/// A transaction of the log.
+#[derive(Clone, Copy)]
+pub(crate) struct Committed<'a> {
+    pub(crate) number: u64,
+    pub(crate) items: &'a [u8],
+    lane: u32,
+    /// If it is its lane's last, it counts only if the blocks it maps have this checksum.
+    data_crc: Option<u32>,
+}
+
+/// What the log has since a checkpoint.
+pub(crate) struct Log<'a> {
+    /// The epochs and the numbers of their first transactions, oldest first.
+    pub(crate) epochs: Vec<(u32, u64)>,
+    /// What is to be replayed, in order.
+    pub(crate) transactions: Vec<Committed<'a>>,
+    /// No transaction has this number or a larger one.
+    pub(crate) next: u64,
+    /// Transactions that are there and not to be replayed.
+    pub(crate) left_out: u64,
+    /// Why transactions that may have been promised are not among those to be replayed.
+    pub(crate) broken: Option<vfs::Error>,
+    /// Where its bytes are.
+    extents: Vec<Range<u64>>,
+}
+
+impl<'a> Log<'a> {
+    /// Reads the log of the volume with hash key `key` since the checkpoint that `body` describes.
+    pub(crate) fn read(medium: &'a Medium, key: [u64; 2], body: &Body) -> Log<'a> {
+        let mut log = Log {
+            epochs: Vec::new(),
+            transactions: Vec::new(),
+            next: body.sequence.get(),
+            left_out: 0,
+            broken: None,
+            extents: Vec::new(),
+        };
+        let mut halves: Vec<Half<'a>> = (0..2)
+            .filter_map(|half| Half::read(medium, key, half))
+            .filter(|half| half.header.version.get() > body.version.get())
+            .collect();
+        halves.sort_by_key(|half| half.header.version.get());
+        let firsts: Vec<u64> = halves.iter().map(|half| half.header.first.get()).collect();
+        for (index, half) in halves.into_iter().enumerate() {
+            log.add(medium, half, firsts.get(index + 1).copied());
+        }
+        log
+    }
+
+    /// The newest epoch that has begun; 0 if none has.
+    pub(crate) fn version(&self) -> u32 {
+        self.epochs.last().map_or(0, |(version, _)| *version)
+    }
+
+    /// Whether anything was committed, be it replayed or not.
+    pub(crate) fn has_transactions(&self) -> bool {
+        !self.transactions.is_empty() || self.left_out > 0 || self.broken.is_some()
+    }
+
+    /// Adds a half, the newest one or one that ends where the next begins.
+    fn add(&mut self, medium: &'a Medium, half: Half<'a>, end: Option<u64>) {
+        let Half { header, mut records, extents } = half;
+        let first = header.first.get();
+        self.epochs.push((header.version.get(), first));
+        self.extents.extend(extents);
+        let expected = self.next;
+        self.next = self.next.max(records.last().map_or(first, |last| last.number + 1));
+        if self.broken.is_some() {
+            self.left_out += records.len() as u64;
+            return;
+        }
+        if first != expected {
+            self.left_out += records.len() as u64;
+            self.broken = Some(broken(medium, expected, &format!("its next half begins with {first}")));
+            return;
+        }
+        let found = records.len();
+        let cut = match end {
+            Some(end) => {
+                let gap = gaps(first, end, &records).next();
+                gap.map(|gap| (gap, Some(format!("its half ends with {}", end.wrapping_sub(1)))))
+            }
+            None if header.lanes.get() == 0 => gaps(first, self.next, &records).next().map(|gap| (gap, None)),
+            None => {
+                drop_without_data(medium, &mut records);
+                let last = records.last().map_or(first, |last| last.number + 1);
+                damage(first, &records, last)
+                    .map(|gap| (gap, Some(format!("there are some up to {}", last - 1))))
+            }
+        };
+        if let Some((gap, damage)) = cut {
+            records.truncate(records.partition_point(|record| record.number < gap));
+            self.broken = damage.map(|what| broken(medium, gap, &what));
+        }
+        self.left_out += (found - records.len()) as u64;
+        self.transactions.append(&mut records);
+    }
+
+    /// Flushes all that was read, and the data that became durable with the last transactions.
+    pub(crate) fn flush(&self, medium: &Medium) -> Flushed {
+        let mut flushed = Flushed::none();
+        for range in &self.extents {
+            flushed =
+                flushed.and(medium.region.flush(Purpose::Journal, range.start, range.end - range.start));
+        }
+        let mut seen = [false; LANES];
+        for record in self.transactions.iter().rev() {
+            let is_last = !std::mem::replace(&mut seen[record.lane as usize], true);
+            if !is_last || record.data_crc.is_none() {
+                continue;
+            }
+            for (block, count) in record.runs() {
+                if medium.geometry.in_main(block) && medium.geometry.in_main(block + count - 1) {
+                    flushed = flushed.and(medium.region.flush(Purpose::Data, block * BLOCK, count * BLOCK));
+                }
+            }
+        }
+        flushed
+    }
+}
+
+fn broken(medium: &Medium, missing: u64, but: &str) -> vfs::Error {
+    corrupt("log", medium.geometry.log_start, "transaction", format_args!("{missing} missing"), but)
+}
+
+/// The numbers from `first` to `end` that no record has. Records are in order, each number once.
+fn gaps<'r>(first: u64, end: u64, records: &'r [Committed<'_>]) -> impl Iterator<Item = u64> + 'r {
+    let mut next = first;
+    let ends = records.iter().map(|record| record.number).chain([end]);
+    ends.flat_map(move |number| {
+        let gap = next..number;
+        next = number + 1;
+        gap
+    })
+}
+
+/// Takes out what was in flight when the power went: a lane's last transaction whose data did not come.
+fn drop_without_data(medium: &Medium, records: &mut Vec<Committed<'_>>) {
+    let mut seen = [false; LANES];
+    let mut index = records.len();
+    while index > 0 {
+        index -= 1;
+        let record = records[index];
+        if std::mem::replace(&mut seen[record.lane as usize], true) || record.has_its_data(medium) {
+            continue;
+        }
+        // If a later one changed the same inode, it was durable, and its data may since have been changed in place.
+        let inodes: HashSet<u32> = Items(record.items).flatten().filter_map(|item| item.inode()).collect();
+        let depends = |later: &Committed<'_>| {
+            let mut items = Items(later.items).flatten().filter_map(|item| item.inode());
+            items.any(|ino| inodes.contains(&ino))
+        };
+        if !records[index + 1..].iter().any(depends) {
+            records.remove(index);
+        }
+    }
+}
+
+/// The first gap, if not all of them can be transactions in flight: each its lane's last, and of a lane of its own.
+fn damage(first: u64, records: &[Committed<'_>], end: u64) -> Option<u64> {
+    let mut last = [0; LANES];
+    for record in records {
+        last[record.lane as usize] = record.number;
+    }
+    last.sort_unstable();
+    let mut gaps = gaps(first, end, records).enumerate();
+    let first_gap = gaps.next()?.1;
+    let explained = |(index, gap): (usize, u64)| last.get(index).is_some_and(|last| *last < gap);
+    let all = explained((0, first_gap)) && gaps.all(explained);
+    (!all).then_some(first_gap)
+}
+
+/// What one half has.
+struct Half<'a> {
+    header: HalfHeader,
+    records: Vec<Committed<'a>>,
+    extents: Vec<Range<u64>>,
+}
+
+impl<'a> Half<'a> {
+    /// `None` if the half has no header of this volume.
+    fn read(medium: &'a Medium, key: [u64; 2], half: usize) -> Option<Half<'a>> {
+        let at = medium.geometry.log_at(half);
+        let header: HalfHeader = medium.region.load(at);
+        if !header.is_intact(key) || header.lanes.get() as usize > LANES {
+            return None;
+        }
+        let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
+        let bytes = medium.region.bytes(at, length as usize);
+        let first = header.first.get();
+        // Every number has a place in the half, so none is further from the first than that.
+        let numbers = first..first.saturating_add(length / ALIGN as u64);
+        let mut records = Vec::new();
+        let mut extents: Vec<Range<u64>> = std::iter::once(at..at + HALF_HEADER).collect();
+        let mut start = HALF_HEADER;
+        while start < length {
+            let mut end = start;
+            while let Some((record, length)) = parse(&bytes[end as usize..], header.salt.get()) {
+                if !numbers.contains(&record.number) || record.lane as usize >= LANES {
+                    break;
+                }
+                records.push(record);
+                end += length;
+            }
+            if end > start {
+                extents.push(at + start..at + end);
+            }
+            // The next chunk that nobody has been seen to fill.
+            start = (end.max(start + 1)).next_multiple_of(chunk);
+        }
+        records.sort_unstable_by_key(|record| record.number);
+        records.dedup_by_key(|record| record.number);
+        Some(Half { header, records, extents })
+    }
+}
+
+/// The record that `bytes` begins with, and its length.
+fn parse(bytes: &[u8], salt: u64) -> Option<(Committed<'_>, u64)> {
+    let record = whole(bytes)?;
+    let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
+    if word(0) != salted(salt, record) {
+        return None;
+    }
+    let flags = word(20);
+    let committed = Committed {
+        number: u64::from_le_bytes(record[8..16].try_into().expect("8 bytes")),
+        items: &record[TRANSACTION_HEADER..],
+        lane: flags >> LANE_SHIFT,
+        data_crc: (flags & CHECKS_DATA != 0).then_some(word(16)),
+    };
+    Some((committed, record.len() as u64))
+}
+
+/// As many of `bytes` as the record that they begin with says it has.
+fn whole(bytes: &[u8]) -> Option<&[u8]> {
+    let length = u32::from_le_bytes(bytes.get(4..8)?.try_into().expect("4 bytes")) as usize;
+    if length < ALIGN || !length.is_multiple_of(ALIGN) {
+        return None;
+    }
+    bytes.get(..length)
+}
+
+/// Calls `visit` for the items of all records in `range`, which this process wrote.
+pub(crate) fn each_written(medium: &Medium, range: &Range<u64>, mut visit: impl FnMut(&Item<'_>)) {
+    let mut bytes = medium.region.bytes(range.start, (range.end - range.start) as usize);
+    while let Some(record) = whole(bytes) {
+        Items(&record[TRANSACTION_HEADER..]).flatten().for_each(|item| visit(&item));
+        bytes = &bytes[record.len()..];
+    }
+}
+
+impl Committed<'_> {
+    /// The runs of blocks whose bytes came with the transaction: first block and count.
+    fn runs(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        Items(self.items).flatten().filter_map(|item| match item {
+            Item::Map { pointer, count, .. } if pointer.has_data() && count > 0 => {
+                Some((pointer.block(), u64::from(count)))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the blocks it maps are on the medium. Only a lane's last transaction may say no: the fence that made
+    /// it durable had not come before the power went.
+    fn has_its_data(&self, medium: &Medium) -> bool {
+        let Some(expected) = self.data_crc else { return true };
+        let mut crc: Option<u32> = None;
+        for (block, count) in self.runs() {
+            if !medium.geometry.in_main(block) || !medium.geometry.in_main(block + count - 1) {
+                return false;
+            }
+            let bytes = medium.region.bytes(block * BLOCK, (count * BLOCK) as usize);
+            crc = Some(crc.map_or_else(|| checksum::of(bytes), |before| checksum::append(before, bytes)));
+        }
+        crc == Some(expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records by number and lane.
+    fn records(all: &[(u64, u32)]) -> Vec<Committed<'static>> {
+        all.iter().map(|&(number, lane)| Committed { number, lane, items: &[], data_crc: None }).collect()
+    }
+
+    fn first_damage(all: &[(u64, u32)]) -> Option<u64> {
+        let records = records(all);
+        damage(10, &records, records.last().map_or(10, |last| last.number + 1))
+    }
+
+    #[test]
+    fn gaps_are_found() {
+        let found = |all: &[(u64, u32)], end| gaps(10, end, &records(all)).collect::<Vec<_>>();
+        assert_eq!(found(&[], 10), []);
+        assert_eq!(found(&[], 12), [10, 11]);
+        assert_eq!(found(&[(10, 0), (11, 0)], 12), []);
+        assert_eq!(found(&[(12, 0), (14, 0)], 16), [10, 11, 13, 15]);
+    }
+
+    #[test]
+    fn what_was_in_flight_is_no_damage() {
+        assert_eq!(first_damage(&[]), None);
+        assert_eq!(first_damage(&[(10, 0), (11, 1), (12, 0)]), None);
+        // The transaction of a lane that has no other, and one of a lane that had been idle for long.
+        assert_eq!(first_damage(&[(10, 0), (12, 0), (13, 0)]), None);
+        assert_eq!(first_damage(&[(10, 1), (12, 0), (13, 0), (14, 2)]), None);
+        // All lanes but one at once.
+        assert_eq!(first_damage(&[(10, 0), (10 + LANES as u64, 0)]), None);
+    }
+
+    #[test]
+    fn more_gaps_than_can_have_been_in_flight_are_damage() {
+        assert_eq!(first_damage(&[(10, 0), (11 + LANES as u64, 0)]), Some(11));
+        // Each lane went on behind the gap.
+        let busy: Vec<_> =
+            (0..LANES as u32).map(|lane| (12 + u64::from(lane), lane)).chain([(40, 0)]).collect();
+        assert_eq!(first_damage(&[&[(10, 0)], &busy[..LANES]].concat()), Some(11));
+        // Two gaps early on, and but one lane that has nothing behind them.
+        let busy: Vec<_> = (1..LANES as u32).map(|lane| (12 + u64::from(lane), lane)).collect();
+        assert_eq!(first_damage(&busy), Some(10));
+        assert_eq!(first_damage(&[&[(10, 1), (11, 1)], &busy[1..]].concat()), None);
+    }
+}
