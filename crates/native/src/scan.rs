@@ -206,7 +206,6 @@ impl<'a> Half<'a> {
             return None;
         }
         let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
-        let bytes = medium.region.bytes(at, length as usize);
         let first = header.first.get();
         // Every number has a place in the half, so none is further from the first than that.
         let numbers = first..first.saturating_add(length / ALIGN as u64);
@@ -215,12 +214,12 @@ impl<'a> Half<'a> {
         let mut start = HALF_HEADER;
         while start < length {
             let mut end = start;
-            while let Some((record, length)) = parse(&bytes[end as usize..], header.salt.get()) {
+            while let Some((record, bytes)) = parse(medium, at + end, length - end, header.salt.get()) {
                 if !numbers.contains(&record.number) || record.lane as usize >= LANES {
                     break;
                 }
                 records.push(record);
-                end += length;
+                end += bytes;
             }
             if end > start {
                 extents.push(at + start..at + end);
@@ -234,9 +233,13 @@ impl<'a> Half<'a> {
     }
 }
 
-/// The record that `bytes` begins with, and its length.
-fn parse(bytes: &[u8], salt: u64) -> Option<(Committed<'_>, u64)> {
-    let record = whole(bytes)?;
+/// The record at `at`, if one is there in the `room` that is left, and its length. No more of the log is read than that.
+fn parse(medium: &Medium, at: u64, room: u64, salt: u64) -> Option<(Committed<'_>, u64)> {
+    if room < ALIGN as u64 {
+        return None;
+    }
+    let length = length_of(medium.region.bytes(at, ALIGN)).filter(|length| *length as u64 <= room)?;
+    let record = medium.region.bytes(at, length);
     let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
     if word(0) != salted(salt, record) {
         return None;
@@ -251,19 +254,16 @@ fn parse(bytes: &[u8], salt: u64) -> Option<(Committed<'_>, u64)> {
     Some((committed, record.len() as u64))
 }
 
-/// As many of `bytes` as the record that they begin with says it has.
-fn whole(bytes: &[u8]) -> Option<&[u8]> {
+/// How many bytes the record that `bytes` begins with says it has.
+fn length_of(bytes: &[u8]) -> Option<usize> {
     let length = u32::from_le_bytes(bytes.get(4..8)?.try_into().expect("4 bytes")) as usize;
-    if length < ALIGN || !length.is_multiple_of(ALIGN) {
-        return None;
-    }
-    bytes.get(..length)
+    (length >= ALIGN && length.is_multiple_of(ALIGN)).then_some(length)
 }
 
 /// Calls `visit` for the items of all records in `range`, which this process wrote.
 pub(crate) fn each_written(medium: &Medium, range: &Range<u64>, mut visit: impl FnMut(&Item<'_>)) {
     let mut bytes = medium.region.bytes(range.start, (range.end - range.start) as usize);
-    while let Some(record) = whole(bytes) {
+    while let Some(record) = length_of(bytes).and_then(|length| bytes.get(..length)) {
         Items(&record[TRANSACTION_HEADER..]).flatten().for_each(|item| visit(&item));
         bytes = &bytes[record.len()..];
     }
