@@ -2,7 +2,8 @@
 //!
 //! Lanes write side by side, so with `durability=op` a power cut can take a transaction and leave a later one: but only
 //! such as were in flight, one in each lane, and none that another depends on. A transaction in flight is its lane's
-//! last: more gaps than that explains are damage, and the log ends before the first. With `durability=fsync` nothing
+//! last: more gaps than that explains are damage, and the log ends before the first. (A lane that shows nothing in a half
+//! explains a gap anywhere in it: fewer gaps than lanes can be damage that is not seen.) With `durability=fsync` nothing
 //! behind a gap had been promised, and the log ends there, too.
 
 use std::collections::HashSet;
