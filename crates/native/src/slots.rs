@@ -21,9 +21,9 @@ use crate::geometry::BLOCK;
 use crate::inode::{ALL_SLOTS, Cold, Hot, Inode, InodeEdit, nid_of, number_of, slot_of};
 use crate::node::Nodes;
 
-/// Lanes that give out numbers: threads of different lanes fill different blocks.
-const LANES: usize = 16;
-/// Blocks with room that a lane remembers.
+/// Dispensers of numbers: threads of different dispensers fill different blocks.
+const DISPENSERS: usize = 16;
+/// Blocks with room that a dispenser remembers.
 const ROOMY_MAX: usize = 4096;
 /// Block locks.
 const STRIPES: usize = 256;
@@ -32,15 +32,15 @@ const YOUNGEST: u32 = 32;
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Lane {
+struct Dispenser {
     numbers: Mutex<Numbers>,
 }
 
-/// What one lane gives out.
+/// What one dispenser gives out.
 #[derive(Default)]
 struct Numbers {
     nid: u32,
-    /// Slots of block `nid` that are promised to this lane.
+    /// Slots of block `nid` that are promised to this dispenser.
     free: u16,
     /// Blocks with room.
     roomy: Vec<u32>,
@@ -52,12 +52,12 @@ struct BlockLock(Mutex<()>);
 
 /// Numbers of inodes, and the locks of their blocks.
 ///
-/// A lane promises itself all free slots of a block; so nobody else gives them out, and the block's NID is not free while
-/// one of them may still become an inode. Order of locks: a lane, a block, the NID pool.
+/// A dispenser promises itself all free slots of a block; so nobody else gives them out, and the block's NID is not free
+/// while one of them may still become an inode. Order of locks: a dispenser, a block, the NID pool.
 pub(crate) struct Slots {
-    lanes: [Lane; LANES],
+    dispensers: [Dispenser; DISPENSERS],
     blocks: Box<[BlockLock]>,
-    /// Blocks in the lanes' lists.
+    /// Blocks in the dispensers' lists.
     roomy: AtomicUsize,
     /// The first number was asked for.
     begun: std::sync::Once,
@@ -66,7 +66,7 @@ pub(crate) struct Slots {
 impl Slots {
     pub(crate) fn new() -> Slots {
         Slots {
-            lanes: Default::default(),
+            dispensers: Default::default(),
             blocks: (0..STRIPES).map(|_| BlockLock::default()).collect(),
             roomy: AtomicUsize::new(0),
             begun: std::sync::Once::new(),
@@ -77,21 +77,21 @@ impl Slots {
         self.blocks[nid as usize % STRIPES].0.lock()
     }
 
-    /// The calling thread's lane.
-    fn lane(&self) -> &Lane {
+    /// The calling thread's dispenser.
+    fn dispenser(&self) -> &Dispenser {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
-            static LANE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % LANES;
+            static DISPENSER: usize = THREADS.fetch_add(1, Ordering::Relaxed) % DISPENSERS;
         }
-        &self.lanes[LANE.with(|lane| *lane)]
+        &self.dispensers[DISPENSER.with(|dispenser| *dispenser)]
     }
 
-    /// A block with room, of the lane or, if it has none, of another.
+    /// A block with room, of the dispenser or, if it has none, of another.
     fn take_roomy(&self, numbers: &mut Numbers) -> Option<u32> {
         if self.roomy.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let other = || self.lanes.iter().find_map(|lane| lane.numbers.try_lock()?.roomy.pop());
+        let other = || self.dispensers.iter().find_map(|dispenser| dispenser.numbers.try_lock()?.roomy.pop());
         let nid = numbers.roomy.pop().or_else(other)?;
         self.roomy.fetch_sub(1, Ordering::Relaxed);
         Some(nid)
@@ -226,7 +226,7 @@ impl Nodes {
 
     /// Remembers a block with room, noted as listed, if there is room to remember it.
     fn list_roomy(&self, nid: u32) -> vfs::Result<()> {
-        let mut numbers = self.slots.lane().numbers.lock();
+        let mut numbers = self.slots.dispenser().numbers.lock();
         if numbers.roomy.len() >= ROOMY_MAX {
             return self.nat.unlist(nid);
         }
@@ -238,7 +238,7 @@ impl Nodes {
     /// Takes a number for a new inode.
     pub(crate) fn take_number(&self) -> vfs::Result<u32> {
         self.slots.begun.call_once(|| self.list_youngest());
-        let mut numbers = self.slots.lane().numbers.lock();
+        let mut numbers = self.slots.dispenser().numbers.lock();
         while numbers.free == 0 {
             let (nid, free) = match self.slots.take_roomy(&mut numbers) {
                 Some(nid) => (nid, self.promise_rest(nid)?),

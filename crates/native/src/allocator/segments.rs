@@ -1,0 +1,254 @@
+//! What the allocator knows of each segment, in DRAM, and which blocks it hands out next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+use super::{Frozen, FrozenSegment};
+use crate::geometry::{Medium, SEGMENT_BLOCKS};
+use crate::sit::{Bitmap, SegmentKind, SitEntry};
+
+const NO_SEGMENT: u32 = u32::MAX;
+
+pub(super) struct Segments {
+    pub(super) states: Vec<Segment>,
+    pub(super) maps: Vec<Option<Box<Map>>>,
+    /// Segments whose `next` differs from `valid`, perhaps.
+    pub(super) touched: Vec<u32>,
+    cursors: [Cursor; 2],
+    /// Blocks set in `next`, over all segments.
+    pub(super) live: u64,
+    pub(super) free: Arc<AtomicI64>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Segment {
+    /// Blocks that can't be handed out.
+    pub(super) used: u16,
+    pub(super) kind: SegmentKind,
+    /// The SIT entry is damaged.
+    quarantined: bool,
+}
+
+impl Segment {
+    /// All of it counts as in use.
+    const QUARANTINED: Segment =
+        Segment { used: SEGMENT_BLOCKS as u16, kind: SegmentKind::Meta, quarantined: true };
+}
+
+pub(super) struct Map {
+    pub(super) valid: Bitmap,
+    pub(super) next: Bitmap,
+    pub(super) used: Bitmap,
+    pub(super) touched: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Cursor {
+    segment: u32,
+    at: usize,
+}
+
+impl Segments {
+    /// Reads the SIT.
+    pub(super) fn open(medium: &Medium) -> Segments {
+        let count = medium.geometry.segments;
+        let mut states = Vec::with_capacity(count as usize);
+        let mut live = 0;
+        for segment in 0..count {
+            let state = match SitEntry::read(medium, segment) {
+                Ok(entry) => {
+                    Segment { used: entry.valid.get(), kind: entry.segment_kind(), quarantined: false }
+                }
+                Err(error) => {
+                    tracing::error!("segment {segment} is not used: {error}; run fsck");
+                    Segment::QUARANTINED
+                }
+            };
+            live += u64::from(state.used);
+            states.push(state);
+        }
+        Segments {
+            states,
+            maps: (0..count).map(|_| None).collect(),
+            touched: Vec::new(),
+            cursors: [Cursor { segment: NO_SEGMENT, at: 0 }; 2],
+            live,
+            free: Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64)),
+        }
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        self.states.iter().map(|state| u64::from(state.used)).sum::<u64>() > self.live
+    }
+
+    pub(super) fn cache_bytes(&self) -> u64 {
+        let maps = self.maps.iter().flatten().count() * size_of::<Map>();
+        (maps + self.maps.len() * 8 + self.states.len() * size_of::<Segment>()) as u64
+    }
+
+    /// The bitmaps of `segment`. If its SIT entry is not what it was when the volume was opened, it is damaged.
+    pub(super) fn load(&mut self, medium: &Medium, segment: u32) -> &mut Map {
+        let slot = &mut self.maps[segment as usize];
+        slot.get_or_insert_with(|| {
+            let state = &mut self.states[segment as usize];
+            let entry = if state.quarantined { None } else { SitEntry::read(medium, segment).ok() };
+            let valid = match entry.filter(|entry| entry.valid.get() == state.used) {
+                Some(entry) => entry.bits(),
+                None => {
+                    let lost = SEGMENT_BLOCKS - u64::from(state.used);
+                    if !state.quarantined {
+                        tracing::error!(
+                            "segment {segment} is not used any more: its SIT entry is damaged; run fsck"
+                        );
+                    }
+                    *state = Segment::QUARANTINED;
+                    self.live += lost;
+                    self.free.fetch_sub(lost as i64, Relaxed);
+                    [u64::MAX; 8]
+                }
+            };
+            Box::new(Map { valid, next: valid, used: valid, touched: false })
+        })
+    }
+
+    /// Block `block` is in use from now on. Whether it is valid on the medium.
+    pub(super) fn claim(&mut self, medium: &Medium, block: u64) -> bool {
+        let (segment, index) = medium.geometry.segment_of(block);
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        let map = self.load(medium, segment);
+        map.next[word] |= bit;
+        let was_valid = map.valid[word] & bit != 0;
+        if map.used[word] & bit == 0 {
+            map.used[word] |= bit;
+            self.touch(segment);
+            self.states[segment as usize].used += 1;
+            self.states[segment as usize].kind = SegmentKind::Data;
+            self.live += 1;
+            self.free.fetch_sub(1, Relaxed);
+        }
+        was_valid && !self.states[segment as usize].quarantined
+    }
+
+    /// Block `block` is not in the next checkpoint. False if it was not in use, or if nobody knows.
+    pub(super) fn give_up(&mut self, medium: &Medium, block: u64) -> bool {
+        let (segment, index) = medium.geometry.segment_of(block);
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        let map = self.load(medium, segment);
+        if map.next[word] & bit == 0 {
+            tracing::error!("block {block} is freed but not in use; run fsck");
+            return false;
+        }
+        if self.states[segment as usize].quarantined {
+            return false;
+        }
+        self.load(medium, segment).next[word] &= !bit;
+        self.touch(segment);
+        self.live -= 1;
+        true
+    }
+
+    pub(super) fn touch(&mut self, segment: u32) {
+        let map = self.maps[segment as usize].as_mut().expect("loaded before it is touched");
+        if !map.touched {
+            map.touched = true;
+            self.touched.push(segment);
+        }
+    }
+
+    /// The frozen state of `segment`; if the epoch had not changed it, that is what is on the medium.
+    pub(super) fn frozen_segment<'f>(&self, frozen: &'f mut Frozen, segment: u32) -> &'f mut FrozenSegment {
+        let index = *frozen.index.entry(segment).or_insert_with(|| {
+            let map = self.maps[segment as usize].as_ref().expect("a touched segment is loaded");
+            let kind = self.states[segment as usize].kind;
+            let (valid, next) = (map.valid, map.valid);
+            frozen.segments.push(FrozenSegment { segment, kind, valid, next, used: map.valid });
+            frozen.segments.len() - 1
+        });
+        &mut frozen.segments[index]
+    }
+
+    pub(super) fn take_run(
+        &mut self,
+        medium: &Medium,
+        group: SegmentKind,
+        want: u64,
+    ) -> vfs::Result<(u64, u64)> {
+        let which = usize::from(group == SegmentKind::Meta);
+        loop {
+            let cursor = self.cursors[which];
+            if cursor.segment != NO_SEGMENT {
+                let map = self.load(medium, cursor.segment);
+                if let Some((at, length)) = free_run(&map.used, cursor.at, want as usize) {
+                    for index in at..at + length {
+                        map.used[index / 64] |= 1 << (index % 64);
+                        map.next[index / 64] |= 1 << (index % 64);
+                    }
+                    self.touch(cursor.segment);
+                    let segment = &mut self.states[cursor.segment as usize];
+                    segment.used += length as u16;
+                    segment.kind = group;
+                    self.live += length as u64;
+                    self.cursors[which].at = at + length;
+                    return Ok((medium.geometry.segment_start(cursor.segment) + at as u64, length as u64));
+                }
+            }
+            let segment = self.choose(group, which).ok_or_else(|| self.full())?;
+            self.cursors[which] = Cursor { segment, at: 0 };
+        }
+    }
+
+    /// Why no block is free, although one was promised: damage had left less room than there is.
+    fn full(&self) -> vfs::Error {
+        match self.states.iter().filter(|segment| segment.quarantined).count() {
+            0 => vfs::Error::NoSpace,
+            count => vfs::Error::Io(format!(
+                "no block is free: {count} segments are not used, because their SIT entries are damaged; run fsck"
+            )),
+        }
+    }
+
+    /// The next segment to fill: the first empty one, so that a volume keeps to the memory it has touched; else the
+    /// emptiest of the group, else any with room.
+    fn choose(&self, group: SegmentKind, which: usize) -> Option<u32> {
+        let other = self.cursors[1 - which].segment;
+        let count = self.states.len();
+        let free = |index: &usize| self.states[*index].used == 0 && *index as u32 != other;
+        if let Some(index) = (0..count).find(free) {
+            return Some(index as u32);
+        }
+        let emptiest = |accept: &dyn Fn(usize) -> bool| {
+            (0..count)
+                .filter(|index| u64::from(self.states[*index].used) < SEGMENT_BLOCKS && accept(*index))
+                .min_by_key(|index| self.states[*index].used)
+                .map(|index| index as u32)
+        };
+        emptiest(&|index| self.states[index].kind == group && index as u32 != other)
+            .or_else(|| emptiest(&|index| index as u32 != other))
+            .or_else(|| emptiest(&|_| true))
+    }
+}
+
+/// The first clear bit at or after `from`, and how many clear bits follow it, at most `want`.
+fn free_run(used: &Bitmap, from: usize, want: usize) -> Option<(usize, usize)> {
+    let mut at = from;
+    loop {
+        if at >= SEGMENT_BLOCKS as usize {
+            return None;
+        }
+        let word = !used[at / 64] >> (at % 64);
+        if word != 0 {
+            at += word.trailing_zeros() as usize;
+            break;
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    let mut length = 1;
+    while length < want && at + length < SEGMENT_BLOCKS as usize {
+        let index = at + length;
+        if used[index / 64] >> (index % 64) & 1 == 1 {
+            break;
+        }
+        length += 1;
+    }
+    Some((at, length))
+}

@@ -1,0 +1,293 @@
+//! Making and opening zones: what is there, whether it may be taken, and whether its entrance is sound.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use zerocopy::FromBytes;
+
+use super::{Inner, MEMORY, OpenOptions, State, Zone};
+use crate::backing::{Backing, Place};
+use crate::entrance::{
+    COPIES, Entrance, EntranceHealth, Fault, RawEntrance, Unverified, VERSION, ZONE_BYTES_MIN,
+};
+use crate::error::{Error, MediaError};
+use crate::instruments::Instruments;
+use crate::mapping::{MapError, Mapping, Source, Window};
+use crate::persist::PersistMethod;
+use crate::technology::Spinner;
+use crate::volume::{Volume, VolumeEntry, VolumeKind};
+use crate::wear::WearMap;
+use crate::{BLOCK, SEGMENT, lock, signature};
+
+impl Zone {
+    /// Creates a zone at `path`: a new file, an existing file (extended to `bytes`, never cut), a DAX
+    /// device or a block device. `bytes` is rounded up to whole segments; 0 takes all of what is there.
+    ///
+    /// Refuses what holds anything but zeros in its first 2 MiB, and names it, unless `force` is given.
+    pub fn create(path: &Path, bytes: u64, force: bool, options: &OpenOptions) -> Result<Zone, Error> {
+        if options.read_only {
+            return Err(Error::ReadOnly { path: path.to_path_buf(), doing: "create a zone there" });
+        }
+        // Before anything is made or changed.
+        Backing::Memory.persist(options.persist)?;
+        let (mut place, made) = Place::open(path, true, true)?;
+        let zone = Self::create_in(&mut place, bytes, force, options).map(|parts| (parts, place));
+        match zone {
+            Ok(((mapping, entrance), place)) => {
+                let mapping = Arc::new(mapping);
+                let zone = Self::assemble(Some(place), mapping, entrance, EntranceHealth::Sound, 1, options)?;
+                zone.format();
+                Ok(zone)
+            }
+            Err(error) => {
+                if made {
+                    let _ = std::fs::remove_file(path);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn create_in(
+        place: &mut Place,
+        bytes: u64,
+        force: bool,
+        options: &OpenOptions,
+    ) -> Result<(Mapping, Entrance), Error> {
+        let path = place.path.clone();
+        lock::take(&place.file, &path, true)?;
+        let unit = place.unit();
+        let bytes = match bytes {
+            0 => place.bytes / unit * unit,
+            bytes => bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        };
+        if bytes < ZONE_BYTES_MIN {
+            return Err(Error::TooSmall { path, bytes, min: ZONE_BYTES_MIN });
+        }
+        let max = match place.is_file() {
+            true => u64::from(u32::MAX) * SEGMENT,
+            false => (place.bytes / unit * unit).min(u64::from(u32::MAX) * SEGMENT),
+        };
+        if bytes > max {
+            return Err(Error::TooLarge { path, bytes, max });
+        }
+        // Look before anything changes. What cannot be read without mapping is looked at below.
+        let look = |start: &[u8]| match signature::recognise(start) {
+            Some(content) if !force => Err(Error::Occupied { path: path.clone(), content }),
+            _ => Ok(()),
+        };
+        let peeked = place.peek(signature::LOOK_BYTES);
+        if let Some(start) = &peeked {
+            look(start)?;
+        }
+        if place.is_file() {
+            place.extend(bytes)?;
+        }
+        let mapping = place.map(bytes, true, None)?;
+        if peeked.is_none() {
+            let mapping = Arc::new(mapping);
+            let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
+            look(window.bytes(0, signature::LOOK_BYTES))?;
+            drop(window);
+            let Ok(mapping) = Arc::try_unwrap(mapping) else { unreachable!("the window is gone") };
+            return Ok((mapping, Entrance::new(bytes)));
+        }
+        if options.prefault {
+            mapping.prefault();
+        }
+        Ok((mapping, Entrance::new(bytes)))
+    }
+
+    /// Opens an existing zone.
+    pub fn open(path: &Path, options: &OpenOptions) -> Result<Zone, Error> {
+        let writable = !options.read_only;
+        let (mut place, _) = Place::open(path, writable, false)?;
+        lock::take(&place.file, path, writable)?;
+        // Another process may have grown it between the look and the lock.
+        place.look()?;
+        let bytes = place.bytes / place.unit() * place.unit();
+        if bytes < ZONE_BYTES_MIN {
+            return Err(Self::refuse_small(&place));
+        }
+        let mapping = place.map(bytes, writable, None)?;
+        if options.prefault {
+            mapping.prefault();
+        }
+        Self::open_in(Some(place), mapping, options)
+    }
+
+    /// What a file too small for a zone is: a zone that was cut short, or none.
+    fn refuse_small(place: &Place) -> Error {
+        let path = place.path.clone();
+        let start = place.peek(size_of::<RawEntrance>()).unwrap_or_default();
+        let recorded = RawEntrance::read_from_prefix(&start)
+            .ok()
+            .and_then(|(raw, _)| Unverified(&raw).verify(0).ok())
+            .map(|entrance| entrance.bytes);
+        match recorded {
+            Some(recorded) => Error::Truncated { path, recorded, actual: place.bytes },
+            None => {
+                let found = match signature::recognise(&start) {
+                    Some(content) => format!("{} bytes: {content}", place.bytes),
+                    None => format!("{} bytes, and a zone has at least {ZONE_BYTES_MIN}", place.bytes),
+                };
+                Error::NotAZone { path, found }
+            }
+        }
+    }
+
+    /// A new zone in this process's memory, gone with it. Pages are taken as they are touched.
+    pub fn anonymous(bytes: u64, options: &OpenOptions) -> Result<Zone, Error> {
+        let bytes = bytes.checked_next_multiple_of(SEGMENT).unwrap_or(!(SEGMENT - 1));
+        let path = || PathBuf::from(MEMORY);
+        if options.read_only {
+            return Err(Error::ReadOnly { path: path(), doing: "create a zone in memory" });
+        }
+        if bytes < ZONE_BYTES_MIN {
+            return Err(Error::TooSmall { path: path(), bytes, min: ZONE_BYTES_MIN });
+        }
+        let mapping = Self::map_memory(bytes, true)?;
+        if options.prefault {
+            mapping.prefault();
+        }
+        let entrance = Entrance::new(bytes);
+        let zone = Self::assemble(None, Arc::new(mapping), entrance, EntranceHealth::Sound, 1, options)?;
+        zone.format();
+        Ok(zone)
+    }
+
+    /// A zone in memory that is a copy of `image`: for tests of corrupt images and of states that a power
+    /// cut could leave. Everything that [`Zone::open`] checks is checked.
+    pub fn from_bytes(image: &[u8], options: &OpenOptions) -> Result<Zone, Error> {
+        let bytes = image.len() as u64 / SEGMENT * SEGMENT;
+        if bytes < ZONE_BYTES_MIN {
+            let actual = image.len() as u64;
+            return Err(Error::TooSmall { path: MEMORY.into(), bytes: actual, min: ZONE_BYTES_MIN });
+        }
+        let mapping = Arc::new(Self::map_memory(bytes, true)?);
+        let window = Window::new(mapping.clone(), 0, bytes, PersistMethod::best());
+        // Zeros are there already: leave their pages untouched.
+        for (index, block) in image[..bytes as usize].chunks(BLOCK as usize).enumerate() {
+            if block.iter().any(|&byte| byte != 0) {
+                window.store(index as u64 * BLOCK, block);
+            }
+        }
+        drop(window);
+        let Ok(mapping) = Arc::try_unwrap(mapping) else { unreachable!("the window is gone") };
+        Self::open_in(None, mapping, options)
+    }
+
+    fn map_memory(bytes: u64, writable: bool) -> Result<Mapping, Error> {
+        Mapping::new(Source::Memory, bytes, SEGMENT, 4096, writable, None).map_err(|error| match error {
+            MapError::System(errno) => {
+                Error::Io { doing: "map it", path: MEMORY.into(), source: errno.into() }
+            }
+            MapError::Guard(error) => error,
+        })
+    }
+
+    /// Verifies the entrance and repairs it where that is allowed.
+    fn open_in(place: Option<Place>, mapping: Mapping, options: &OpenOptions) -> Result<Zone, Error> {
+        let path = place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone());
+        let mapping = Arc::new(mapping);
+        let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
+        let read = |copy: usize| {
+            let at = COPIES[copy];
+            let raw = RawEntrance::read_from_bytes(window.bytes(at, size_of::<RawEntrance>()))
+                .unwrap_or_else(|_| unreachable!("the slice has the structure's size"));
+            match window.poisoned_at() {
+                Some(address) => Err(Fault::Corrupt(MediaError { address }.to_string())),
+                None => Unverified(&raw).verify(copy),
+            }
+        };
+        let writable = !options.read_only;
+        let (first, second) = (read(0), read(1));
+        let (entrance, health, older_copy) = match (first, second) {
+            (Ok(first), Ok(second)) if first == second => (first, EntranceHealth::Sound, 1),
+            // Two zones' entrances in one place, or equal sequences of different content: no update does that.
+            (Ok(first), Ok(second)) if first.uuid != second.uuid || first.sequence == second.sequence => {
+                return Err(Error::EntranceCorrupt {
+                    path,
+                    first: format!("valid, of zone {} at sequence {}", first.uuid, first.sequence),
+                    second: format!("valid, of zone {} at sequence {}", second.uuid, second.sequence),
+                });
+            }
+            (Ok(first), Ok(second)) => {
+                let older = usize::from(first.sequence > second.sequence);
+                let newest = if older == 1 { first } else { second };
+                (newest, EntranceHealth::Behind { copy: older, repaired: writable }, older)
+            }
+            (Err(Fault::Version { version, features }), _)
+            | (_, Err(Fault::Version { version, features })) => {
+                return Err(Error::UnknownVersion { path, found: version, features, known: VERSION });
+            }
+            (Ok(sound), Err(fault)) => {
+                let what = fault.to_string();
+                (sound, EntranceHealth::Damaged { copy: 1, what, repaired: writable }, 1)
+            }
+            (Err(fault), Ok(sound)) => {
+                let what = fault.to_string();
+                (sound, EntranceHealth::Damaged { copy: 0, what, repaired: writable }, 0)
+            }
+            (Err(Fault::Magic), Err(Fault::Magic)) => {
+                let found = signature::recognise(window.bytes(0, SEGMENT as usize));
+                let found = found.unwrap_or_else(|| "its first 2 MiB are zero".to_string());
+                return Err(Error::NotAZone { path, found });
+            }
+            (Err(first), Err(second)) => {
+                let (first, second) = (first.to_string(), second.to_string());
+                return Err(Error::EntranceCorrupt { path, first, second });
+            }
+        };
+        if entrance.bytes > mapping.len() {
+            let actual = place.as_ref().map_or(mapping.len(), |place| place.bytes);
+            return Err(Error::Truncated { path, recorded: entrance.bytes, actual });
+        }
+        drop(window);
+        let repair = writable && health != EntranceHealth::Sound;
+        let zone = Self::assemble(place, mapping, entrance, health, older_copy, options)?;
+        if repair {
+            let state = zone.inner.state.lock();
+            zone.write_copy(&state, state.older_copy);
+        }
+        Ok(zone)
+    }
+
+    fn assemble(
+        place: Option<Place>,
+        mapping: Arc<Mapping>,
+        entrance: Entrance,
+        health: EntranceHealth,
+        older_copy: usize,
+        options: &OpenOptions,
+    ) -> Result<Zone, Error> {
+        let backing = place.as_ref().map_or(Backing::Memory, |place| place.backing.clone());
+        let (method, method_reason) = backing.persist(options.persist)?;
+        let wear = options.wear.then(|| WearMap::new(entrance.bytes, options.wear_granule));
+        let spinner = Spinner::new(options.latency.unwrap_or_else(|| options.technology.latency()));
+        let entrance_volume = Volume::new(VolumeEntry {
+            name: String::new(),
+            kind: VolumeKind::Native,
+            uuid: entrance.uuid,
+            start: 0,
+            bytes: SEGMENT,
+        });
+        let inner = Inner {
+            path: place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone()),
+            place: Mutex::new(place),
+            backing,
+            uuid: entrance.uuid,
+            options: options.clone(),
+            method,
+            method_reason,
+            health,
+            instruments: Arc::new(Instruments::new(wear, spinner, method == PersistMethod::Msync)),
+            entrance_volume: Arc::new(entrance_volume),
+            first_mapping: mapping.clone(),
+            state: Mutex::new(State { entrance, older_copy, mapping, opened: HashMap::new() }),
+        };
+        Ok(Zone { inner: Arc::new(inner) })
+    }
+}
