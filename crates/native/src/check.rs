@@ -12,7 +12,8 @@ use crate::index::{self, FILE_MAX};
 use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
 use crate::nat;
-use crate::node::{Nodes, ORPHANS};
+use crate::node::ORPHANS;
+use crate::reader::Reader;
 use crate::sit::{Bitmap, SegmentKind, SitEntry, ones};
 use crate::superblock::Superblock;
 
@@ -92,13 +93,7 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
             report.found(what);
         }
     }
-    let nodes = match at_rest.nodes() {
-        Ok(nodes) => nodes,
-        Err(error) => {
-            report.found(error.to_string());
-            return Ok(report);
-        }
-    };
+    let nodes = at_rest.nodes();
     let mut walk = Walk::new(&at_rest, &nodes, &mut report);
     walk.everything();
     walk.validity(repair);
@@ -136,7 +131,10 @@ fn damaged_segments(at_rest: &AtRest) -> Vec<(u32, String)> {
 /// Rebuilds damaged SIT entries from the newest checkpoint's tree, if all of that can be read.
 fn rebuild_sit(at_rest: &AtRest, report: &mut CheckReport) {
     let damaged = damaged_segments(at_rest);
-    let (false, Ok(nodes)) = (damaged.is_empty(), at_rest.nodes()) else { return };
+    if damaged.is_empty() {
+        return;
+    }
+    let nodes = at_rest.nodes();
     let mut found = CheckReport::default();
     let mut walk = Walk::new(at_rest, &nodes, &mut found);
     walk.everything();
@@ -165,7 +163,7 @@ struct Known {
 
 struct Walk<'a> {
     at_rest: &'a AtRest,
-    nodes: &'a Nodes,
+    nodes: &'a Reader,
     report: &'a mut CheckReport,
     /// Blocks reached so far, and what they are.
     reached: InoMap<u64, BlockKind>,
@@ -179,7 +177,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(at_rest: &'a AtRest, nodes: &'a Nodes, report: &'a mut CheckReport) -> Walk<'a> {
+    fn new(at_rest: &'a AtRest, nodes: &'a Reader, report: &'a mut CheckReport) -> Walk<'a> {
         Walk {
             at_rest,
             nodes,

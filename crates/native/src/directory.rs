@@ -21,6 +21,7 @@ use crate::held::Held;
 use crate::inode::{Inode, InodeEdit, Layout};
 use crate::node::{HEADER, Nodes, View};
 use crate::page::{self, Entry, Page};
+use crate::reader::Reader;
 
 const KEY_BITS: u32 = 63;
 const TABLE_BITS: u32 = 9;
@@ -52,7 +53,7 @@ pub(crate) enum Probe<'a> {
     Vacant(u64),
 }
 
-fn hash(nodes: &Nodes, name: &[u8]) -> u64 {
+fn hash(nodes: &Reader, name: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(nodes.hash_key[0], nodes.hash_key[1]);
     hasher.write(name);
     (hasher.finish() >> 1 & !0xff).max(FIRST_KEY)
@@ -73,7 +74,7 @@ struct Slot {
 }
 
 /// Goes down the trie to the bucket of `key`; `None` if the directory is empty.
-fn descend<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<Option<(Slot, View<'a>)>> {
+fn descend<'a>(nodes: &'a Reader, dir: Inode<'a>, key: u64) -> vfs::Result<Option<(Slot, View<'a>)>> {
     let mut slot = Slot { table: None, index: 0, bits: 0, shift: KEY_BITS, bucket: 0 };
     let mut name = Name(dir.derived().body.get());
     if name.0 == 0 {
@@ -94,7 +95,7 @@ fn descend<'a>(nodes: &'a Nodes, dir: Inode<'a>, key: u64) -> vfs::Result<Option
 
 /// The bucket or table that a slot names, above which `shift` bits of the key are left.
 #[inline]
-fn part(nodes: &Nodes, name: Name, shift: u32, at: u64) -> vfs::Result<View<'_>> {
+fn part(nodes: &Reader, name: Name, shift: u32, at: u64) -> vfs::Result<View<'_>> {
     if name.kind() == BlockKind::Table && shift < TABLE_BITS {
         return Err(corrupt("directory", at, "slot", name.nid(), "a bucket"));
     }
@@ -109,7 +110,7 @@ fn expect_directory(dir: Inode<'_>) -> vfs::Result<()> {
 }
 
 /// Looks for `name`.
-pub(crate) fn probe<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Probe<'a>> {
+pub(crate) fn probe<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Probe<'a>> {
     expect_directory(dir)?;
     let base = hash(nodes, name);
     let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
@@ -136,7 +137,7 @@ pub(crate) fn probe<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::R
 }
 
 /// Looks for `name`; `None` if it is not there.
-pub(crate) fn find<'a>(nodes: &'a Nodes, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Option<Entry<'a>>> {
+pub(crate) fn find<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Option<Entry<'a>>> {
     match probe(nodes, dir, name)? {
         Probe::Found(entry) => Ok(Some(entry)),
         Probe::Vacant(_) => Ok(None),
@@ -151,7 +152,7 @@ fn edit<'a>(nodes: &'a Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<Inod
 }
 
 /// Whether an entry with this key and name would find room without another bucket.
-pub(crate) fn has_room(nodes: &Nodes, dir: Inode<'_>, key: u64, name: &[u8]) -> vfs::Result<bool> {
+pub(crate) fn has_room(nodes: &Reader, dir: Inode<'_>, key: u64, name: &[u8]) -> vfs::Result<bool> {
     let bucket = descend(nodes, dir, key)?;
     Ok(bucket.is_some_and(|(_, view)| Page::new(view).has_room(&Entry { key, ino: 0, kind: 0, name })))
 }
@@ -176,7 +177,7 @@ pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<
 }
 
 /// The bucket and place in it of the entry with `key`.
-fn place_of(nodes: &Nodes, dir: Inode<'_>, key: u64) -> vfs::Result<(u32, usize)> {
+fn place_of(nodes: &Reader, dir: Inode<'_>, key: u64) -> vfs::Result<(u32, usize)> {
     let (slot, bucket) = descend(nodes, dir, key)?.ok_or(vfs::Error::NotFound)?;
     let (index, _) = Page::new(bucket).find_key(key)?.ok_or(vfs::Error::NotFound)?;
     Ok((slot.bucket, index))
@@ -261,7 +262,7 @@ fn store_slots(
 
 /// Calls `visit` for every entry with a key of at least `from`, keys ascending, until it returns false.
 pub(crate) fn list(
-    nodes: &Nodes,
+    nodes: &Reader,
     dir: Inode<'_>,
     from: u64,
     visit: &mut dyn FnMut(&Entry<'_>) -> bool,
@@ -296,12 +297,12 @@ pub(crate) fn list(
 /// Calls `visit` for every table and bucket of a directory, each once, parents first. One that is met in two places is an
 /// error: it ends walks over forged ones.
 pub(crate) fn walk(
-    nodes: &Nodes,
+    nodes: &Reader,
     dir: Inode<'_>,
     visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
 ) -> vfs::Result<()> {
     fn below(
-        nodes: &Nodes,
+        nodes: &Reader,
         name: Name,
         shift: u32,
         held: &mut Held,

@@ -15,8 +15,9 @@ use crate::index;
 use crate::inode::{Layout, nid_of, number_of, slot_of, slots_in};
 use crate::inspect::AtRest;
 use crate::nat;
-use crate::node::{HEADER, NodeHeader, Nodes, View};
+use crate::node::{HEADER, NodeHeader, View};
 use crate::pointer::DataPointer;
+use crate::reader::Reader;
 use crate::record::Items;
 use crate::sit::{SegmentKind, SitEntry, ones};
 use crate::xattr;
@@ -80,9 +81,9 @@ pub fn dump(region: &Region, what: &Structure, out: &mut dyn Write) -> Result<()
         Structure::Nat => nat_entries(&at_rest, out)?,
         Structure::Sit => sit(&at_rest, out)?,
         Structure::Bia(segment) => bia(&at_rest, segment, out)?,
-        Structure::Node(nid) => node(&at_rest.nodes()?, nid, out)?,
+        Structure::Node(nid) => node(&at_rest.nodes(), nid, out)?,
         Structure::Inode(ino) => {
-            inode(&at_rest.nodes()?, u32::try_from(ino).map_err(|_| vfs::Error::Stale)?, out)?
+            inode(&at_rest.nodes(), u32::try_from(ino).map_err(|_| vfs::Error::Stale)?, out)?
         }
     };
     shown.map_err(|error| Error::Volume(vfs::Error::Io(format!("cannot write the dump: {error}"))))
@@ -201,7 +202,7 @@ fn bia(at_rest: &AtRest, segment: u32, out: &mut dyn Write) -> vfs::Result<Shown
     Ok(Ok(()))
 }
 
-fn node(nodes: &Nodes, nid: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
+fn node(nodes: &Reader, nid: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
     let view = nodes.any(nid)?;
     if view.bytes[0] == BlockKind::Inode as u8 {
         let mut shown = header(view, out);
@@ -233,7 +234,7 @@ fn header(view: View<'_>, out: &mut dyn Write) -> Shown {
     writeln!(out, "used             {} bytes", header.used)
 }
 
-fn inode(nodes: &Nodes, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
+fn inode(nodes: &Reader, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
     let inode = nodes.inode(ino)?;
     let mut lines = Vec::new();
     xattr::each(nodes, inode, |attribute| {

@@ -14,13 +14,13 @@ use crate::index::{self, FILE_MAX, PointerAt};
 use crate::inode::{self, Layout, PAYLOAD, SLOT, nid_of, slot_of};
 use crate::locks::Glimpse;
 use crate::nat::Located;
-use crate::node::Nodes;
 use crate::pointer::DataPointer;
+use crate::reader::Reader;
 
 /// An inode seen without a lock.
 struct Seen<'a> {
     glimpse: Glimpse<'a>,
-    nodes: &'a Nodes,
+    nodes: &'a Reader,
     nid: u32,
     located: Located,
     /// Address of its slot.
@@ -56,7 +56,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Nodes {
+impl Reader {
     /// The block of node `nid`, if its checksum has been verified.
     #[inline]
     fn verified_block(&self, nid: u32, kind: BlockKind) -> Option<u64> {

@@ -19,6 +19,7 @@ use crate::held::Held;
 use crate::inode::{Inode, InodeEdit, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
+use crate::reader::Reader;
 
 /// Data pointers in an inode.
 const IN_INODE: u64 = PAYLOAD_BYTES as u64 / 8;
@@ -140,14 +141,14 @@ fn pointers_in(view: View<'_>, slots: u64) -> &[u8] {
     &view.bytes[HEADER..view.used().clamp(HEADER, HEADER + slots as usize * 8)]
 }
 
-fn map<'a>(nodes: &'a Nodes, inode: Inode<'a>) -> vfs::Result<Option<View<'a>>> {
+fn map<'a>(nodes: &'a Reader, inode: Inode<'a>) -> vfs::Result<Option<View<'a>>> {
     match inode.derived().body.get() {
         0 => Ok(None),
         nid => nodes.view(nid, BlockKind::Map).map(Some),
     }
 }
 
-fn leaf<'a>(nodes: &'a Nodes, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf<'a>> {
+fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf<'a>> {
     let (height, root, within) = match place(index) {
         Place::Inode { slot } => return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE }),
         Place::Map { slot } => {
@@ -177,7 +178,7 @@ fn leaf<'a>(nodes: &'a Nodes, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf<
 
 /// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
 /// contiguous on the medium, or holes alike. A hole takes a step for each subtree that is not there, however large.
-pub(crate) fn run(nodes: &Nodes, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
+pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
     let mut first = None;
     let mut length = 0;
     let max = max.max(1);
@@ -502,7 +503,7 @@ pub(crate) fn free_all(nodes: &Nodes, inode: Inode<'_>, held: &mut Vec<u32>) -> 
 }
 
 /// Reads the index of `blocks` of a file, so that what frees them later will not find it damaged.
-pub(crate) fn check(nodes: &Nodes, inode: Inode<'_>, blocks: Range<u64>) -> vfs::Result<()> {
+pub(crate) fn check(nodes: &Reader, inode: Inode<'_>, blocks: Range<u64>) -> vfs::Result<()> {
     let in_main = |_, pointer: DataPointer| {
         nodes.medium.check_main("file index", inode.block, format_args!("pointer"), pointer.block())
     };
@@ -515,7 +516,7 @@ pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 /// Calls `visit` for every index node that covers some of `blocks`, and `data` for every data pointer in those nodes
 /// and in the inode, in file order. An index node that is met twice is an error: it ends walks over forged ones.
 pub(crate) fn walk(
-    nodes: &Nodes,
+    nodes: &Reader,
     inode: Inode<'_>,
     blocks: Range<u64>,
     visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
@@ -540,7 +541,7 @@ pub(crate) fn walk(
 }
 
 struct Walk<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a Reader,
     blocks: Range<u64>,
     visit: &'a mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
     data: &'a mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,

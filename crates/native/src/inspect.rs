@@ -7,11 +7,9 @@ use nvm::Region;
 use vfs::Time;
 
 use crate::Error;
-use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
-use crate::nat::Nat;
-use crate::node::Nodes;
+use crate::reader::Reader;
 use crate::recovery::{self, Rest};
 use crate::scan::Log;
 use crate::sit::{self, SitEntry};
@@ -84,15 +82,10 @@ impl AtRest {
         journal.into_iter().flatten().map(|entry| entry.segment()).collect()
     }
 
-    /// The nodes of the checkpoint, for reading only.
-    pub(crate) fn nodes(&self) -> vfs::Result<Nodes> {
+    /// The nodes of the checkpoint.
+    pub(crate) fn nodes(&self) -> Reader {
         let body = &self.checkpoint.body;
-        let version = body.version.get() + 1;
-        let allocator = Allocator::open(self.medium.clone(), version);
-        let nat = Nat::new(self.medium.clone(), body.tree());
-        let key = self.superblock.hash_key();
-        let counts = (body.nodes.get(), body.inodes.get());
-        Ok(Nodes::new(self.medium.clone(), nat, allocator, key, version, body.next_nid.get(), counts))
+        Reader::new(self.medium.clone(), body.tree(), self.superblock.hash_key(), body.nodes.get())
     }
 }
 

@@ -14,6 +14,7 @@
 //! apply       what a logged item does              scan: reading the log
 //! directory (page), index, xattr                   contents of nodes
 //! node (inode), lanes, journal (record), checkpoint  copies per epoch; redo log; publishing
+//! reader                                           nodes, read and verified
 //! nat, allocator                                   where nodes are; which blocks are free
 //! bia, sit, superblock, pointer, geometry          what is where on the medium
 //! ```
@@ -49,6 +50,7 @@ mod options;
 mod orphans;
 mod page;
 mod pointer;
+mod reader;
 mod record;
 mod recovery;
 mod rename;

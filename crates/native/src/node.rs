@@ -5,7 +5,7 @@
 //! what makes them durable is their record in the log, and the checkpoint that flushes them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nvm::Purpose;
@@ -16,10 +16,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::allocator::{Allocator, Budget};
 use crate::bia::BlockKind;
 use crate::checksum;
-use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
-use crate::nat::{NID_BITS, Nat};
+use crate::nat::NID_BITS;
+use crate::reader::Reader;
 use crate::slots::Slots;
 
 /// Begins every node block.
@@ -163,18 +163,24 @@ pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
 
 /// The nodes of a mounted volume.
 pub(crate) struct Nodes {
-    pub(crate) medium: Arc<Medium>,
-    pub(crate) nat: Nat,
+    reader: Reader,
     pub(crate) allocator: Allocator,
-    pub(crate) hash_key: [u64; 2],
     /// The running epoch: the version its checkpoint will have.
     version: AtomicU32,
     nids: Mutex<NidPool>,
     pub(crate) slots: Slots,
-    /// Nodes that exist.
-    count: AtomicU32,
     /// Inodes that exist.
     pub(crate) inodes: AtomicU64,
+}
+
+/// Who may change nodes may read them.
+impl Deref for Nodes {
+    type Target = Reader;
+
+    #[inline]
+    fn deref(&self) -> &Reader {
+        &self.reader
+    }
 }
 
 /// Which NIDs are free.
@@ -226,19 +232,16 @@ impl NidPool {
 
 impl Nodes {
     pub(crate) fn new(
-        medium: Arc<Medium>,
-        nat: Nat,
+        reader: Reader,
         allocator: Allocator,
-        hash_key: [u64; 2],
         version: u32,
         next_nid: u32,
-        (nodes, inodes): (u32, u32),
+        inodes: u32,
     ) -> Nodes {
+        let nodes = reader.node_count();
         Nodes {
-            medium,
-            nat,
+            reader,
             allocator,
-            hash_key,
             version: AtomicU32::new(version),
             nids: Mutex::new(NidPool {
                 free: Vec::new(),
@@ -250,7 +253,6 @@ impl Nodes {
                 replaying: None,
             }),
             slots: Slots::new(),
-            count: AtomicU32::new(nodes),
             inodes: AtomicU64::new(inodes.into()),
         }
     }
@@ -267,72 +269,6 @@ impl Nodes {
     /// NIDs from here on were never used.
     pub(crate) fn next_nid(&self) -> u32 {
         self.nids.lock().next
-    }
-
-    /// Reads node `nid`, which must be of `kind`: `ESTALE` if there is none, an error if it is damaged.
-    #[inline]
-    pub(crate) fn view(&self, nid: u32, kind: BlockKind) -> vfs::Result<View<'_>> {
-        let view = self.any(nid)?;
-        if view.bytes[0] != kind as u8 {
-            return Err(self.wrong_kind(nid, kind, view));
-        }
-        Ok(view)
-    }
-
-    #[cold]
-    fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
-        corrupt(&format!("node {nid}"), view.block, "kind", view.bytes[0], format!("{kind:?}"))
-    }
-
-    /// Reads node `nid` of whatever kind.
-    #[inline]
-    pub(crate) fn any(&self, nid: u32) -> vfs::Result<View<'_>> {
-        let located = self.nat.locate(nid)?;
-        if located.pointer.is_null() {
-            return Err(vfs::Error::Stale);
-        }
-        let block = located.pointer.block();
-        if !located.verified {
-            self.verify(nid, located.pointer)?;
-        }
-        Ok(View { bytes: self.medium.block(block), block })
-    }
-
-    #[cold]
-    fn verify(&self, nid: u32, pointer: crate::pointer::NodePointer) -> vfs::Result<()> {
-        let block = pointer.block();
-        self.medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
-        let bytes = self.medium.block(block);
-        let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
-        let name = || format!("node {nid}");
-        match checksum(bytes) {
-            Some(crc) if pointer.matches(crc) => {}
-            _ => {
-                self.medium.check_media()?;
-                return Err(corrupt(&name(), block, "checksum", "wrong", "what the NAT holds"));
-            }
-        }
-        if header.nid.get() != nid {
-            return Err(corrupt(&name(), block, "NID", header.nid.get(), nid));
-        }
-        if BlockKind::from_u8(header.kind).is_none() {
-            return Err(corrupt(&name(), block, "kind", header.kind, "a kind of node"));
-        }
-        if header.kind == BlockKind::Inode as u8 {
-            let slots = header.slots.get();
-            let possible =
-                |slot| Inode::in_block(bytes, block, inode::number_of(nid, slot as u32)).is_possible();
-            if slots & !inode::ALL_SLOTS != 0 || !inode::slots_in(slots).all(possible) {
-                return Err(corrupt(
-                    &name(),
-                    block,
-                    "length or layout of an inode",
-                    "impossible",
-                    "possible",
-                ));
-            }
-        }
-        self.nat.set_verified(nid)
     }
 
     /// Opens node `nid` of one inode, which is locked, for change, copying it if this is its first change in the running
@@ -387,13 +323,8 @@ impl Nodes {
 
     /// Points the NAT to a new node.
     pub(crate) fn place(&self, nid: u32, block: u64) -> vfs::Result<()> {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.reader.count.fetch_add(1, Ordering::Relaxed);
         self.nat.set(nid, block, self.version())
-    }
-
-    /// Nodes that exist.
-    pub(crate) fn node_count(&self) -> u32 {
-        self.count.load(Ordering::Relaxed)
     }
 
     /// Writes a new node's header.
@@ -415,7 +346,7 @@ impl Nodes {
         self.allocator.free(block, 1);
         // Held from before the entry is empty: the search must not come across it in between.
         let mut nids = self.nids.lock();
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.reader.count.fetch_sub(1, Ordering::Relaxed);
         self.nat.set(nid, 0, self.version())?;
         if !is_promised {
             nids.give_back(nid);

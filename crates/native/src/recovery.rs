@@ -13,8 +13,8 @@ use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
 use crate::geometry::Medium;
 use crate::journal::Journal;
-use crate::nat::Nat;
 use crate::node::Nodes;
+use crate::reader::Reader;
 use crate::replay::replay;
 use crate::scan::Log;
 use crate::superblock::{Root, Superblock};
@@ -96,9 +96,8 @@ pub(crate) fn open_bare(
     let body = checkpoint.body;
     let at_checkpoint = || {
         let allocator = Allocator::open(medium.clone(), version);
-        let nat = Nat::new(medium.clone(), body.tree());
-        let (next_nid, counts) = (body.next_nid.get(), (body.nodes.get(), body.inodes.get()));
-        Ok(Nodes::new(medium.clone(), nat, allocator, key, version, next_nid, counts))
+        let reader = Reader::new(medium.clone(), body.tree(), key, body.nodes.get());
+        Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get()))
     };
     let replayed = replay(at_checkpoint, &log)?;
     let replayed_bytes = log.transactions[..replayed.count].iter().map(|it| it.items.len() as u64).sum();

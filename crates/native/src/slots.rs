@@ -18,8 +18,9 @@ use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
-use crate::inode::{ALL_SLOTS, Cold, Hot, Inode, InodeEdit, nid_of, number_of, slot_of};
+use crate::inode::{ALL_SLOTS, Cold, Hot, InodeEdit, nid_of, number_of, slot_of};
 use crate::node::Nodes;
+use crate::reader::map_of;
 
 /// Dispensers of numbers: threads of different dispensers fill different blocks.
 const DISPENSERS: usize = 16;
@@ -98,40 +99,7 @@ impl Slots {
     }
 }
 
-/// The map of slots in an inode block's first word.
-fn map_of(word: u64) -> u16 {
-    (word >> 16) as u16
-}
-
 impl Nodes {
-    /// The first word of inode block `block`: kind, map of slots, NID. Atomic: others make and remove inodes in it.
-    #[inline]
-    pub(crate) fn slots_word(&self, block: u64) -> u64 {
-        self.medium.region.load_u64(block * BLOCK)
-    }
-
-    /// Reads inode `ino`, which is locked, or which nobody else knows: `ESTALE` if there is none, an error if its block
-    /// is damaged.
-    #[inline]
-    pub(crate) fn inode(&self, ino: u32) -> vfs::Result<Inode<'_>> {
-        let view = self.any(nid_of(ino))?;
-        self.check_lives(view.block, ino)?;
-        Ok(Inode::in_block(view.bytes, view.block, ino))
-    }
-
-    /// `ESTALE` if the block has no such inode: also if it is a node of another kind.
-    #[inline]
-    fn check_lives(&self, block: u64, ino: u32) -> vfs::Result<()> {
-        if self.lives_in(block, ino) { Ok(()) } else { Err(vfs::Error::Stale) }
-    }
-
-    /// Whether inode `ino` is in that block.
-    #[inline]
-    pub(crate) fn lives_in(&self, block: u64, ino: u32) -> bool {
-        let word = self.slots_word(block);
-        word & 0xff == BlockKind::Inode as u64 && map_of(word) >> slot_of(ino) & 1 == 1
-    }
-
     /// Opens inode `ino`, which is locked, for change, copying its block if this is the block's first change in the
     /// running epoch.
     #[inline]

@@ -10,6 +10,7 @@ use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::inode::{Inode, InodeEdit};
 use crate::node::{HEADER, Nodes};
+use crate::reader::Reader;
 
 /// Most bytes all attributes of an inode may take, names and values with 3 bytes each.
 pub(crate) const TOTAL_MAX: usize = BLOCK as usize - HEADER;
@@ -21,7 +22,7 @@ pub(crate) struct Attribute<'a> {
     pub(crate) value: &'a [u8],
 }
 
-fn stored<'a>(nodes: &'a Nodes, inode: Inode<'a>) -> vfs::Result<&'a [u8]> {
+fn stored<'a>(nodes: &'a Reader, inode: Inode<'a>) -> vfs::Result<&'a [u8]> {
     match inode.derived().xattr_nid.get() {
         0 => Ok(inode.xattr_bytes()),
         nid => {
@@ -33,7 +34,7 @@ fn stored<'a>(nodes: &'a Nodes, inode: Inode<'a>) -> vfs::Result<&'a [u8]> {
 
 /// Calls `visit` for each attribute.
 pub(crate) fn each<'a>(
-    nodes: &'a Nodes,
+    nodes: &'a Reader,
     inode: Inode<'a>,
     mut visit: impl FnMut(Attribute<'a>),
 ) -> vfs::Result<()> {
@@ -62,7 +63,7 @@ pub(crate) fn stored_bytes(name: &[u8], value: &[u8]) -> usize {
 }
 
 /// The value of attribute `name`.
-pub(crate) fn get<'a>(nodes: &'a Nodes, inode: Inode<'a>, name: &[u8]) -> vfs::Result<Option<&'a [u8]>> {
+pub(crate) fn get<'a>(nodes: &'a Reader, inode: Inode<'a>, name: &[u8]) -> vfs::Result<Option<&'a [u8]>> {
     if inode.derived().xattr_nid.get() == 0 && inode.xattr_bytes().is_empty() {
         return Ok(None);
     }
@@ -76,7 +77,7 @@ pub(crate) fn get<'a>(nodes: &'a Nodes, inode: Inode<'a>, name: &[u8]) -> vfs::R
 }
 
 /// All attributes as they would be stored with `name` set to `value` (`None`: removed).
-fn replaced(nodes: &Nodes, inode: Inode<'_>, name: &[u8], value: Option<&[u8]>) -> vfs::Result<Vec<u8>> {
+fn replaced(nodes: &Reader, inode: Inode<'_>, name: &[u8], value: Option<&[u8]>) -> vfs::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut push = |name: &[u8], value: &[u8]| {
         bytes.push(name.len() as u8);
@@ -96,7 +97,7 @@ fn replaced(nodes: &Nodes, inode: Inode<'_>, name: &[u8], value: Option<&[u8]>) 
 }
 
 /// `ENOSPC` if the attribute would not fit.
-pub(crate) fn check_fits(nodes: &Nodes, inode: Inode<'_>, name: &[u8], value: &[u8]) -> vfs::Result<()> {
+pub(crate) fn check_fits(nodes: &Reader, inode: Inode<'_>, name: &[u8], value: &[u8]) -> vfs::Result<()> {
     match replaced(nodes, inode, name, Some(value))?.len() {
         0..=TOTAL_MAX => Ok(()),
         _ => Err(vfs::Error::NoSpace),

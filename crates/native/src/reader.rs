@@ -1,0 +1,137 @@
+//! Reading a tree: that of the running epoch, or one that never changes (a checkpoint's).
+//!
+//! What reads nodes and what they hold takes a [`Reader`]; only what changes them needs the [`crate::node::Nodes`] around
+//! it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zerocopy::FromBytes;
+
+use crate::bia::BlockKind;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::inode::{self, Inode, nid_of, slot_of};
+use crate::nat::{Nat, Tree};
+use crate::node::{self, HEADER, NodeHeader, View};
+use crate::pointer::NodePointer;
+
+/// What reading a tree takes.
+pub(crate) struct Reader {
+    pub(crate) medium: Arc<Medium>,
+    pub(crate) nat: Nat,
+    pub(crate) hash_key: [u64; 2],
+    /// Nodes that exist.
+    pub(crate) count: AtomicU32,
+}
+
+/// The map of slots in an inode block's first word.
+pub(crate) fn map_of(word: u64) -> u16 {
+    (word >> 16) as u16
+}
+
+impl Reader {
+    /// Reads `tree`, which has `nodes` nodes.
+    pub(crate) fn new(medium: Arc<Medium>, tree: Tree, hash_key: [u64; 2], nodes: u32) -> Reader {
+        Reader { nat: Nat::new(medium.clone(), tree), medium, hash_key, count: AtomicU32::new(nodes) }
+    }
+
+    /// Nodes that exist.
+    pub(crate) fn node_count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Reads node `nid`, which must be of `kind`: `ESTALE` if there is none, an error if it is damaged.
+    #[inline]
+    pub(crate) fn view(&self, nid: u32, kind: BlockKind) -> vfs::Result<View<'_>> {
+        let view = self.any(nid)?;
+        if view.bytes[0] != kind as u8 {
+            return Err(self.wrong_kind(nid, kind, view));
+        }
+        Ok(view)
+    }
+
+    #[cold]
+    fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
+        corrupt(&format!("node {nid}"), view.block, "kind", view.bytes[0], format!("{kind:?}"))
+    }
+
+    /// Reads node `nid` of whatever kind.
+    #[inline]
+    pub(crate) fn any(&self, nid: u32) -> vfs::Result<View<'_>> {
+        let located = self.nat.locate(nid)?;
+        if located.pointer.is_null() {
+            return Err(vfs::Error::Stale);
+        }
+        let block = located.pointer.block();
+        if !located.verified {
+            self.verify(nid, located.pointer)?;
+        }
+        Ok(View { bytes: self.medium.block(block), block })
+    }
+
+    #[cold]
+    fn verify(&self, nid: u32, pointer: NodePointer) -> vfs::Result<()> {
+        let block = pointer.block();
+        self.medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
+        let bytes = self.medium.block(block);
+        let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
+        let name = || format!("node {nid}");
+        match node::checksum(bytes) {
+            Some(crc) if pointer.matches(crc) => {}
+            _ => {
+                self.medium.check_media()?;
+                return Err(corrupt(&name(), block, "checksum", "wrong", "what the NAT holds"));
+            }
+        }
+        if header.nid.get() != nid {
+            return Err(corrupt(&name(), block, "NID", header.nid.get(), nid));
+        }
+        if BlockKind::from_u8(header.kind).is_none() {
+            return Err(corrupt(&name(), block, "kind", header.kind, "a kind of node"));
+        }
+        if header.kind == BlockKind::Inode as u8 {
+            let slots = header.slots.get();
+            let possible =
+                |slot| Inode::in_block(bytes, block, inode::number_of(nid, slot as u32)).is_possible();
+            if slots & !inode::ALL_SLOTS != 0 || !inode::slots_in(slots).all(possible) {
+                return Err(corrupt(
+                    &name(),
+                    block,
+                    "length or layout of an inode",
+                    "impossible",
+                    "possible",
+                ));
+            }
+        }
+        self.nat.set_verified(nid)
+    }
+
+    /// The first word of inode block `block`: kind, map of slots, NID. Atomic: others make and remove inodes in it.
+    #[inline]
+    pub(crate) fn slots_word(&self, block: u64) -> u64 {
+        self.medium.region.load_u64(block * BLOCK)
+    }
+
+    /// Reads inode `ino`, which is locked, or which nobody else knows: `ESTALE` if there is none, an error if its block
+    /// is damaged.
+    #[inline]
+    pub(crate) fn inode(&self, ino: u32) -> vfs::Result<Inode<'_>> {
+        let view = self.any(nid_of(ino))?;
+        self.check_lives(view.block, ino)?;
+        Ok(Inode::in_block(view.bytes, view.block, ino))
+    }
+
+    /// `ESTALE` if the block has no such inode: also if it is a node of another kind.
+    #[inline]
+    pub(crate) fn check_lives(&self, block: u64, ino: u32) -> vfs::Result<()> {
+        if self.lives_in(block, ino) { Ok(()) } else { Err(vfs::Error::Stale) }
+    }
+
+    /// Whether inode `ino` is in that block.
+    #[inline]
+    pub(crate) fn lives_in(&self, block: u64, ino: u32) -> bool {
+        let word = self.slots_word(block);
+        word & 0xff == BlockKind::Inode as u64 && map_of(word) >> slot_of(ino) & 1 == 1
+    }
+}
