@@ -29,11 +29,7 @@ impl Core {
     pub(crate) fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
-        let inode = self.inode(ino)?;
-        if mask & rules::WRITE != 0 && self.options.read_only {
-            return Err(Error::ReadOnly);
-        }
-        rules::may_access(caller, &inode.attr(), self.access_acl(inode)?, mask)
+        self.nodes.may_access(caller, self.inode(ino)?, mask, self.options.read_only)
     }
 
     pub(crate) fn setattr(
@@ -65,7 +61,7 @@ impl Core {
         let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
-        rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
+        self.nodes.may_open(caller, inode, flags)?;
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
         self.change(operation, caller, inode, &empty, true)?;
         self.handles.open(ino, flags)
@@ -82,7 +78,7 @@ impl Core {
     ) -> Result<()> {
         let ino = inode.ino;
         let (hot, cold) = (inode.hot(), inode.cold());
-        let access = self.access_acl(inode)?;
+        let access = self.nodes.access_acl(inode)?;
         let changes = rules::plan_setattr(caller, &inode.attr(), access, set, by_handle, now())?;
         if changes.size.is_some_and(|size| size > FILE_MAX) {
             return Err(Error::FileTooLarge);
@@ -110,22 +106,13 @@ impl Core {
     pub(crate) fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
-        let inode = self.inode(ino)?;
-        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, false)?;
-        Ok(xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?.to_vec())
+        self.nodes.attribute(caller, ino, name)
     }
 
     pub(crate) fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
-        let mut names = Vec::new();
-        xattr::each(&self.nodes, self.inode(ino)?, |attribute| {
-            if rules::is_listed(caller, attribute.name) {
-                names.extend_from_slice(attribute.name);
-                names.push(0);
-            }
-        })?;
-        Ok(names)
+        self.nodes.attribute_names(caller, ino)
     }
 
     pub(crate) fn setxattr(
@@ -145,7 +132,7 @@ impl Core {
         let mut operation = self.begin(blocks_for(3), LOG, Urgency::Ordinary)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
-        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, true)?;
+        rules::xattr_permission(caller, &inode.attr(), self.nodes.access_acl(inode)?, name, true)?;
         if acl::is_acl(name) {
             return self.set_acl(operation, caller, inode, name, Some(value));
         }
@@ -165,7 +152,7 @@ impl Core {
         let mut operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
-        rules::xattr_permission(caller, &inode.attr(), self.access_acl(inode)?, name, true)?;
+        rules::xattr_permission(caller, &inode.attr(), self.nodes.access_acl(inode)?, name, true)?;
         if acl::is_acl(name) {
             return self.set_acl(operation, caller, inode, name, None);
         }

@@ -50,63 +50,6 @@ struct Part<'a> {
 }
 
 impl Core {
-    /// Checks that `inode` holds bytes.
-    pub(crate) fn regular<'a>(&'a self, ino: u32) -> Result<Inode<'a>> {
-        let inode = self.inode(ino)?;
-        match inode.kind() {
-            vfs::FileKind::Regular => Ok(inode),
-            vfs::FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid),
-        }
-    }
-
-    /// Calls `sink` with the bytes of `range` of a locked file, which exist, in order.
-    fn slices(
-        &self,
-        inode: Inode<'_>,
-        range: std::ops::Range<u64>,
-        sink: &mut dyn FnMut(&[u8]),
-    ) -> Result<()> {
-        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-        if inode.layout() == Layout::Inline {
-            sink(inode.inline_bytes().get(range.start as usize..range.end as usize).ok_or(Error::Invalid)?);
-            return Ok(());
-        }
-        let mut at = range.start;
-        while at < range.end {
-            let (index, skip) = (at / BLOCK, at % BLOCK);
-            let (pointer, length) =
-                index::run(&self.nodes, inode, index, (range.end - at + skip).div_ceil(BLOCK))?;
-            let mut bytes = (length * BLOCK - skip).min(range.end - at);
-            if pointer.has_data() {
-                sink(self.medium.region.bytes(pointer.block() * BLOCK + skip, bytes as usize));
-                at += bytes;
-                continue;
-            }
-            while bytes > 0 {
-                let n = bytes.min(ZEROS.len() as u64);
-                sink(&ZEROS[..n as usize]);
-                (at, bytes) = (at + n, bytes - n);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads bytes of a locked file; returns how many there are.
-    pub(crate) fn read_into(&self, inode: Inode<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let end = inode.size().min(offset.saturating_add(buf.len() as u64));
-        if offset >= end {
-            return Ok(0);
-        }
-        let mut done = 0;
-        self.slices(inode, offset..end, &mut |bytes| {
-            buf[done..done + bytes.len()].copy_from_slice(bytes);
-            done += bytes.len();
-        })?;
-        self.medium.check_media()?;
-        Ok(done)
-    }
-
     /// Locks the file that `handle` is open for `flags` on, to change it. What a handle says is looked up again under the
     /// lock: if it was released meanwhile, its inode may be gone, and the number another file's.
     pub(crate) fn open_for_change(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>)> {
@@ -136,7 +79,7 @@ impl Core {
             return Ok(n);
         }
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
-        self.read_into(self.regular(ino)?, offset, buf)
+        self.nodes.read_into(self.nodes.regular(ino)?, offset, buf)
     }
 
     pub(crate) fn read_slices(
@@ -147,14 +90,7 @@ impl Core {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
-        let inode = self.regular(ino)?;
-        let end = inode.size().min(offset.saturating_add(len as u64));
-        if offset >= end {
-            return Ok(0);
-        }
-        self.slices(inode, offset..end, sink)?;
-        self.medium.check_media()?;
-        Ok((end - offset) as usize)
+        self.nodes.lend(self.nodes.regular(ino)?, offset, len, sink)
     }
 
     pub(crate) fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
@@ -177,7 +113,7 @@ impl Core {
         }
         if data.is_empty() {
             let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-            self.regular(ino)?;
+            self.nodes.regular(ino)?;
         } else if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
             self.sync()?;
         }
@@ -189,7 +125,7 @@ impl Core {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let mut operation = self.begin(blocks, log_for(data.len()), Urgency::Ordinary)?;
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
-        let inode = self.regular(ino)?;
+        let inode = self.nodes.regular(ino)?;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
         let offset = offset.unwrap_or(size);

@@ -12,6 +12,7 @@
 //! attributes, glimpse
 //! core        reservation, commit, checkpoints     recovery, replay
 //! apply       what a logged item does              scan: reading the log
+//! look                                             what operations see of an inode
 //! directory (page), index, xattr                   contents of nodes
 //! node (inode), lanes, journal (record), checkpoint  copies per epoch; redo log; publishing
 //! reader                                           nodes, read and verified
@@ -43,6 +44,7 @@ mod inspect;
 mod journal;
 mod lanes;
 mod locks;
+mod look;
 mod namespace;
 mod nat;
 mod node;

@@ -2,15 +2,15 @@
 
 use vfs::rules;
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Time, acl,
+    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, SYMLINK_MAX,
+    Time, acl,
 };
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
-use crate::directory::{self, FIRST_KEY, Probe};
+use crate::directory::{self, Probe};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::ORPHANS;
-use crate::page::Entry;
 use crate::record::Item;
 use crate::xattr;
 
@@ -41,42 +41,11 @@ struct New<'a> {
 }
 
 impl Core {
-    /// The inode's access ACL, if it has one.
-    pub(crate) fn access_acl<'a>(&'a self, inode: Inode<'a>) -> Result<Option<&'a [u8]>> {
-        xattr::get(&self.nodes, inode, acl::ACCESS)
-    }
-
-    /// The entry `name` of `dir` (locked) if there is one, after permission to search it.
-    pub(crate) fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
-        Ok(match name {
-            b"." | b".." => {
-                let inode = self.inode(dir)?;
-                rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
-                let is_dead = inode.hot().nlink.get() == 0;
-                match name {
-                    b"." => Some(dir),
-                    _ => Some(inode.cold().parent.get()).filter(|_| !is_dead),
-                }
-            }
-            _ => self.find_entry(caller, dir, name)?.map(|(ino, _)| ino),
-        })
-    }
-
-    /// Inode and key of the entry `name` of `dir` (locked), after permission to search it.
-    pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
-        let inode = self.inode(dir)?;
-        if !caller.is_privileged() || inode.kind() != FileKind::Directory {
-            rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
-        }
-        rules::check_name(name)?;
-        Ok(directory::find(&self.nodes, inode, name)?.map(|entry| (entry.ino, entry.key)))
-    }
-
     pub(crate) fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
         let dir = number(dir)?;
         {
             let _lock = self.locks.read(dir);
-            let ino = self.find(caller, dir, name)?.ok_or(Error::NotFound)?;
+            let ino = self.nodes.find(caller, dir, name)?.ok_or(Error::NotFound)?;
             if let Some(attr) = self.attr_glimpse(ino) {
                 self.medium.check_media()?;
                 return Ok(attr);
@@ -84,7 +53,7 @@ impl Core {
         }
         self.locks.read_both(
             dir,
-            || self.find(caller, dir, name)?.ok_or(Error::NotFound),
+            || self.nodes.find(caller, dir, name)?.ok_or(Error::NotFound),
             |ino| Ok(self.inode(ino)?.attr()),
         )
     }
@@ -94,12 +63,12 @@ impl Core {
         if dir.hot().nlink.get() == 0 {
             return Err(Error::NotFound);
         }
-        rules::may_create(caller, &dir.attr(), self.access_acl(dir)?)
+        rules::may_create(caller, &dir.attr(), self.nodes.access_acl(dir)?)
     }
 
     /// Checks that `caller` may make `name` in `dir` (locked), and that it is free.
     fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<()> {
-        if self.find(caller, dir, name)?.is_some() {
+        if self.nodes.find(caller, dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         self.check_addition(caller, self.inode(dir)?)
@@ -249,13 +218,7 @@ impl Core {
     pub(crate) fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
-        let inode = self.inode(ino)?;
-        if inode.kind() != FileKind::Symlink {
-            return Err(Error::Invalid);
-        }
-        let mut target = vec![0; inode.size().min(SYMLINK_MAX as u64) as usize];
-        self.read_into(inode, 0, &mut target)?;
-        Ok(target)
+        self.nodes.target(ino)
     }
 
     pub(crate) fn create(
@@ -346,7 +309,7 @@ impl Core {
         if is_refused {
             return Err(Error::ReadOnly);
         }
-        rules::may_open(caller, &inode.attr(), self.access_acl(inode)?, flags)?;
+        self.nodes.may_open(caller, inode, flags)?;
         self.handles.open(ino, flags)
     }
 
@@ -391,8 +354,8 @@ impl Core {
         let dir = number(dir)?;
         // What is removed is locked below: not the directory itself, nor its parent.
         let find = || match name {
-            b"." | b".." => self.find(caller, dir, name)?.map(|_| (dir, 0)).ok_or(Error::NotFound),
-            _ => self.find_entry(caller, dir, name)?.ok_or(Error::NotFound),
+            b"." | b".." => self.nodes.find(caller, dir, name)?.map(|_| (dir, 0)).ok_or(Error::NotFound),
+            _ => self.nodes.find_entry(caller, dir, name)?.ok_or(Error::NotFound),
         };
         let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
         {
@@ -422,7 +385,7 @@ impl Core {
         self.with_victim(caller, dir, name, |operation, dir, victim, key| {
             rules::check_unlink_name(name)?;
             let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
-            rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
+            rules::may_delete(caller, &parent.attr(), self.nodes.access_acl(parent)?, &inode.attr())?;
             if inode.kind() == FileKind::Directory {
                 return Err(Error::IsDirectory);
             }
@@ -434,7 +397,7 @@ impl Core {
         self.with_victim(caller, dir, name, |operation, dir, victim, key| {
             rules::check_rmdir_name(name)?;
             let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
-            rules::may_delete(caller, &parent.attr(), self.access_acl(parent)?, &inode.attr())?;
+            rules::may_delete(caller, &parent.attr(), self.nodes.access_acl(parent)?, &inode.attr())?;
             if inode.kind() != FileKind::Directory {
                 return Err(Error::NotDirectory);
             }
@@ -469,27 +432,6 @@ impl Core {
     ) -> Result<()> {
         let ino = number(dir)?;
         let _lock = self.locks.read(ino);
-        let inode = self.inode(ino)?;
-        if inode.kind() != FileKind::Directory {
-            return Err(Error::NotDirectory);
-        }
-        if inode.hot().nlink.get() == 0 {
-            return Err(Error::NotFound);
-        }
-        let parent = Ino::from(inode.cold().parent.get());
-        for (next, name, ino) in [(1, b"." as &[u8], dir), (2, b"..", parent)] {
-            if from < next && !sink(DirEntry { ino, kind: FileKind::Directory, next, name }) {
-                return Ok(());
-            }
-        }
-        let first = if from < FIRST_KEY { 0 } else { from + 1 };
-        directory::list(&self.nodes, inode, first, &mut |entry: &Entry<'_>| {
-            sink(DirEntry {
-                ino: entry.ino.into(),
-                kind: entry.file_kind(),
-                next: entry.key,
-                name: entry.name,
-            })
-        })
+        self.nodes.list(ino, from, (0, ROOT_INO), sink)
     }
 }

@@ -16,7 +16,7 @@ const GROWTH_BLOCKS: u64 = 4;
 
 impl Core {
     fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
-        Ok(Side { attr, acl: self.access_acl(inode)? })
+        Ok(Side { attr, acl: self.nodes.access_acl(inode)? })
     }
 
     /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
@@ -91,7 +91,7 @@ impl Core {
             }
             let (operation, may_grow) = self.begin_rename()?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
-            let again = (self.find(caller, dir, name)?, self.find(caller, new_dir, new_name)?);
+            let again = (self.nodes.find(caller, dir, name)?, self.nodes.find(caller, new_dir, new_name)?);
             if again == (Some(source), target) {
                 return self.rename_locked(
                     (operation, may_grow),
@@ -129,8 +129,8 @@ impl Core {
         (new_dir, new_name): (u32, &[u8]),
         flags: RenameFlags,
     ) -> Result<(u32, Option<u32>)> {
-        let found = self.find(caller, dir, name)?;
-        let target = self.find(caller, new_dir, new_name)?;
+        let found = self.nodes.find(caller, dir, name)?;
+        let target = self.nodes.find(caller, new_dir, new_name)?;
         let source = found.ok_or(Error::NotFound)?;
         if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
             return Err(Error::Exists);

@@ -63,7 +63,7 @@ impl Core {
         let opened = self.handles.get_for(handle, OpenFlags::WRITE)?;
         {
             let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-            self.regular(ino)?;
+            self.nodes.regular(ino)?;
         }
         let range = offset..end_of_range(offset, len)?;
         let new_size = if keep_size { 0 } else { range.end };
@@ -79,7 +79,7 @@ impl Core {
     fn punch(&self, caller: &Caller, handle: Handle, range: Range<u64>) -> Result<()> {
         let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Deletion)?;
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
-        let inode = self.regular(ino)?;
+        let inode = self.nodes.regular(ino)?;
         let size = inode.size();
         match inode.layout() {
             Layout::Mapped => {
@@ -127,7 +127,7 @@ impl Core {
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
             let mut operation = self.begin(blocks_for(stop - index + 3), log, Urgency::Ordinary)?;
             let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
-            let inode = self.regular(ino)?;
+            let inode = self.nodes.regular(ino)?;
             if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
                 // A small file's space is its inode's.
                 if zero {
@@ -182,26 +182,7 @@ impl Core {
 
     pub(crate) fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::empty())?;
-        let inode = self.regular(ino)?;
-        let size = inode.size();
-        let (SeekFrom::Data(offset) | SeekFrom::Hole(offset)) = from;
-        if offset >= size {
-            return Err(Error::NoSuchOffset);
-        }
-        let wants_data = matches!(from, SeekFrom::Data(_));
-        if inode.layout() == Layout::Inline {
-            return Ok(if wants_data { offset } else { size });
-        }
-        let end = size.div_ceil(BLOCK);
-        let mut index = offset / BLOCK;
-        while index < end {
-            let (pointer, length) = index::run(&self.nodes, inode, index, end - index)?;
-            if pointer.has_data() == wants_data {
-                return Ok(offset.max(index * BLOCK));
-            }
-            index += length;
-        }
-        if wants_data { Err(Error::NoSuchOffset) } else { Ok(size) }
+        self.nodes.seek(ino, from)
     }
 
     pub(crate) fn copy_file_range(
@@ -218,11 +199,11 @@ impl Core {
         }
         let size = {
             let (ino, _lock) = self.open_for_look(from, OpenFlags::READ)?;
-            self.regular(ino)?.size()
+            self.nodes.regular(ino)?.size()
         };
         {
             let (ino, _lock) = self.open_for_look(to, OpenFlags::WRITE)?;
-            self.regular(ino)?;
+            self.nodes.regular(ino)?;
         }
         let len = len.min(size.saturating_sub(from_offset));
         if len == 0 {
@@ -239,7 +220,7 @@ impl Core {
             let want = buf.len().min((len - done) as usize);
             let got = {
                 let (ino, _lock) = self.open_for_look(from, OpenFlags::READ)?;
-                self.read_into(self.regular(ino)?, from_offset + done, &mut buf[..want])?
+                self.nodes.read_into(self.nodes.regular(ino)?, from_offset + done, &mut buf[..want])?
             };
             if got == 0 {
                 break;
