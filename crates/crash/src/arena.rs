@@ -1,7 +1,10 @@
 //! One piece of memory in which all states are built: patches and recoveries are taken back, nothing is copied.
 
+use std::ops::Range;
+
 use nvm::{Line, OpenOptions, Region, WatchMark, Zone};
 
+use crate::hash;
 use crate::subject::Subject;
 
 /// A watched zone with a volume in it.
@@ -60,9 +63,9 @@ impl Arena {
         });
     }
 
-    /// Notes from now on which of `lines` are read.
-    pub(crate) fn seek(&self, lines: impl IntoIterator<Item = u64>) {
-        self.watched(|watch| watch.seek(lines));
+    /// Notes from now on which lines of `runs` are read.
+    pub(crate) fn seek(&self, runs: impl IntoIterator<Item = Range<u64>>) {
+        self.watched(|watch| watch.seek(runs));
     }
 
     /// What [`Arena::seek`] found so far, in order; it goes on with all lines that were not overwritten.
@@ -80,8 +83,23 @@ impl Arena {
             let mut lines: Vec<u32> = watch.stored_since(mark).iter().map(|(line, _)| *line).collect();
             lines.sort_unstable();
             lines.dedup();
-            let hash = |line: u32| crate::hash::of_line(line, &watch.line(u64::from(line)));
+            let hash = |line: u32| hash::of_line(line, &watch.line(u64::from(line)));
             lines.into_iter().fold(0u64, |sum, line| sum.wrapping_add(hash(line)))
+        })
+    }
+
+    /// What the hash of all lines has grown by since `mark`.
+    pub(crate) fn change_since(&self, mark: WatchMark) -> u64 {
+        self.watched(|watch| {
+            // Of several earlier contents of a line, the first is that of the mark.
+            let mut first: Vec<(u32, usize)> =
+                watch.stored_since(mark).iter().enumerate().map(|(n, (line, _))| (*line, n)).collect();
+            first.sort_unstable();
+            first.dedup_by_key(|(line, _)| *line);
+            first.into_iter().fold(0u64, |sum, (line, n)| {
+                let before = &watch.stored_since(mark)[n].1;
+                sum.wrapping_add(hash::of_change(line, before, &watch.line(u64::from(line))))
+            })
         })
     }
 }

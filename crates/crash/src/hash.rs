@@ -25,3 +25,28 @@ pub(crate) fn mix_bytes(hash: u64, bytes: &[u8]) -> u64 {
 pub(crate) fn of_line(line: u32, bytes: &Line) -> u64 {
     mix_bytes(u64::from(line).wrapping_mul(MIX), bytes)
 }
+
+/// What the hash of a set of lines grows by when a line changes.
+pub(crate) fn of_change(line: u32, before: &Line, now: &Line) -> u64 {
+    of_line(line, now).wrapping_sub(of_line(line, before))
+}
+
+/// Takes hashes for what they are.
+#[derive(Clone, Default)]
+pub(crate) struct Identity(u64);
+
+pub(crate) type IdentityHasher = std::hash::BuildHasherDefault<Identity>;
+
+impl std::hash::Hasher for Identity {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = mix_bytes(self.0, bytes);
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -10,6 +10,7 @@ use vfs::Time;
 use crate::arena::Arena;
 use crate::hash;
 use crate::machine::Machine;
+use crate::memo::{Key, Memo};
 use crate::search::{Choices, Run, search};
 use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
@@ -64,10 +65,10 @@ pub struct Violation {
 }
 
 /// The tree that a state recovers to, or what is wrong with it.
-type Verdict = Result<Rc<Tree>, Fault>;
+pub(crate) type Verdict = Result<Rc<Tree>, Fault>;
 
 #[derive(Clone)]
-struct Fault {
+pub(crate) struct Fault {
     what: String,
     deeper: Option<Box<Violation>>,
 }
@@ -78,21 +79,13 @@ impl Fault {
     }
 }
 
-/// A verdict, and what it depends on beside what recovery stored.
-struct Known {
-    /// Lines that may differ from state to state, and their hashes.
-    depends: Vec<(u32, u64)>,
-    verdict: Verdict,
-}
-
 /// Judges the states of one arena.
 pub(crate) struct Judge {
     pub(crate) subject: &'static dyn Subject,
     pub(crate) arena: Rc<Arena>,
     pub(crate) promise: Promise,
     pub(crate) counts: Counts,
-    /// By the hashes of what is durable and of what recovery stored.
-    memo: HashMap<(u64, u64, bool), Vec<Known>>,
+    memo: Memo,
     /// Recoveries that were crashed, by what they stored in which order, and the tree they lead to.
     crashed: HashMap<(u64, u64), Result<(), Fault>>,
     /// Trees that were found, by their hashes: one is the verdict of many states.
@@ -115,7 +108,7 @@ pub(crate) struct Point<'p> {
 
 impl Judge {
     pub(crate) fn new(subject: &'static dyn Subject, arena: Rc<Arena>, promise: Promise) -> Judge {
-        let (memo, crashed, trees) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (memo, crashed, trees) = (Memo::default(), HashMap::new(), HashMap::new());
         Judge { subject, arena, promise, counts: Counts::default(), memo, crashed, trees }
     }
 
@@ -179,35 +172,31 @@ impl Judge {
             Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
         };
         let stored = arena.hash_since(state);
-        let key = (point.durable_hash, stored, point.depth > 1);
-        let depends = |known: &&Known| {
-            known.depends.iter().all(|(line, hash)| hash::of_line(*line, &arena.line(*line)) == *hash)
-        };
-        if let Some(known) = self.memo.get(&key).and_then(|all| all.iter().find(depends)) {
+        let key =
+            Key { durable: point.durable_hash, under_way: units.lines_hash, stored, deep: point.depth > 1 };
+        let hash = |line| hash::of_line(line, &arena.line(line));
+        if let Some((verdict, depends)) = self.memo.get(&key, hash) {
             mounted.abandon();
-            read.extend(known.depends.iter().map(|(line, _)| line));
-            return (known.verdict.clone(), read);
+            read.extend(depends);
+            return (verdict, read);
         }
         self.counts.checked += 1;
-        let contents: HashMap<u32, u64> = units
-            .lines()
-            .map(|line| (line as u32, hash::of_line(line as u32, &arena.line(line as u32))))
-            .collect();
+        let recovered = arena.mark();
         let live = self.live(mounted, point);
         let mut verdict = live.map(|tree| self.interned(tree)).map_err(Fault::of);
-        let depends: Vec<(u32, u64)> =
-            arena.take_read().into_iter().map(|line| (line, contents[&line])).collect();
+        arena.put_back(recovered);
+        let depends: Vec<(u32, u64)> = arena.take_read().into_iter().map(|line| (line, hash(line))).collect();
+        arena.put_back(state);
         if point.depth > 1
             && let Ok(tree) = &verdict
         {
-            arena.put_back(state);
             let tree = tree.clone();
             if let Err(fault) = self.crash_recovery(state, &tree, point) {
                 verdict = Err(fault);
             }
         }
         read.extend(depends.iter().map(|(line, _)| line));
-        self.memo.entry(key).or_default().push(Known { depends, verdict: verdict.clone() });
+        self.memo.insert(key, &depends, verdict.clone());
         (verdict, read)
     }
 
@@ -289,7 +278,7 @@ impl Judge {
     fn crash_everywhere(&mut self, inner: &Inner<'_>, outer: &Point<'_>) -> Result<(), Violation> {
         let arena = self.arena.clone();
         // What this state has beyond what was durable is durable now.
-        let patched = arena.hash_since(outer.durable);
+        let patched = arena.change_since(outer.durable);
         let mut machine = Machine::new(outer.durable_hash.wrapping_add(patched));
         let events = &inner.recording.events;
         for index in 0..=events.len() {
@@ -338,13 +327,9 @@ impl Run for At<'_, '_> {
         let (verdict, read) = judge.judge(units, point);
         let fault = match verdict {
             Ok(tree) if point.allowed.iter().any(|allowed| allowed.hash() == tree.hash()) => {
-                let mut order = Vec::new();
-                for unit in read.into_iter().filter_map(|line| units.of_line(line)) {
-                    if !order.contains(&unit) {
-                        order.push(unit);
-                    }
-                }
-                return Ok(order);
+                let mut met = vec![false; units.all.len()];
+                let order = read.into_iter().filter_map(|line| units.of_line(line));
+                return Ok(order.filter(|unit| !std::mem::replace(&mut met[*unit], true)).collect());
             }
             Ok(tree) => {
                 let differences = point.allowed.iter().rev().filter_map(|allowed| tree.difference(allowed));

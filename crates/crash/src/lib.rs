@@ -7,7 +7,7 @@
 //! ```text
 //! campaign    workloads, threads, totals           report, shrink
 //! lab         one workload: record, then its crash points
-//! judge       one state: recover, check, compare, use, crash the recovery
+//! judge       one state: recover, check, compare, use, crash the recovery         memo
 //! search      which states are tried, by reading order
 //! unit        what each line may hold               machine: the x86 model
 //! arena       patches and undo                      tree, usage
@@ -27,6 +27,7 @@ mod hash;
 mod judge;
 mod lab;
 mod machine;
+mod memo;
 mod nand;
 mod native_subject;
 mod operation;

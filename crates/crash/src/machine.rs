@@ -31,9 +31,8 @@ pub(crate) struct Machine {
     pub(crate) pending: BTreeMap<u32, Pending>,
     /// By thread: lines sent, and the event that sent them.
     sent: HashMap<u32, Vec<(u32, u32)>>,
-    /// Sum of the hashes of all lines whose durable contents changed.
+    /// Sum of the hashes of all lines whose durable contents changed, less what they were at first.
     pub(crate) durable_hash: u64,
-    durable_hashes: HashMap<u32, u64>,
 }
 
 /// A store that is at least this long is bulk, if it is file data.
@@ -47,7 +46,6 @@ impl Machine {
             pending: BTreeMap::new(),
             sent: HashMap::new(),
             durable_hash,
-            durable_hashes: HashMap::new(),
         }
     }
 
@@ -103,12 +101,10 @@ impl Machine {
             let Some(pending) = self.pending.get_mut(&line) else { continue };
             let arrived = pending.versions.partition_point(|(stored, _)| *stored <= sent);
             if let Some((_, bytes)) = pending.versions[..arrived].last() {
-                let bytes = *bytes;
-                pending.durable = bytes;
-                self.fresh.push((line, bytes));
-                let new = hash::of_line(line, &bytes);
-                let old = self.durable_hashes.insert(line, new).unwrap_or(0);
-                self.durable_hash = self.durable_hash.wrapping_sub(old).wrapping_add(new);
+                let before = std::mem::replace(&mut pending.durable, *bytes);
+                self.fresh.push((line, *bytes));
+                self.durable_hash =
+                    self.durable_hash.wrapping_add(hash::of_change(line, &before, &pending.durable));
             }
             pending.versions.drain(..arrived);
             if pending.versions.is_empty() {

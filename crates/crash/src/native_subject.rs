@@ -27,7 +27,12 @@ impl Subject for Native {
         Ok(region)
     }
 
+    fn number_this_thread(&self, number: usize) {
+        native::number_this_thread(number);
+    }
+
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+        self.number_this_thread(0);
         let durability = match promise {
             Promise::Operation => Durability::Operation,
             Promise::Fsync => Durability::Fsync,

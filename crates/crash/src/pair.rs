@@ -170,16 +170,17 @@ struct Recorded {
 fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Result<Recorded, PairFailure> {
     let volume = |what: String| PairFailure::Workload(WorkloadError::Volume(what));
     let arena = stage.judge.arena.clone();
-    let first = stage.first_number();
+    let (subject, first) = (stage.judge.subject, stage.first_number());
     Time::stop(Some(clock(first)));
     arena.zone.start_recording(RecordingOptions::default());
-    let opened = stage.judge.subject.open(&arena.region, Promise::Operation).map_err(volume)?;
+    let opened = subject.open(&arena.region, Promise::Operation).map_err(volume)?;
     let mounted: Arc<dyn Mounted> = Arc::from(opened);
     arena.zone.set_gate(Some(schedule::step_here));
     let body = |who: usize| {
         let (mounted, zone, operation) = (mounted.clone(), arena.zone.clone(), pair[who].clone());
         move |turns: &Arc<schedule::Turns>, player: usize| {
             Time::stop(Some(clock(first + who)));
+            subject.number_this_thread(who);
             let _steps = schedule::steps_here(turns, player);
             let answer = Actor::new(mounted.file_system()).perform(first + who, &operation);
             zone.mark(returned_mark(who));

@@ -53,7 +53,10 @@ pub trait Subject: Send + Sync {
     /// Makes a volume in an empty zone.
     fn format(&self, zone: &Zone) -> Result<Region, String>;
 
-    /// Opens the volume, recovering it if it was not closed.
+    /// Makes the calling thread the `number`th of those that use a volume, so that what it does can be repeated.
+    fn number_this_thread(&self, number: usize);
+
+    /// Opens the volume, recovering it if it was not closed. The calling thread is the first to use it.
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String>;
 
     /// Checks a volume that nobody has open, from scratch and without changing it: `Err` says what is wrong. Space

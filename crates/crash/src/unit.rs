@@ -1,9 +1,10 @@
 //! What a power cut may leave of each line, as choices: the units of a crash point.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use nvm::{LINE, Line};
 
+use crate::hash;
 use crate::machine::Machine;
 
 /// Bulk data lines are one unit from this many on.
@@ -28,6 +29,10 @@ impl Unit {
         }
     }
 
+    fn lines(&self) -> Range<u64> {
+        u64::from(self.first)..u64::from(self.first) + self.versions[0].len() as u64
+    }
+
     pub(crate) fn choices(&self) -> usize {
         self.versions.len() + self.torn.len()
     }
@@ -36,8 +41,10 @@ impl Unit {
 /// All units of a crash point.
 #[derive(Debug)]
 pub(crate) struct Units {
+    /// By their lines.
     pub(crate) all: Vec<Unit>,
-    by_line: HashMap<u32, u32>,
+    /// Of the numbers of all lines.
+    pub(crate) lines_hash: u64,
 }
 
 impl Units {
@@ -65,19 +72,20 @@ impl Units {
                 }
             }
         }
-        let mut by_line = HashMap::new();
-        for (index, unit) in all.iter().enumerate() {
-            by_line.extend((0..unit.versions[0].len() as u32).map(|n| (unit.first + n, index as u32)));
-        }
-        Units { all, by_line }
+        let lines = all.iter().flat_map(Unit::lines);
+        let lines_hash = lines.fold(0, hash::mix);
+        Units { all, lines_hash }
     }
 
+    /// The unit that `line` is in.
     pub(crate) fn of_line(&self, line: u32) -> Option<usize> {
-        self.by_line.get(&line).map(|index| *index as usize)
+        let index = self.all.partition_point(|unit| unit.first <= line).checked_sub(1)?;
+        self.all[index].lines().contains(&u64::from(line)).then_some(index)
     }
 
-    pub(crate) fn lines(&self) -> impl Iterator<Item = u64> + '_ {
-        self.by_line.keys().map(|line| u64::from(*line))
+    /// The lines of all units.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.all.iter().map(Unit::lines)
     }
 
     /// How many states there are, without torn ones.

@@ -93,10 +93,10 @@ impl Core {
     ) -> Core {
         let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
         Core {
+            locks: Locks::new(medium.geometry.blocks),
             medium,
             nodes,
             journal,
-            locks: Locks::new(),
             handles: Handles::new(),
             options,
             lanes: Lanes::new(),

@@ -34,12 +34,25 @@ struct Slot(Mutex<Lane>);
 
 pub(crate) struct Lanes(Box<[Slot]>);
 
-thread_local! {
-    /// The lane this thread used last.
-    static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
 /// Spreads threads over the lanes.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed) % LANES);
+    /// The lane this thread used last.
+    static MINE: Cell<usize> = Cell::new(NUMBER.get());
+}
+
+/// The calling thread's number, below [`LANES`].
+pub(crate) fn thread_number() -> usize {
+    NUMBER.get()
+}
+
+/// Gives the calling thread a number, from which follows which parts of a volume's log and numbers it uses. Threads
+/// have one in the order in which they come; who wants to repeat a run to the byte chooses.
+pub fn number_this_thread(number: usize) {
+    NUMBER.set(number % LANES);
+    MINE.set(number % LANES);
+}
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
@@ -49,11 +62,7 @@ impl Lanes {
 
     /// A lane: the thread's own, another one if that is busy; waits if all are. No inode lock is held.
     pub(crate) fn enter(&self) -> MutexGuard<'_, Lane> {
-        let mine = match MINE.get() {
-            usize::MAX => NEXT.fetch_add(1, Relaxed) % LANES,
-            mine => mine,
-        };
-        MINE.set(mine);
+        let mine = MINE.get();
         if let Some(lane) = self.0[mine].0.try_lock() {
             return lane;
         }

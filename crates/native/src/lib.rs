@@ -70,6 +70,7 @@ pub use dump::{Structure, dump};
 pub use error::Error;
 pub use format::format;
 pub use inspect::{Info, info};
+pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
 pub use volume::Volume;
 

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-const STRIPES: usize = 1024;
+/// As many locks as a volume has at most; a small one has fewer, so that opening it costs little.
+const STRIPES_MAX: usize = 1024;
+const STRIPES_MIN: usize = 64;
 
 #[repr(align(64))]
 #[derive(Default)]
@@ -54,21 +56,24 @@ impl Glimpse<'_> {
 }
 
 impl Locks {
-    pub(crate) fn new() -> Locks {
-        Locks { stripes: (0..STRIPES).map(|_| Stripe::default()).collect() }
+    /// Locks for a volume of so many blocks.
+    pub(crate) fn new(blocks: u64) -> Locks {
+        let stripes = (blocks / 8).clamp(STRIPES_MIN as u64, STRIPES_MAX as u64).next_power_of_two();
+        Locks { stripes: (0..stripes).map(|_| Stripe::default()).collect() }
     }
 
-    fn stripe(ino: u32) -> usize {
-        ino as usize % STRIPES
+    #[inline]
+    fn stripe(&self, ino: u32) -> usize {
+        ino as usize & (self.stripes.len() - 1)
     }
 
     pub(crate) fn read(&self, ino: u32) -> RwLockReadGuard<'_, ()> {
-        self.stripes[Locks::stripe(ino)].lock.read()
+        self.stripes[self.stripe(ino)].lock.read()
     }
 
     /// Shared locks on two inodes.
     pub(crate) fn read_two(&self, one: u32, other: u32) -> [Option<RwLockReadGuard<'_, ()>>; 2] {
-        let (low, high) = (Locks::stripe(one.min(other)), Locks::stripe(one.max(other)));
+        let (low, high) = (self.stripe(one.min(other)), self.stripe(one.max(other)));
         let (low, high) = (low.min(high), low.max(high));
         let first = self.stripes[low].lock.read();
         [Some(first), (high != low).then(|| self.stripes[high].lock.read())]
@@ -89,13 +94,13 @@ impl Locks {
     /// Begins reading without a lock; `None` while somebody changes the inode.
     #[inline]
     pub(crate) fn glimpse(&self, ino: u32) -> Option<Glimpse<'_>> {
-        let changes = &self.stripes[Locks::stripe(ino)].changes;
+        let changes = &self.stripes[self.stripe(ino)].changes;
         let seen = changes.load(Ordering::Acquire);
         seen.is_multiple_of(2).then_some(Glimpse { changes, seen })
     }
 
     pub(crate) fn write(&self, ino: u32) -> Exclusive<'_> {
-        self.write_stripe(Locks::stripe(ino))
+        self.write_stripe(self.stripe(ino))
     }
 
     fn write_stripe(&self, stripe: usize) -> Exclusive<'_> {
@@ -110,8 +115,8 @@ impl Locks {
     /// Locks `ino` too, if that can be had at once, by a thread that holds `held`: whatever the order, nobody waits.
     /// `Some(None)`: it is among `held`.
     pub(crate) fn try_write(&self, ino: u32, held: &[u32]) -> Option<Option<Exclusive<'_>>> {
-        let stripe = Locks::stripe(ino);
-        if held.iter().any(|held| Locks::stripe(*held) == stripe) {
+        let stripe = self.stripe(ino);
+        if held.iter().any(|held| self.stripe(*held) == stripe) {
             return Some(None);
         }
         let Stripe { lock, changes } = &self.stripes[stripe];
@@ -125,7 +130,7 @@ impl Locks {
     pub(crate) fn write_all(&self, inos: &[u32]) -> [Option<Exclusive<'_>>; 4] {
         let mut stripes = [usize::MAX; 4];
         for (slot, ino) in stripes.iter_mut().zip(inos.iter().filter(|ino| **ino != 0)) {
-            *slot = Locks::stripe(*ino);
+            *slot = self.stripe(*ino);
         }
         stripes.sort_unstable();
         let mut guards = [const { None }; 4];
@@ -147,12 +152,12 @@ impl Locks {
     ) -> vfs::Result<T> {
         let mut guess = first;
         loop {
-            let (here, there) = (Locks::stripe(first), Locks::stripe(guess));
+            let (here, there) = (self.stripe(first), self.stripe(guess));
             let (low, high) = (here.min(there), here.max(there));
             let _low = self.stripes[low].lock.read();
             let _high = (high != low).then(|| self.stripes[high].lock.read());
             let found = second()?;
-            let stripe = Locks::stripe(found);
+            let stripe = self.stripe(found);
             if stripe == low || stripe == high {
                 return then(found);
             }

@@ -19,11 +19,12 @@ use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::inode::{ALL_SLOTS, Cold, Hot, InodeEdit, nid_of, number_of, slot_of};
+use crate::lanes;
 use crate::node::Nodes;
 use crate::reader::map_of;
 
 /// Dispensers of numbers: threads of different dispensers fill different blocks.
-const DISPENSERS: usize = 16;
+const DISPENSERS: usize = lanes::LANES;
 /// Blocks with room that a dispenser remembers.
 const ROOMY_MAX: usize = 4096;
 /// Block locks.
@@ -80,11 +81,7 @@ impl Slots {
 
     /// The calling thread's dispenser.
     fn dispenser(&self) -> &Dispenser {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static DISPENSER: usize = THREADS.fetch_add(1, Ordering::Relaxed) % DISPENSERS;
-        }
-        &self.dispensers[DISPENSER.with(|dispenser| *dispenser)]
+        &self.dispensers[lanes::thread_number()]
     }
 
     /// A block with room, of the dispenser or, if it has none, of another.

@@ -4,6 +4,8 @@
 //! looks at what cannot matter: it puts in the lines that a power cut may have changed, lets a volume recover, learns
 //! which of those lines the recovery looked at, and puts back what was there before.
 
+use std::ops::Range;
+
 use crate::LINE;
 use crate::mapping::Window;
 
@@ -19,6 +21,8 @@ pub struct Watch {
     remembered: Bits,
     sought: Bits,
     read: Vec<u32>,
+    /// Those of the lines read that were not overwritten since.
+    still_sought: Bits,
 }
 
 /// A moment to return to.
@@ -34,13 +38,18 @@ impl Watch {
             remembered: Bits::new(lines),
             sought: Bits::new(lines),
             read: Vec::new(),
+            still_sought: Bits::new(lines),
         }
     }
 
     /// `[at, at + len)` is read.
     pub(crate) fn reads(&mut self, at: u64, len: u64) {
         if len > 0 {
+            let known = self.read.len();
             self.sought.take(at / LINE, (at + len - 1) / LINE, &mut self.read);
+            for line in &self.read[known..] {
+                self.still_sought.set(u64::from(*line));
+            }
         }
     }
 
@@ -56,6 +65,7 @@ impl Watch {
         let (first, end) = (at.div_ceil(LINE), (at + len) / LINE);
         if first < end {
             self.sought.clear(first, end - 1);
+            self.still_sought.clear(first, end - 1);
         }
     }
 
@@ -65,20 +75,24 @@ impl Watch {
         }
     }
 
-    /// Notes from now on which of `lines` are read before they are overwritten, and forgets what it noted.
-    pub fn seek(&mut self, lines: impl IntoIterator<Item = u64>) {
+    /// Notes from now on which of the lines in `runs` are read before they are overwritten, and forgets what it noted.
+    pub fn seek(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
         self.sought.clear_all();
+        self.still_sought.clear_all();
         self.read.clear();
-        for line in lines {
-            self.sought.set(line);
+        for run in runs.into_iter().filter(|run| !run.is_empty()) {
+            self.sought.set_all(run.start, run.end - 1);
         }
     }
 
-    /// Goes on seeking the lines that were not read yet, and those read again; forgets what it noted.
+    /// Goes on seeking all lines that were not overwritten since, also those that were read; forgets what it noted.
     pub fn seek_again(&mut self) {
-        for line in self.read.drain(..) {
-            self.sought.set(u64::from(line));
+        for line in self.read.drain(..).map(u64::from) {
+            if self.still_sought.has(line) {
+                self.sought.set(line);
+            }
         }
+        self.still_sought.clear_all();
     }
 
     /// Those of the lines sought that were read, in the order in which they were first read.
@@ -148,6 +162,21 @@ impl Bits {
         let new = *word & bit == 0;
         *word |= bit;
         new
+    }
+
+    fn has(&self, line: u64) -> bool {
+        self.words[(line / 64) as usize] & 1 << (line % 64) != 0
+    }
+
+    /// Adds `first..=last`.
+    fn set_all(&mut self, first: u64, last: u64) {
+        for index in first / 64..=last / 64 {
+            let word = &mut self.words[index as usize];
+            if *word == 0 {
+                self.used.push(index as u32);
+            }
+            *word |= Self::mask(index, first, last);
+        }
     }
 
     fn clear_all(&mut self) {
