@@ -5,6 +5,8 @@
 //!   medium, until a checkpoint without it has been published.
 //! - `next` is what will be valid once the running epoch's checkpoint is published.
 //! - Nothing is scanned at mount but the SIT; a segment's bitmaps are read there when it is first touched.
+//! - A block that a snapshot has is never handed out: what is not newer than the newest snapshot, by its start version,
+//!   stays valid when the running tree lets go of it (HMFS §3.1), until the removal of the last snapshot that reaches it.
 //! - A segment whose SIT entry is damaged is in quarantine: as nobody knows what is free there, nothing is handed out
 //!   from it, nothing freed in it becomes free, and its entry stays as it is until `fsck` has rebuilt it from the tree.
 
@@ -28,6 +30,8 @@ pub(crate) struct Allocator {
     free: Arc<AtomicI64>,
     /// Version that blocks allocated now belong to.
     version: AtomicU32,
+    /// The newest snapshot's version; 0: there is none.
+    kept: AtomicU32,
     segments: Mutex<Segments>,
 }
 
@@ -35,6 +39,10 @@ pub(crate) struct Allocator {
 pub(crate) struct Frozen {
     segments: Vec<FrozenSegment>,
     index: std::collections::HashMap<u32, usize>,
+    /// The newest snapshot before this epoch's checkpoint.
+    kept: u32,
+    /// Blocks that the checkpoint reaches.
+    reached: u64,
 }
 
 struct FrozenSegment {
@@ -46,6 +54,11 @@ struct FrozenSegment {
 }
 
 impl Frozen {
+    /// Blocks that the checkpoint reaches.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached
+    }
+
     /// The journal entries of all segments that change.
     pub(crate) fn journal(&self, version: u32) -> Vec<JournalEntry> {
         self.segments.iter().map(|s| JournalEntry::new(s.segment, s.kind, version, &s.next)).collect()
@@ -58,11 +71,22 @@ impl Frozen {
 }
 
 impl Allocator {
-    /// Reads the SIT.
-    pub(crate) fn open(medium: Arc<Medium>, version: u32) -> Allocator {
-        let segments = Segments::open(&medium);
-        let free = segments.free.clone();
-        Allocator { medium, free, version: AtomicU32::new(version), segments: Mutex::new(segments) }
+    /// Reads the SIT. The newest snapshot is `kept`, or 0; the newest checkpoint reaches `reached` blocks.
+    pub(crate) fn open(medium: Arc<Medium>, version: u32, kept: u32, reached: u64) -> Allocator {
+        let segments = Segments::open(&medium, reached);
+        Allocator {
+            free: segments.free.clone(),
+            version: AtomicU32::new(version),
+            kept: AtomicU32::new(kept),
+            segments: Mutex::new(segments),
+            medium,
+        }
+    }
+
+    /// Whether a snapshot has `block`, which the running tree reaches: its bytes must stay as they are.
+    #[inline]
+    pub(crate) fn is_shared(&self, block: u64) -> bool {
+        is_kept(&self.medium, block, self.kept.load(Relaxed))
     }
 
     /// Whether the next checkpoint would make blocks available.
@@ -86,8 +110,12 @@ impl Allocator {
         want: u64,
     ) -> vfs::Result<(u64, u64)> {
         let group = if kind == BlockKind::Data { SegmentKind::Data } else { SegmentKind::Meta };
-        let (first, length) =
-            self.segments.lock().take_run(&self.medium, group, want.clamp(1, SEGMENT_BLOCKS))?;
+        let (first, length) = {
+            let mut segments = self.segments.lock();
+            let run = segments.take_run(&self.medium, group, want.clamp(1, SEGMENT_BLOCKS))?;
+            segments.reached += run.1;
+            run
+        };
         budget.left.set(budget.left.get() - length as i64);
         let version = self.version.load(Relaxed);
         for i in 0..length {
@@ -108,21 +136,32 @@ impl Allocator {
         }
     }
 
-    /// Gives a run of blocks back: they are free once the running epoch's checkpoint is published.
+    /// Lets go of a run of blocks: those that no snapshot has are free once the running epoch's checkpoint is published.
     pub(crate) fn free(&self, first: u64, length: u64) {
+        let kept = self.kept.load(Relaxed);
         let mut segments = self.segments.lock();
+        segments.reached = segments.reached.saturating_sub(length);
         for block in first..first + length {
-            segments.give_up(&self.medium, block);
+            if !is_kept(&self.medium, block, kept) {
+                segments.give_up(&self.medium, block);
+            }
         }
     }
 
     /// Ends the epoch: what was allocated and freed so far goes into the checkpoint being made, what comes
-    /// now into the next, whose version is `version`. The caller keeps operations out.
-    pub(crate) fn freeze(&self, version: u32) -> Frozen {
+    /// now into the next, whose version is `version`, and for which `kept` is the newest snapshot. The caller keeps
+    /// operations out.
+    pub(crate) fn freeze(&self, version: u32, kept: u32) -> Frozen {
         self.version.store(version, Relaxed);
+        let kept_before = self.kept.swap(kept, Relaxed);
         let mut segments = self.segments.lock();
         let touched = std::mem::take(&mut segments.touched);
-        let mut frozen = Frozen { segments: Vec::with_capacity(touched.len()), index: Default::default() };
+        let mut frozen = Frozen {
+            segments: Vec::with_capacity(touched.len()),
+            index: Default::default(),
+            kept: kept_before,
+            reached: segments.reached,
+        };
         for segment in touched {
             let kind = segments.states[segment as usize].kind;
             let map = segments.maps[segment as usize].as_mut().expect("a touched segment is loaded");
@@ -139,6 +178,11 @@ impl Allocator {
         frozen
     }
 
+    /// The running tree reaches so many blocks: damage had left that unknown.
+    pub(crate) fn recount(&self, blocks: u64) {
+        self.segments.lock().reached = blocks;
+    }
+
     /// Allocates a block for the checkpoint being made, which is `version`.
     pub(crate) fn allocate_into(
         &self,
@@ -150,6 +194,10 @@ impl Allocator {
         let (block, _) = segments.take_run(&self.medium, SegmentKind::Meta, 1)?;
         self.free.fetch_sub(1, Relaxed);
         Entry::write_soft(&self.medium, block, version, 0, kind, 0);
+        if kind != BlockKind::Snapshots {
+            segments.reached += 1;
+            frozen.reached += 1;
+        }
         let (segment, index) = self.medium.geometry.segment_of(block);
         let entry = segments.frozen_segment(frozen, segment);
         entry.next[index / 64] |= 1 << (index % 64);
@@ -157,8 +205,26 @@ impl Allocator {
         Ok(block)
     }
 
-    /// Gives back a block that the checkpoint being made no longer needs.
+    /// Lets go of a block that the checkpoint being made does not reach: it is free if no snapshot has it.
     pub(crate) fn free_from(&self, frozen: &mut Frozen, block: u64) {
+        {
+            let mut segments = self.segments.lock();
+            segments.reached = segments.reached.saturating_sub(1);
+        }
+        frozen.reached = frozen.reached.saturating_sub(1);
+        if !is_kept(&self.medium, block, frozen.kept) {
+            self.free_now(frozen, block);
+        }
+    }
+
+    /// Whether `block` is in use, and stays so when the running epoch ends.
+    pub(crate) fn is_used_next(&self, block: u64) -> bool {
+        let (segment, index) = self.medium.geometry.segment_of(block);
+        self.segments.lock().load(&self.medium, segment).next[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    /// Gives back a block that nothing reaches once the checkpoint being made is published.
+    pub(crate) fn free_now(&self, frozen: &mut Frozen, block: u64) {
         let mut segments = self.segments.lock();
         if !segments.give_up(&self.medium, block) {
             return;
@@ -191,6 +257,13 @@ impl Allocator {
         }
         self.free.fetch_add(released as i64, Relaxed);
     }
+}
+
+/// Whether some snapshot has a block that the running tree reaches: `kept` is the newest, or 0. Born before that, the block
+/// has been there ever since.
+#[inline]
+fn is_kept(medium: &Medium, block: u64, kept: u32) -> bool {
+    kept != 0 && Entry::read(medium, block).version <= kept
 }
 
 #[cfg(test)]

@@ -33,12 +33,14 @@ pub(crate) enum BlockKind {
     Checkpoint = 10,
     /// What a file has beyond its first blocks: pointers to data, NIDs of direct and indirect nodes.
     Map = 11,
+    /// List of snapshots: its index, or a block of records.
+    Snapshots = 12,
 }
 
 impl BlockKind {
     pub(crate) fn from_u8(value: u8) -> Option<BlockKind> {
         use BlockKind::*;
-        [Data, Inode, Direct, Indirect, Bucket, Table, Xattr, NatEntries, NatNode, Checkpoint, Map]
+        [Data, Inode, Direct, Indirect, Bucket, Table, Xattr, NatEntries, NatNode, Checkpoint, Map, Snapshots]
             .into_iter()
             .find(|kind| *kind as u8 == value)
     }

@@ -6,6 +6,7 @@ use vfs::{FileKind, InoMap, InoSet};
 
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
+use crate::check_snapshots::reach_snapshots;
 use crate::directory;
 use crate::geometry::{BIA_ENTRY, BLOCK, SEGMENT_BLOCKS};
 use crate::index::{self, FILE_MAX};
@@ -97,6 +98,15 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let mut walk = Walk::new(&at_rest, &nodes, &mut report);
     walk.everything();
     walk.validity(repair);
+    let (counted, blocks) = (at_rest.checkpoint.body.blocks.get(), walk.tree_blocks);
+    if counted != blocks && !walk.lost && !report.needs_recovery {
+        let what = format!("the checkpoint counts {counted} blocks, it reaches {blocks}");
+        let repaired = repair && report.is_clean();
+        if repaired {
+            inspect::recount(region, blocks)?;
+        }
+        report.problems.push(Problem { what, repaired });
+    }
     Ok(report)
 }
 
@@ -172,6 +182,8 @@ struct Walk<'a> {
     /// Nodes in the NAT.
     all_nids: InoSet<u32>,
     inodes: InoMap<u32, Known>,
+    /// Blocks that the checkpoint reaches.
+    tree_blocks: u64,
     /// Something could not be read: what seems unreached may be reached from there.
     lost: bool,
 }
@@ -186,6 +198,7 @@ impl<'a> Walk<'a> {
             nids: InoSet::default(),
             all_nids: InoSet::default(),
             inodes: InoMap::default(),
+            tree_blocks: 0,
             lost: false,
         }
     }
@@ -197,6 +210,19 @@ impl<'a> Walk<'a> {
         self.inodes();
         self.tree();
         self.unreached_nodes();
+        self.tree_blocks = self.reached.len() as u64;
+        self.snapshots();
+    }
+
+    /// What snapshots reach.
+    fn snapshots(&mut self) {
+        let mut reached = std::mem::take(&mut self.reached);
+        let (medium, newest) = (&self.at_rest.medium, &self.at_rest.checkpoint);
+        reach_snapshots(medium, newest, &mut reached, &mut |what, is_lost| {
+            self.lost |= is_lost;
+            self.report.found(what);
+        });
+        self.reached = reached;
     }
 
     /// The blocks reached, by segment.

@@ -59,8 +59,13 @@ pub(crate) struct Body {
     pub(crate) sequence: U64,
     /// Seconds since the epoch.
     pub(crate) time: U64,
+    /// Index of the list of snapshots.
+    snapshots: U64,
+    /// Blocks that the checkpoint reaches, its own included.
+    pub(crate) blocks: U64,
+    reserved: [u8; 48],
 }
-const _: () = assert!(size_of::<Body>() == 64);
+const _: () = assert!(size_of::<Body>() == 128);
 
 impl Body {
     fn checksum(&self, block: u64) -> u32 {
@@ -69,6 +74,11 @@ impl Body {
 
     pub(crate) fn tree(&self) -> Tree {
         Tree { root: NodePointer(self.nat_root.get()), height: self.nat_height.get() as u8 }
+    }
+
+    /// The index of the list of snapshots. That of a checkpoint that is not the newest means nothing any more.
+    pub(crate) fn snapshots(&self) -> NodePointer {
+        NodePointer(self.snapshots.get())
     }
 }
 
@@ -81,6 +91,7 @@ pub(crate) struct Facts {
     pub(crate) inodes: u32,
     pub(crate) nodes: u32,
     pub(crate) sequence: u64,
+    pub(crate) blocks: u64,
 }
 
 /// A checkpoint block, verified.
@@ -141,6 +152,7 @@ impl Checkpoint {
         medium: &Medium,
         block: u64,
         tree: Tree,
+        snapshots: NodePointer,
         facts: &Facts,
         journal: (u32, u32),
     ) -> (Checkpoint, Flushed) {
@@ -158,9 +170,12 @@ impl Checkpoint {
             nodes: facts.nodes.into(),
             sequence: facts.sequence.into(),
             time: (vfs::Time::now().sec as u64).into(),
+            snapshots: snapshots.0.into(),
+            blocks: facts.blocks.into(),
+            reserved: [0; 48],
         };
         body.crc = body.checksum(block).into();
-        let mut bytes = [0; 128];
+        let mut bytes = [0; BODY as usize + size_of::<Body>()];
         bytes[..8].copy_from_slice(&NORMAL.to_le_bytes());
         bytes[BODY as usize..].copy_from_slice(body.as_bytes());
         let flushed = medium.region.stream(Purpose::Metadata, block * BLOCK, &bytes);
@@ -169,6 +184,7 @@ impl Checkpoint {
 }
 
 /// All of the first part: after this, only the state byte separates the checkpoint from being the newest.
+/// `list` brings the list of snapshots up to date, given the checkpoint's tree and block.
 /// Returns it with its journal and the proof that all of it is durable.
 pub(crate) fn prepare(
     nodes: &Nodes,
@@ -176,6 +192,7 @@ pub(crate) fn prepare(
     frozen: &mut Frozen,
     dirty: &[(u32, u64)],
     in_place: &[Range<u64>],
+    list: impl FnOnce(&mut Frozen, Tree, u64) -> vfs::Result<(NodePointer, Flushed)>,
     facts: &Facts,
 ) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
     let medium = &*nodes.medium;
@@ -202,12 +219,16 @@ pub(crate) fn prepare(
     flushed = flushed.and(merge.flushed);
     let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
     nodes.allocator.free_from(frozen, predecessor.block);
+    let (snapshots, listed) = list(frozen, tree, block)?;
+    flushed = flushed.and(listed);
     for (segment, new) in frozen.newly_valid() {
         flushed = flushed.and(sit::flush_soft(medium, segment, &new));
     }
     let entries = frozen.journal(facts.version);
     let (crc, journaled) = sit::write_journal(medium, &entries);
-    let (checkpoint, written) = Checkpoint::write(medium, block, tree, facts, (entries.len() as u32, crc));
+    let journal = (entries.len() as u32, crc);
+    let facts = Facts { blocks: frozen.reached(), ..*facts };
+    let (checkpoint, written) = Checkpoint::write(medium, block, tree, snapshots, &facts, journal);
     let at = predecessor.block * BLOCK + NEXT;
     medium.region.store_u64(Purpose::Metadata, at, block);
     let linked = medium.region.flush(Purpose::Metadata, at, 8);

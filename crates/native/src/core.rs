@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvm::{Flushed, Purpose};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use smallvec::SmallVec;
 use vfs::{Error, Result, Time};
 
-use crate::allocator::{Budget, Urgency};
+use crate::allocator::{Budget, Frozen, Urgency};
 use crate::apply::{self, InPlace};
 use crate::checkpoint::{self, Checkpoint, Facts};
 use crate::checksum;
@@ -19,10 +19,12 @@ use crate::geometry::Medium;
 use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::{Data, Journal, Number};
+use crate::kept::{Kept, Record};
 use crate::lanes::{LANES, Lane, Lanes};
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
+use crate::snapshots::Newest;
 use crate::superblock::Root;
 use crate::{Durability, MountOptions, Recovery, bia::BlockKind, sit};
 
@@ -36,6 +38,8 @@ pub(crate) struct Core {
     /// Each changing operation has one; all are held while one epoch ends and the next begins.
     lanes: Lanes,
     publisher: Mutex<Publisher>,
+    /// The snapshots, as of the newest checkpoint; changed by who makes the next one.
+    pub(crate) snapshots: RwLock<Kept>,
     /// The first failure that left memory and medium apart; the volume is read-only from then on.
     failure: OnceLock<Error>,
     pub(crate) closed: AtomicBool,
@@ -88,6 +92,7 @@ impl Core {
         nodes: Nodes,
         journal: Journal,
         publisher: Publisher,
+        snapshots: Kept,
         options: MountOptions,
         mounted: nvm::Mounted,
     ) -> Core {
@@ -101,6 +106,7 @@ impl Core {
             options,
             lanes: Lanes::new(),
             publisher: Mutex::new(publisher),
+            snapshots: RwLock::new(snapshots),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),
@@ -177,11 +183,30 @@ impl Core {
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
     pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
-        let mut publisher = self.publisher.lock();
-        self.make_checkpoint(&mut publisher, next_log).inspect_err(|error| self.fail(error))
+        self.checkpoint_keeping(&mut self.publisher.lock(), next_log, None)
     }
 
-    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog) -> Result<()> {
+    /// The same; and if there is a record for it, the checkpoint is kept as a snapshot.
+    pub(crate) fn checkpoint_keeping(
+        &self,
+        publisher: &mut Publisher,
+        next_log: NextLog,
+        keep: Option<Record>,
+    ) -> Result<()> {
+        self.make_checkpoint(publisher, next_log, keep).inspect_err(|error| self.fail(error))
+    }
+
+    /// Waits for the checkpoint being made; none is made while the result is held.
+    pub(crate) fn publisher(&self) -> MutexGuard<'_, Publisher> {
+        self.publisher.lock()
+    }
+
+    fn make_checkpoint(
+        &self,
+        publisher: &mut Publisher,
+        next_log: NextLog,
+        keep: Option<Record>,
+    ) -> Result<()> {
         let nodes = &self.nodes;
         let medium = &*self.medium;
         let predecessor = publisher.newest;
@@ -196,6 +221,8 @@ impl Core {
             if nodes.nat.dirty_count() == 0
                 && !self.journal.has_transactions()
                 && next_log == NextLog::WithEpoch
+                && keep.is_none()
+                && !self.snapshots.read().has_changes()
             {
                 // Operations that failed may have taken all of the log.
                 self.journal.rewind(&mut lanes);
@@ -218,12 +245,19 @@ impl Core {
                 nodes: nodes.node_count(),
                 inodes: nodes.inodes.load(Ordering::Relaxed) as u32,
                 sequence: self.journal.next(),
+                blocks: 0, // known when its tree is
             };
-            (nodes.allocator.freeze(version + 1), nodes.nat.take_dirty(), facts, in_place)
+            // What is to be kept must not change from now on; what is no longer kept may, as its list has said so.
+            let kept = if keep.is_some() { version } else { self.snapshots.read().newest() };
+            (nodes.allocator.freeze(version + 1, kept), nodes.nat.take_dirty(), facts, in_place)
         };
         let dirty = dirty.sorted();
+        let list = |frozen: &mut Frozen, tree, block| {
+            let newest = Newest { version: facts.version, block, tree };
+            self.update_snapshots(frozen, newest, keep)
+        };
         let (checkpoint, journal, durable) =
-            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, &in_place, &facts)?;
+            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, &in_place, list, &facts)?;
         checkpoint::publish(medium, &predecessor, durable).ignore();
         let settled = sit::settle(medium, &journal);
         medium.region.fence(settled).ignore();
@@ -238,6 +272,9 @@ impl Core {
             self.begin_log(facts.version + 1);
         }
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        if self.snapshots.read().has_changes() {
+            self.pressure.raise();
+        }
         medium.check_media()
     }
 

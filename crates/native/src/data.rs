@@ -2,7 +2,7 @@
 //!
 //! Whole blocks, and parts of more than half a block, go to new blocks to which a logged pointer then switches (block
 //! logging, in-place checkpointing). Smaller parts of a block that has data are logged as differences and
-//! rewritten where they are. Bytes beyond the end of a file's last block are zero, always.
+//! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes beyond the end of a file's last block are zero, always.
 
 use parking_lot::RwLockReadGuard;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
@@ -226,8 +226,10 @@ impl Core {
             _ => DataPointer::HOLE,
         };
         if old.has_data() {
-            let logs_all = self.options.durability != Durability::Snapshot;
-            if self.changes_in_place(old.block()) || (logs_all && part.bytes.len() <= DIFFERENCE_MAX) {
+            let is_difference = self.options.durability != Durability::Snapshot
+                && part.bytes.len() <= DIFFERENCE_MAX
+                && !self.nodes.allocator.is_shared(old.block());
+            if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
                 return Ok(());

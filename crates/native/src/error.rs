@@ -58,6 +58,37 @@ pub enum Error {
     /// A read-only open of a volume that needs recovery.
     #[error("the volume was not unmounted cleanly and its log must be replayed: open it for writing once")]
     NeedsRecovery,
+    /// No snapshot can have this name, comment or tag.
+    #[error("{0}")]
+    SnapshotText(String),
+    /// There is a snapshot of this name.
+    #[error("there is a snapshot {0:?} already; choose another name, or remove that one")]
+    SnapshotExists(String),
+    /// There is no snapshot of this name.
+    #[error("there is no snapshot {0:?}")]
+    NoSnapshot(String),
+    /// Somebody holds the snapshot.
+    #[error("snapshot {name:?} is held by {}; release it first", tags.join(", "))]
+    SnapshotHeld {
+        /// Its name.
+        name: String,
+        /// Who holds it.
+        tags: Vec<String>,
+    },
+    /// The snapshot has no such hold, or has it already.
+    #[error("snapshot {name:?} {what}")]
+    SnapshotHold {
+        /// Its name.
+        name: String,
+        /// What is wrong with the hold.
+        what: String,
+    },
+    /// The list of snapshots is full.
+    #[error("the volume's list of snapshots is full; remove some")]
+    TooManySnapshots,
+    /// So little is free that a snapshot would leave the volume without room for its own checkpoints.
+    #[error("too little of the volume is free to take a snapshot; remove files or snapshots")]
+    NoSpaceForSnapshot,
     /// Something below failed: a damaged structure, unreadable media.
     #[error("{0}")]
     Volume(#[from] vfs::Error),
@@ -67,7 +98,13 @@ impl From<Error> for vfs::Error {
     fn from(error: Error) -> vfs::Error {
         match error {
             Error::Volume(inner) => inner,
-            Error::TooSmall { .. } | Error::LogTooLarge { .. } => vfs::Error::Invalid,
+            Error::TooSmall { .. } | Error::LogTooLarge { .. } | Error::SnapshotText(_) => {
+                vfs::Error::Invalid
+            }
+            Error::SnapshotExists(_) => vfs::Error::Exists,
+            Error::NoSnapshot(_) => vfs::Error::NotFound,
+            Error::SnapshotHeld { .. } | Error::SnapshotHold { .. } => vfs::Error::Busy,
+            Error::TooManySnapshots | Error::NoSpaceForSnapshot => vfs::Error::NoSpace,
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }

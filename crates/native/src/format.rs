@@ -15,6 +15,7 @@ use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
 use crate::node::{FIRST_NID, ORPHANS};
+use crate::pointer::NodePointer;
 use crate::record::Item;
 use crate::recovery::{self, Rest};
 use crate::sit::{SegmentKind, SitEntry};
@@ -43,9 +44,17 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     // Nothing else of the BIA is written: what it says of blocks that are not valid, nobody asks.
     Entry::write_soft(&medium, first, EMPTY_VERSION, 0, BlockKind::Checkpoint, 0);
     flushed = flushed.and(region.flush(Purpose::Allocation, geometry.bia_at(first), BIA_ENTRY));
-    let facts =
-        Facts { version: EMPTY_VERSION, previous: 0, next_nid: FIRST_NID, nodes: 0, inodes: 0, sequence: 1 };
-    let (_, written) = Checkpoint::write(&medium, first, Tree::default(), &facts, (0, checksum::of(&[])));
+    let facts = Facts {
+        version: EMPTY_VERSION,
+        previous: 0,
+        next_nid: FIRST_NID,
+        nodes: 0,
+        inodes: 0,
+        sequence: 1,
+        blocks: 1,
+    };
+    let (tree, snapshots) = (Tree::default(), NodePointer::default());
+    let (_, written) = Checkpoint::write(&medium, first, tree, snapshots, &facts, (0, checksum::of(&[])));
     region.fence(flushed.and(written)).ignore();
     let mut root = Root::new(first);
     root.write_next(region, first, true).ignore();

@@ -12,11 +12,13 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::geometry::BLOCK;
 use crate::held::Held;
-use crate::inode::{Inode, InodeEdit, PAYLOAD, PAYLOAD_BYTES};
+use crate::inode::{self, Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
@@ -538,6 +540,25 @@ pub(crate) fn walk(
         first += ROOTS[height - 1] * reach(height);
     }
     Ok(())
+}
+
+/// Where in a node's block the pointers to data are, whatever node it is.
+pub(crate) fn data_pointers(block: &[u8]) -> SmallVec<[Range<usize>; 15]> {
+    let view = View { bytes: block, block: 0 };
+    let header = view.header();
+    let used = |slots: u64| {
+        let length = pointers_in(view, slots).len() / 8 * 8;
+        std::iter::once(HEADER..HEADER + length).collect()
+    };
+    match BlockKind::from_u8(header.kind) {
+        Some(BlockKind::Map) => used(IN_MAP),
+        Some(BlockKind::Direct) => used(IN_DIRECT),
+        Some(BlockKind::Inode) => inode::slots_in(header.slots.get())
+            .filter(|slot| Inode::in_block(block, 0, *slot as u32).layout() == Layout::Mapped)
+            .map(|slot| slot * inode::SLOT + PAYLOAD..(slot + 1) * inode::SLOT)
+            .collect(),
+        _ => SmallVec::new(),
+    }
 }
 
 struct Walk<'a> {

@@ -8,6 +8,7 @@ use vfs::Time;
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::core::NextLog;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
 use crate::reader::Reader;
 use crate::recovery::{self, Rest};
@@ -124,4 +125,14 @@ pub(crate) fn recover(region: &Region) -> Result<u64, Error> {
     let (core, recovery) = recovery::open(region.clone(), &superblock, &options, Rest::Drop)?;
     core.finish()?;
     Ok(recovery.transactions_left_out)
+}
+
+/// Publishes another checkpoint of a clean volume, which reaches `blocks` blocks, whatever the newest one says.
+pub(crate) fn recount(region: &Region, blocks: u64) -> Result<(), Error> {
+    let superblock = Superblock::read(region)?;
+    let options = crate::MountOptions::default();
+    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
+    core.nodes.allocator.recount(blocks);
+    core.checkpoint(NextLog::OncePublished)?;
+    Ok(core.finish()?)
 }

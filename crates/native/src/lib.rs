@@ -26,6 +26,7 @@ mod apply;
 mod attributes;
 mod bia;
 mod check;
+mod check_snapshots;
 mod checkpoint;
 mod checksum;
 mod core;
@@ -42,6 +43,7 @@ mod index;
 mod inode;
 mod inspect;
 mod journal;
+mod kept;
 mod lanes;
 mod locks;
 mod look;
@@ -60,8 +62,10 @@ mod replay;
 mod scan;
 mod sit;
 mod slots;
+mod snapshots;
 mod space;
 mod superblock;
+mod twin;
 mod volume;
 mod xattr;
 
@@ -72,6 +76,7 @@ pub use format::format;
 pub use inspect::{Info, info};
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
+pub use snapshots::{Snapshot, SnapshotUsage};
 pub use volume::Volume;
 
 /// The smallest volume: 8 segments.

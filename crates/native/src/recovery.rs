@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
 use crate::geometry::Medium;
 use crate::journal::Journal;
+use crate::kept::Kept;
 use crate::node::Nodes;
 use crate::reader::Reader;
 use crate::replay::replay;
@@ -94,8 +95,9 @@ pub(crate) fn open_bare(
         medium.region.fence(log.flush(&medium)).ignore();
     }
     let body = checkpoint.body;
+    let kept = Kept::read(&medium, body.snapshots())?;
     let at_checkpoint = || {
-        let allocator = Allocator::open(medium.clone(), version);
+        let allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
         let reader = Reader::new(medium.clone(), body.tree(), key, body.nodes.get());
         Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get()))
     };
@@ -113,7 +115,7 @@ pub(crate) fn open_bare(
     let (next, has_log) = (log.next, log.has_transactions());
     let journal = Journal::new(medium.clone(), options.durability, key, root.mounts.get(), next);
     let publisher = Publisher { root, newest: checkpoint };
-    let core = Core::new(medium.clone(), replayed.nodes, journal, publisher, options.clone(), mounted);
+    let core = Core::new(medium.clone(), replayed.nodes, journal, publisher, kept, options.clone(), mounted);
     match replayed.stopped {
         Some(error) if rest == Rest::Keep => core.fail_at_mount(&error, &recovery),
         _ if options.read_only => {}

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
 
 pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// What a volume is; two copies, written once.
 #[repr(C)]

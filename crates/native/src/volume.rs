@@ -14,7 +14,7 @@ use vfs::{
 use crate::core::{Core, NextLog};
 use crate::recovery::{self, Rest};
 use crate::superblock::Superblock;
-use crate::{Error, MountOptions, Recovery, Stats};
+use crate::{Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
 
 /// A mounted native volume. Dropping it without [`Volume::close`] closes it as well.
 pub struct Volume {
@@ -29,6 +29,9 @@ impl Volume {
         let superblock = Superblock::read(&region)?;
         let (core, recovery) = recovery::open(region, &superblock, options, Rest::Keep)?;
         let core = Arc::new(core);
+        if core.snapshots.read().has_changes() {
+            core.pressure.raise(); // a removal goes on
+        }
         let checkpointer = (!options.read_only && options.background).then(|| {
             let (core, interval) = (core.clone(), options.commit_interval);
             std::thread::Builder::new()
@@ -91,6 +94,52 @@ impl Volume {
     /// Makes and publishes a checkpoint of everything that returned before.
     pub fn checkpoint(&self) -> std::result::Result<(), Error> {
         Ok(self.core.checkpoint(NextLog::WithEpoch)?)
+    }
+
+    /// Takes a snapshot of the volume as it is: all operations that have returned are in it, none that begins later is.
+    /// It is durable when this returns.
+    pub fn take_snapshot(&self, name: &str, comment: &str) -> std::result::Result<Snapshot, Error> {
+        let _op = nvm::operation("take-snapshot");
+        self.core.take_snapshot(name, comment)
+    }
+
+    /// The snapshots that are kept, oldest first.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.core.list_snapshots()
+    }
+
+    /// The snapshot called `name`.
+    pub fn snapshot(&self, name: &str) -> std::result::Result<Snapshot, Error> {
+        self.core.snapshot(name)
+    }
+
+    /// What the snapshot called `name` takes; in time that follows how much it differs from its neighbours.
+    pub fn snapshot_usage(&self, name: &str) -> std::result::Result<SnapshotUsage, Error> {
+        self.core.snapshot_usage(name)
+    }
+
+    /// Removes a snapshot, durably. Its space comes back in the background, also if a power cut interrupts that.
+    pub fn remove_snapshot(&self, name: &str) -> std::result::Result<(), Error> {
+        let _op = nvm::operation("remove-snapshot");
+        self.core.remove_snapshot(name)
+    }
+
+    /// Waits until the space of all removed snapshots has come back.
+    pub fn finish_removals(&self) -> std::result::Result<(), Error> {
+        let _op = nvm::operation("remove-snapshot");
+        self.core.finish_removals()
+    }
+
+    /// Keeps a snapshot from being removed until `tag` is released.
+    pub fn hold_snapshot(&self, name: &str, tag: &str) -> std::result::Result<(), Error> {
+        let _op = nvm::operation("hold-snapshot");
+        self.core.hold_snapshot(name, tag)
+    }
+
+    /// Takes a hold back.
+    pub fn release_snapshot(&self, name: &str, tag: &str) -> std::result::Result<(), Error> {
+        let _op = nvm::operation("release-snapshot");
+        self.core.release_snapshot(name, tag)
     }
 
     /// Counters and sizes, now.

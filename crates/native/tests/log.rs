@@ -220,7 +220,7 @@ fn replay_without_unused_numbers() {
     let checkpoint = start + number as usize * BLOCK;
     image[checkpoint + 88..checkpoint + 92].copy_from_slice(&(1u32 << 28).to_le_bytes());
     let crc = crc32c::crc32c(&number.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc, &image[checkpoint + 68..checkpoint + 128]);
+    let crc = crc32c::crc32c_append(crc, &image[checkpoint + 68..checkpoint + 192]);
     image[checkpoint + 64..checkpoint + 68].copy_from_slice(&crc.to_le_bytes());
     let (_zone, region) = zone_of(&image);
     let volume = mount(&region, Durability::Operation);

@@ -39,9 +39,19 @@ pub(crate) enum Urgency {
 }
 
 impl Allocator {
-    /// Blocks kept for checkpoints: enough to rewrite the whole NAT (one entry block per 512 nodes, and its tree).
-    fn checkpoint_reserve(&self) -> i64 {
+    /// Enough to rewrite the whole NAT: one entry block per 512 nodes, and its tree.
+    fn whole_nat(&self) -> i64 {
         (self.medium.geometry.main_blocks() / 256 + 16) as i64
+    }
+
+    /// Blocks kept for checkpoints: for a whole new NAT, and as much again while that of now may stay a snapshot's.
+    fn checkpoint_reserve(&self) -> i64 {
+        if self.kept.load(Relaxed) == 0 { self.whole_nat() } else { 2 * self.whole_nat() }
+    }
+
+    /// Whether a snapshot can be taken so that checkpoints and deletions still find room afterwards.
+    pub(crate) fn has_room_for_snapshot(&self) -> bool {
+        self.free.load(Relaxed) >= 2 * self.whole_nat() + self.deletion_reserve()
     }
 
     /// Blocks kept so that deleting is always possible.

@@ -17,6 +17,8 @@ pub(super) struct Segments {
     cursors: [Cursor; 2],
     /// Blocks set in `next`, over all segments.
     pub(super) live: u64,
+    /// Blocks that the running tree reaches: not those that only snapshots have, nor the list of these.
+    pub(super) reached: u64,
     pub(super) free: Arc<AtomicI64>,
 }
 
@@ -50,7 +52,7 @@ struct Cursor {
 
 impl Segments {
     /// Reads the SIT.
-    pub(super) fn open(medium: &Medium) -> Segments {
+    pub(super) fn open(medium: &Medium, reached: u64) -> Segments {
         let count = medium.geometry.segments;
         let mut states = Vec::with_capacity(count as usize);
         let mut live = 0;
@@ -73,6 +75,7 @@ impl Segments {
             touched: Vec::new(),
             cursors: [Cursor { segment: NO_SEGMENT, at: 0 }; 2],
             live,
+            reached,
             free: Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64)),
         }
     }
@@ -124,6 +127,7 @@ impl Segments {
             self.states[segment as usize].used += 1;
             self.states[segment as usize].kind = SegmentKind::Data;
             self.live += 1;
+            self.reached += 1;
             self.free.fetch_sub(1, Relaxed);
         }
         was_valid && !self.states[segment as usize].quarantined

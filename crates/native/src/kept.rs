@@ -1,0 +1,341 @@
+//! The list of snapshots: which checkpoints are kept, under what names (HMFS §2.2, the checkpoint list).
+//!
+//! A checkpoint names the list's index, a block of pointers to blocks of records. The list belongs to the newest
+//! checkpoint, is published with it, and is no part of what a snapshot keeps: so taking, naming or letting go of one is
+//! as atomic as a checkpoint, and a change writes two blocks, however many snapshots there are.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use nvm::{Flushed, Purpose};
+use vfs::Time;
+
+use crate::allocator::{Allocator, Frozen};
+use crate::bia::BlockKind;
+use crate::checksum;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK, Medium};
+use crate::pointer::NodePointer;
+
+/// Begins a block of records.
+const KIND: u32 = u32::from_le_bytes(*b"SNAP");
+/// Bytes of a block before its first record: kind, and where the records end.
+const LEAF_HEADER: usize = 16;
+/// Bytes of a record without its texts.
+const FIXED: usize = 48;
+/// Blocks of records at most: as many pointers as the index holds.
+const LEAVES_MAX: usize = BLOCK as usize / 8;
+/// Longest name, comment, and all tags of one snapshot together, bytes.
+pub(crate) const TEXT_MAX: usize = 255;
+
+/// What becomes of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// It is kept.
+    Kept = 0,
+    /// It is to be removed, and still whole.
+    Doomed = 1,
+    /// It is being removed: blocks of it are free, others may be changed.
+    Removing = 2,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The checkpoint's, and so the snapshot's identity.
+    pub(crate) version: u32,
+    /// The checkpoint's block.
+    pub(crate) block: u64,
+    pub(crate) taken: Time,
+    pub(crate) state: State,
+    /// While it is being removed: what nodes below this NID held is dealt with.
+    pub(crate) cursor: u32,
+    pub(crate) name: String,
+    pub(crate) comment: String,
+    /// Why it must not be removed: the tags of those who hold it.
+    pub(crate) holds: Vec<String>,
+}
+
+impl Record {
+    fn tags(&self) -> String {
+        self.holds.join("\0")
+    }
+
+    fn bytes(&self) -> usize {
+        let texts = self.name.len() + self.comment.len() + self.tags().len();
+        (FIXED + texts).next_multiple_of(8)
+    }
+
+    /// ```text
+    ///  0 version u32      4 bytes of the record u16   6 length of the name u8    7 of the comment u8
+    ///  8 block u64       16 taken, seconds i64       24 nanoseconds u32         28 of the tags u8   29 state u8   30 0
+    /// 32 cursor u32      36 0                        48 name, comment, tags with NULs between
+    /// ```
+    fn write(&self, out: &mut Vec<u8>) {
+        let (tags, end) = (self.tags(), out.len() + self.bytes());
+        out.extend(self.version.to_le_bytes());
+        out.extend((self.bytes() as u16).to_le_bytes());
+        out.extend([self.name.len() as u8, self.comment.len() as u8]);
+        out.extend(self.block.to_le_bytes());
+        out.extend(self.taken.sec.to_le_bytes());
+        out.extend(self.taken.nsec.to_le_bytes());
+        out.extend([tags.len() as u8, self.state as u8, 0, 0]);
+        out.extend(self.cursor.to_le_bytes());
+        out.extend([0; 12]);
+        out.extend(self.name.as_bytes().iter().chain(self.comment.as_bytes()).chain(tags.as_bytes()));
+        out.resize(end, 0);
+    }
+
+    /// The record that `bytes` begins with, and its length; `None` if there can be none like that.
+    fn read(bytes: &[u8]) -> Option<(Record, usize)> {
+        let fixed = bytes.first_chunk::<FIXED>()?;
+        let u32_at = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(fixed[at..at + 8].try_into().expect("8 bytes"));
+        let mut rest = &bytes[FIXED..];
+        let mut text = |length: u8| -> Option<String> {
+            let (text, others) = rest.split_at_checked(length.into())?;
+            rest = others;
+            String::from_utf8(text.to_vec()).ok()
+        };
+        let (name, comment, tags) = (text(fixed[6])?, text(fixed[7])?, text(fixed[28])?);
+        let state = match fixed[29] {
+            0 => State::Kept,
+            1 => State::Doomed,
+            2 => State::Removing,
+            _ => return None,
+        };
+        let record = Record {
+            version: u32_at(0),
+            block: u64_at(8),
+            taken: Time { sec: u64_at(16) as i64, nsec: u32_at(24) },
+            state,
+            cursor: u32_at(32),
+            name,
+            comment,
+            holds: tags.split('\0').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+        };
+        let length = usize::from(u16::from_le_bytes([fixed[4], fixed[5]]));
+        (length == record.bytes() && record.version != 0 && !record.name.is_empty())
+            .then_some((record, length))
+    }
+}
+
+/// A block of records.
+#[derive(Default)]
+struct Leaf {
+    pointer: NodePointer,
+    versions: Vec<u32>,
+    bytes: usize,
+}
+
+/// The list of a mounted volume. It changes in DRAM, and is written with the next checkpoint.
+#[derive(Default)]
+pub(crate) struct Kept {
+    records: BTreeMap<u32, (Record, usize)>,
+    /// Of those that are kept.
+    names: HashMap<String, u32>,
+    leaves: Vec<Leaf>,
+    index: NodePointer,
+    /// Leaves that differ from the medium.
+    dirty: BTreeSet<usize>,
+    /// Damage keeps the snapshot that is being removed from going.
+    pub(crate) stuck: bool,
+}
+
+impl Kept {
+    /// Reads the list whose index `pointer` names.
+    pub(crate) fn read(medium: &Medium, pointer: NodePointer) -> vfs::Result<Kept> {
+        let mut kept = Kept { index: pointer, ..Kept::default() };
+        if pointer.is_null() {
+            return Ok(kept);
+        }
+        let index = verified(medium, pointer, 0)?;
+        for (number, pointer) in crate::nat::pointers(index).enumerate() {
+            let mut leaf = Leaf { pointer, bytes: LEAF_HEADER, ..Leaf::default() };
+            if !pointer.is_null() {
+                let block = verified(medium, pointer, kept.index.block())?;
+                let damaged =
+                    || corrupt("list of snapshots", pointer.block(), "a record", "impossible", "possible");
+                let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
+                let end = word(4) as usize;
+                if word(0) != KIND || !(LEAF_HEADER..=BLOCK as usize).contains(&end) {
+                    return Err(damaged());
+                }
+                while leaf.bytes < end {
+                    let (record, length) = Record::read(&block[leaf.bytes..end]).ok_or_else(damaged)?;
+                    medium.check_main(
+                        "list of snapshots",
+                        pointer.block(),
+                        format_args!("checkpoint"),
+                        record.block,
+                    )?;
+                    leaf.bytes += length;
+                    leaf.versions.push(record.version);
+                    if record.state == State::Kept {
+                        kept.names.insert(record.name.clone(), record.version);
+                    }
+                    kept.records.insert(record.version, (record, number));
+                }
+            }
+            kept.leaves.push(leaf);
+        }
+        while kept.leaves.last().is_some_and(|leaf| leaf.pointer.is_null()) {
+            kept.leaves.pop();
+        }
+        Ok(kept)
+    }
+
+    /// All records, oldest first; also of snapshots that are to be removed.
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.records.values().map(|(record, _)| record)
+    }
+
+    /// Those that are kept, oldest first.
+    pub(crate) fn kept(&self) -> impl DoubleEndedIterator<Item = &Record> {
+        self.all().filter(|record| record.state == State::Kept)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Record> {
+        self.names.get(name).and_then(|version| self.get(*version))
+    }
+
+    pub(crate) fn get(&self, version: u32) -> Option<&Record> {
+        self.records.get(&version).map(|(record, _)| record)
+    }
+
+    /// The newest snapshot whose blocks stay as they are: a block not newer than that belongs to some snapshot.
+    pub(crate) fn newest(&self) -> u32 {
+        let whole = |record: &&Record| record.state != State::Removing;
+        self.all().rev().find(whole).map_or(0, |record| record.version)
+    }
+
+    /// The one before `version`; 0 if there is none.
+    pub(crate) fn before(&self, version: u32) -> u32 {
+        self.records.range(..version).next_back().map_or(0, |(version, _)| *version)
+    }
+
+    /// The one behind `version`.
+    pub(crate) fn after(&self, version: u32) -> Option<&Record> {
+        self.records.range(version + 1..).next().map(|(_, (record, _))| record)
+    }
+
+    /// The one that is being removed: one at a time.
+    pub(crate) fn removing(&self) -> Option<&Record> {
+        self.all().find(|record| record.state == State::Removing)
+    }
+
+    /// Whether the next checkpoint has something to do: the list changed, or a snapshot waits to be removed.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.is_dirty() || (self.is_removing() && !self.stuck)
+    }
+
+    /// Whether a snapshot waits to be removed, or is being.
+    pub(crate) fn is_removing(&self) -> bool {
+        self.names.len() < self.records.len()
+    }
+
+    /// Whether there is room for a record as long as this.
+    pub(crate) fn has_room(&self, record: &Record) -> bool {
+        self.leaves.len() < LEAVES_MAX || self.leaf_with(record.bytes()).is_some()
+    }
+
+    fn leaf_with(&self, bytes: usize) -> Option<usize> {
+        self.leaves.iter().rposition(|leaf| leaf.bytes + bytes <= BLOCK as usize)
+    }
+
+    /// Adds a record, or puts it in place of the one with its version. There is room.
+    pub(crate) fn put(&mut self, record: Record) {
+        let bytes = record.bytes();
+        let leaf = match self.records.get(&record.version) {
+            Some(&(ref old, leaf)) if self.leaves[leaf].bytes - old.bytes() + bytes <= BLOCK as usize => leaf,
+            _ => self.leaf_with(bytes).unwrap_or_else(|| {
+                self.leaves.push(Leaf { bytes: LEAF_HEADER, ..Leaf::default() });
+                self.leaves.len() - 1
+            }),
+        };
+        self.forget(record.version);
+        self.leaves[leaf].bytes += bytes;
+        self.leaves[leaf].versions.push(record.version);
+        self.dirty.insert(leaf);
+        if record.state == State::Kept {
+            self.names.insert(record.name.clone(), record.version);
+        }
+        self.records.insert(record.version, (record, leaf));
+    }
+
+    /// Takes a record out.
+    pub(crate) fn forget(&mut self, version: u32) {
+        let Some((record, leaf)) = self.records.remove(&version) else { return };
+        if self.names.get(&record.name) == Some(&version) {
+            self.names.remove(&record.name);
+        }
+        self.leaves[leaf].bytes -= record.bytes();
+        self.leaves[leaf].versions.retain(|other| *other != version);
+        self.dirty.insert(leaf);
+    }
+
+    /// Whether the medium has an older list.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Streams what changed to new blocks of the checkpoint being made; returns the new index.
+    pub(crate) fn write(
+        &mut self,
+        medium: &Medium,
+        allocator: &Allocator,
+        frozen: &mut Frozen,
+        version: u32,
+    ) -> vfs::Result<(NodePointer, Flushed)> {
+        let mut flushed = Flushed::none();
+        if !self.is_dirty() {
+            return Ok((self.index, flushed));
+        }
+        let mut put = |old: NodePointer, bytes: Vec<u8>, keep: bool| {
+            if !old.is_null() {
+                allocator.free_now(frozen, old.block());
+            }
+            if !keep {
+                return Ok(NodePointer::default());
+            }
+            let block = allocator.allocate_into(frozen, BlockKind::Snapshots, version)?;
+            let streamed = medium.region.stream(Purpose::Metadata, block * BLOCK, &bytes);
+            flushed = std::mem::replace(&mut flushed, Flushed::none()).and(streamed);
+            vfs::Result::Ok(NodePointer::new(block, checksum::of(&bytes)))
+        };
+        for number in std::mem::take(&mut self.dirty) {
+            let leaf = &mut self.leaves[number];
+            let mut bytes = Vec::with_capacity(BLOCK as usize);
+            bytes.extend(KIND.to_le_bytes());
+            bytes.extend((leaf.bytes as u32).to_le_bytes());
+            bytes.resize(LEAF_HEADER, 0);
+            leaf.versions.iter().for_each(|version| self.records[version].0.write(&mut bytes));
+            bytes.resize(BLOCK as usize, 0);
+            leaf.pointer = put(leaf.pointer, bytes, !leaf.versions.is_empty())?;
+        }
+        let mut bytes: Vec<u8> = self.leaves.iter().flat_map(|leaf| leaf.pointer.0.to_le_bytes()).collect();
+        bytes.resize(BLOCK as usize, 0);
+        self.index = put(self.index, bytes, !self.records.is_empty())?;
+        Ok((self.index, flushed))
+    }
+
+    /// Calls `visit` with each block of the list.
+    pub(crate) fn blocks(&self, mut visit: impl FnMut(u64)) {
+        let leaves = self.leaves.iter().map(|leaf| leaf.pointer);
+        leaves
+            .chain([self.index])
+            .filter(|pointer| !pointer.is_null())
+            .for_each(|pointer| visit(pointer.block()));
+    }
+}
+
+/// The bytes of a block of the list, which is what its pointer says.
+fn verified(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<&[u8]> {
+    let block = pointer.block();
+    medium.check_main("list of snapshots", parent, format_args!("pointer"), block)?;
+    let bytes = medium.block(block);
+    if !pointer.matches(checksum::of(bytes)) {
+        return Err(corrupt("list of snapshots", block, "checksum", "wrong", "what its parent holds"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,310 @@
+//! Snapshots: taking one, letting go of one, and giving back what only it had (HMFS §3).
+//!
+//! Invariants:
+//! - A snapshot is whole from the moment in which its record is published until one is published that says it is being
+//!   removed. Blocks it has are neither freed nor changed in place meanwhile, nor in the epoch in which that changes.
+//! - One is removed at a time, between two neighbours that stay: those before and behind it in the list.
+//! - What is given back and how far that came ([`Record::cursor`]) is published with one checkpoint: a crash repeats
+//!   nothing and loses nothing.
+
+use nvm::Flushed;
+use vfs::Time;
+
+use crate::Error;
+use crate::allocator::Frozen;
+use crate::bia::Entry;
+use crate::checkpoint::Checkpoint;
+use crate::core::{Core, NextLog, Publisher, now};
+use crate::kept::{Kept, Record, State, TEXT_MAX};
+use crate::nat::Tree;
+use crate::pointer::NodePointer;
+use crate::twin::Traverse;
+
+/// A snapshot that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What it is called: the name of a directory in `.snapshots`.
+    pub name: String,
+    /// What its taker wanted to say.
+    pub comment: String,
+    /// The checkpoint's version: no two snapshots of a volume ever have the same.
+    pub version: u32,
+    /// When it was taken.
+    pub taken: Time,
+    /// Why it must not be removed: the tags of those who hold it.
+    pub holds: Vec<String>,
+}
+
+impl From<&Record> for Snapshot {
+    fn from(record: &Record) -> Snapshot {
+        Snapshot {
+            name: record.name.clone(),
+            comment: record.comment.clone(),
+            version: record.version,
+            taken: record.taken,
+            holds: record.holds.clone(),
+        }
+    }
+}
+
+/// What a snapshot takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotUsage {
+    /// Blocks that only it has: what removing it gives back.
+    pub own_blocks: u64,
+    /// Blocks that the snapshot before it, or the one behind it or the volume itself, has too.
+    pub shared_blocks: u64,
+}
+
+/// The checkpoint being made.
+pub(crate) struct Newest {
+    pub(crate) version: u32,
+    pub(crate) block: u64,
+    pub(crate) tree: Tree,
+}
+
+/// Pointers that removing a snapshot looks at for one checkpoint: a few ms.
+const STEPS: u64 = 1 << 14;
+
+/// Checks a text that a record is to have.
+fn check_text(what: &str, text: &str, least: usize) -> Result<(), Error> {
+    let wrong = |why: &str| Err(Error::SnapshotText(format!("{what} {text:?} of a snapshot {why}")));
+    match text {
+        _ if text.len() < least => wrong("is empty"),
+        _ if text.len() > TEXT_MAX => wrong(&format!("has more than {TEXT_MAX} bytes")),
+        _ if text.chars().any(char::is_control) => wrong("has control characters"),
+        _ => Ok(()),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    check_text("the name", name, 1)?;
+    if name == "." || name == ".." || name.contains('/') {
+        return Err(Error::SnapshotText(format!(
+            "{name:?} cannot be a directory's name, so not a snapshot's either"
+        )));
+    }
+    Ok(())
+}
+
+impl Core {
+    /// Publishes a checkpoint of everything that returned before, and keeps it (HMFS §3.2).
+    pub(crate) fn take_snapshot(&self, name: &str, comment: &str) -> Result<Snapshot, Error> {
+        check_name(name)?;
+        check_text("the comment", comment, 0)?;
+        self.check_changeable()?;
+        let mut publisher = self.publisher();
+        let record = Record {
+            version: 0, // known when its epoch ends, as is its block
+            block: 0,
+            taken: now(),
+            state: State::Kept,
+            cursor: 0,
+            name: name.into(),
+            comment: comment.into(),
+            holds: Vec::new(),
+        };
+        {
+            let kept = self.snapshots.read();
+            if kept.find(name).is_some() {
+                return Err(Error::SnapshotExists(name.into()));
+            }
+            if !kept.has_room(&record) {
+                return Err(Error::TooManySnapshots);
+            }
+        }
+        if !self.nodes.allocator.has_room_for_snapshot() {
+            self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, None)?;
+            if !self.nodes.allocator.has_room_for_snapshot() {
+                return Err(Error::NoSpaceForSnapshot);
+            }
+        }
+        self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, Some(record))?;
+        self.snapshot(name)
+    }
+
+    /// The snapshots that are kept, oldest first.
+    pub(crate) fn list_snapshots(&self) -> Vec<Snapshot> {
+        self.snapshots.read().kept().map(Snapshot::from).collect()
+    }
+
+    /// The snapshot called `name`.
+    pub(crate) fn snapshot(&self, name: &str) -> Result<Snapshot, Error> {
+        let kept = self.snapshots.read();
+        kept.find(name).map(Snapshot::from).ok_or_else(|| Error::NoSnapshot(name.into()))
+    }
+
+    /// Lets go of a snapshot. When this returns, it is gone for good; its space comes back with the checkpoints that
+    /// follow.
+    pub(crate) fn remove_snapshot(&self, name: &str) -> Result<(), Error> {
+        self.change_record(name, |record| {
+            if !record.holds.is_empty() {
+                return Err(Error::SnapshotHeld { name: name.into(), tags: record.holds.clone() });
+            }
+            record.state = State::Doomed;
+            Ok(())
+        })
+    }
+
+    /// Keeps a snapshot from being removed until `tag` is released.
+    pub(crate) fn hold_snapshot(&self, name: &str, tag: &str) -> Result<(), Error> {
+        check_text("the tag", tag, 1)?;
+        self.change_record(name, |record| {
+            if record.holds.iter().any(|held| held == tag) {
+                return Err(Error::SnapshotHold {
+                    name: name.into(),
+                    what: format!("is held by {tag:?} already"),
+                });
+            }
+            record.holds.push(tag.into());
+            match record.holds.join("\0").len() {
+                0..=TEXT_MAX => Ok(()),
+                _ => Err(Error::SnapshotHold {
+                    name: name.into(),
+                    what: format!("has so many holds that {tag:?} has no room"),
+                }),
+            }
+        })
+    }
+
+    /// Takes a hold back.
+    pub(crate) fn release_snapshot(&self, name: &str, tag: &str) -> Result<(), Error> {
+        self.change_record(name, |record| {
+            let before = record.holds.len();
+            record.holds.retain(|held| held != tag);
+            if record.holds.len() == before {
+                return Err(Error::SnapshotHold {
+                    name: name.into(),
+                    what: format!("is not held by {tag:?}"),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes a record, durably.
+    fn change_record(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Record) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.check_changeable()?;
+        let mut publisher = self.publisher();
+        {
+            let mut kept = self.snapshots.write();
+            let mut record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
+            change(&mut record)?;
+            if !kept.has_room(&record) {
+                return Err(Error::TooManySnapshots);
+            }
+            kept.put(record);
+        }
+        Ok(self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, None)?)
+    }
+
+    fn check_changeable(&self) -> Result<(), Error> {
+        match self.failure() {
+            Some(failure) => Err(failure.clone().into()),
+            None if self.options.read_only => Err(vfs::Error::ReadOnly.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes checkpoints until nothing waits to be removed.
+    pub(crate) fn finish_removals(&self) -> Result<(), Error> {
+        while self.snapshots.read().has_changes() {
+            self.checkpoint(NextLog::WithEpoch)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what a snapshot has alone, in time that follows how much it differs from its neighbours.
+    pub(crate) fn snapshot_usage(&self, name: &str) -> Result<SnapshotUsage, Error> {
+        // No checkpoint is made meanwhile: what a snapshot has stays.
+        let publisher: &Publisher = &self.publisher();
+        let kept = self.snapshots.read();
+        let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        let checkpoint = Checkpoint::read(&self.medium, record.block)?;
+        let mut own_blocks = 1;
+        let Checkpoint { body: newest, block } = publisher.newest;
+        let newest = Newest { version: newest.version.get(), block, tree: newest.tree() };
+        let next = self.neighbour(&kept, record, &newest)?;
+        self.traverse(&kept, record, next, u64::MAX, &mut |_| own_blocks += 1)?;
+        let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
+        Ok(SnapshotUsage { own_blocks, shared_blocks })
+    }
+
+    /// The tree behind a snapshot's: that of the next one, or the newest, if that is the next.
+    fn neighbour(&self, kept: &Kept, record: &Record, newest: &Newest) -> vfs::Result<Tree> {
+        match kept.after(record.version) {
+            Some(next) if next.version != newest.version => {
+                Ok(Checkpoint::read(&self.medium, next.block)?.body.tree())
+            }
+            _ => Ok(newest.tree),
+        }
+    }
+
+    /// Visits what a snapshot has alone, but for its checkpoint block; returns where to go on.
+    fn traverse(
+        &self,
+        kept: &Kept,
+        record: &Record,
+        next: Tree,
+        steps: u64,
+        visit: &mut dyn FnMut(u64),
+    ) -> vfs::Result<Option<u32>> {
+        let medium = &*self.medium;
+        let previous = kept.before(record.version);
+        let is_own = |block: u64| {
+            let born = Entry::read(medium, block).version;
+            born > previous && born <= record.version && self.nodes.allocator.is_used_next(block)
+        };
+        let tree = Checkpoint::read(medium, record.block)?.body.tree();
+        let visit = &mut |block, _| visit(block);
+        Traverse { medium, next, from: record.cursor, steps, is_own: &is_own, visit }.run(tree)
+    }
+
+    /// Brings the list of snapshots up to date with the checkpoint being made, which is kept if there is a record for it.
+    pub(crate) fn update_snapshots(
+        &self,
+        frozen: &mut Frozen,
+        newest: Newest,
+        keep: Option<Record>,
+    ) -> vfs::Result<(NodePointer, Flushed)> {
+        let mut kept = self.snapshots.write();
+        let (version, block) = (newest.version, newest.block);
+        if let Some(record) = keep {
+            kept.put(Record { version, block, ..record });
+        }
+        match kept.removing().cloned() {
+            // Its neighbours' changes since it was said to be removed: nothing of it is promised any more.
+            Some(record) if !kept.stuck => self.remove_some(&mut kept, record, frozen, &newest),
+            _ => {}
+        }
+        if kept.removing().is_none() {
+            let doomed = kept.all().find(|record| record.state == State::Doomed).cloned();
+            doomed.into_iter().for_each(|doomed| kept.put(Record { state: State::Removing, ..doomed }));
+        }
+        kept.write(&self.medium, &self.nodes.allocator, frozen, version)
+    }
+
+    /// Gives back some of what a snapshot has alone (HMFS §3.3), and when it has no more, forgets it.
+    fn remove_some(&self, kept: &mut Kept, record: Record, frozen: &mut Frozen, newest: &Newest) {
+        let allocator = &self.nodes.allocator;
+        let removed = self.neighbour(kept, &record, newest).and_then(|next| {
+            self.traverse(kept, &record, next, STEPS, &mut |block| allocator.free_now(frozen, block))
+        });
+        match removed {
+            Ok(Some(cursor)) => kept.put(Record { cursor, ..record }),
+            Ok(None) => {
+                allocator.free_now(frozen, record.block);
+                kept.forget(record.version);
+            }
+            Err(error) => {
+                let name = &record.name;
+                tracing::error!("the space of the removed snapshot {name:?} does not come back: {error}");
+                kept.stuck = true;
+            }
+        }
+    }
+}
