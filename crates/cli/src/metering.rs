@@ -59,6 +59,10 @@ impl FileSystem for Metered {
         self.volume.getattr(ino)
     }
 
+    fn is_volatile(&self, ino: Ino) -> bool {
+        self.volume.is_volatile(ino)
+    }
+
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
         self.change().setattr(caller, ino, set, handle)
     }

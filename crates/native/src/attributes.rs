@@ -29,7 +29,11 @@ impl Core {
     pub(crate) fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
-        self.nodes.may_access(caller, self.inode(ino)?, mask, self.options.read_only)
+        let inode = self.inode(ino)?;
+        if mask & rules::WRITE != 0 && self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.nodes.may_access(caller, inode, mask)
     }
 
     pub(crate) fn setattr(

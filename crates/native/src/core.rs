@@ -26,6 +26,7 @@ use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 use crate::snapshots::Newest;
 use crate::superblock::Root;
+use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, bia::BlockKind, sit};
 
 pub(crate) struct Core {
@@ -40,6 +41,7 @@ pub(crate) struct Core {
     publisher: Mutex<Publisher>,
     /// The snapshots, as of the newest checkpoint; changed by who makes the next one.
     pub(crate) snapshots: RwLock<Kept>,
+    pub(crate) views: Views,
     /// The first failure that left memory and medium apart; the volume is read-only from then on.
     failure: OnceLock<Error>,
     pub(crate) closed: AtomicBool,
@@ -96,6 +98,7 @@ impl Core {
         options: MountOptions,
         mounted: nvm::Mounted,
     ) -> Core {
+        let at = Time { sec: publisher.newest.body.time.get() as i64, nsec: 0 };
         let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
         Core {
             locks: Locks::new(medium.geometry.blocks),
@@ -107,6 +110,7 @@ impl Core {
             lanes: Lanes::new(),
             publisher: Mutex::new(publisher),
             snapshots: RwLock::new(snapshots),
+            views: Views::new(at),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),

@@ -74,9 +74,7 @@ impl Core {
     pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let opened = self.handles.get_for(handle, OpenFlags::READ)?;
         if let Some(n) = self.read_glimpse(opened.ino, offset, buf) {
-            if !self.handles.is_still_open(handle) {
-                return Err(Error::BadHandle);
-            }
+            self.handles.get(handle)?;
             self.medium.check_media()?;
             return Ok(n);
         }
@@ -141,15 +139,8 @@ impl Core {
             if data.len() > DIFFERENCE_MAX {
                 operation.expect_data(data.len());
             }
-            // A difference waits for its record, and what follows waits with it.
-            let is_mapped = inode.layout() == Layout::Mapped;
-            if is_mapped {
-                operation.log(&Item::Hot { ino, hot: new_hot });
-            }
             self.log_write(&mut operation, inode, offset, data)?;
-            if !is_mapped {
-                operation.log(&Item::Hot { ino, hot: new_hot });
-            }
+            operation.log(&Item::Hot { ino, hot: new_hot });
         }
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
@@ -240,8 +231,6 @@ impl Core {
                 && !self.nodes.allocator.is_shared(old.block());
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
-                // Where they go once their record is durable.
-                self.medium.region.prefetch(old.block() * BLOCK + part.offset as u64);
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
                 return Ok(());
             }

@@ -83,6 +83,9 @@ pub enum Error {
         /// What is wrong with the hold.
         what: String,
     },
+    /// Files of the snapshot are open.
+    #[error("files of snapshot {0:?} are open; close them first")]
+    SnapshotInUse(String),
     /// The list of snapshots is full.
     #[error("the volume's list of snapshots is full; remove some")]
     TooManySnapshots,
@@ -103,7 +106,9 @@ impl From<Error> for vfs::Error {
             }
             Error::SnapshotExists(_) => vfs::Error::Exists,
             Error::NoSnapshot(_) => vfs::Error::NotFound,
-            Error::SnapshotHeld { .. } | Error::SnapshotHold { .. } => vfs::Error::Busy,
+            Error::SnapshotHeld { .. } | Error::SnapshotHold { .. } | Error::SnapshotInUse(_) => {
+                vfs::Error::Busy
+            }
             Error::TooManySnapshots | Error::NoSpaceForSnapshot => vfs::Error::NoSpace,
             other => vfs::Error::Corrupt(other.to_string()),
         }

@@ -3,12 +3,15 @@
 //! A handle names a slot and the slot's use: looking it up is one atomic load, and a handle that was released, even if
 //! its slot serves again, is nobody's. A file's slots and the count of how often it is open are in one shard, chosen by
 //! its number, so that opening and closing take one lock each, which few others want.
+//!
+//! Files are known here by numbers of 64 bits: the volume's own have 32, those of its snapshots have the snapshot's version
+//! in the upper half. Both have tables of their own, whose handles differ in a bit.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vfs::{Error, Handle, InoMap, OpenFlags, Result};
+use vfs::{Error, Handle, Ino, InoMap, OpenFlags, Result};
 
 const SHARD_BITS: u32 = 6;
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -16,8 +19,10 @@ const SHARDS: usize = 1 << SHARD_BITS;
 const FIRST_CHUNK: u32 = 64;
 /// So one shard has 4,194,240 slots at most.
 const CHUNKS: usize = 16;
-/// Bits of a handle that number the slot (the shard in the lowest); the rest numbers the slot's use, from 1.
+/// Bits of a handle that number the slot (the shard in the lowest); the rest numbers the slot's use.
 const SLOT_BITS: u32 = 32;
+/// The bit that handles on files of snapshots have. No slot has so large a number.
+const OF_SNAPSHOT: u32 = 1 << 31;
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -29,7 +34,7 @@ struct Shard {
 /// What of a shard its lock protects.
 #[derive(Default)]
 struct Table {
-    open: InoMap<u32, Open>,
+    open: InoMap<Ino, Open>,
     given_back: Vec<u32>,
     /// Slots from here on were never used.
     next: u32,
@@ -46,16 +51,22 @@ struct Open {
 /// What one handle stands for.
 #[derive(Default)]
 struct Slot {
-    /// Which use of the slot is open; 0 if none is.
-    open: AtomicU32,
-    /// Uses so far.
-    uses: AtomicU32,
-    /// Inode in the low half, flags in the high one.
-    what: AtomicU64,
+    /// Which use of the slot this is: odd while it is open.
+    used: AtomicU32,
+    flags: AtomicU32,
+    number: AtomicU64,
 }
 
 pub(crate) struct Handles {
     shards: Box<[Shard]>,
+    /// Bits that all these handles have.
+    mark: u32,
+}
+
+/// Whether `handle`, if it is one, is on a file of a snapshot.
+#[inline]
+pub(crate) fn is_of_snapshot(handle: Handle) -> bool {
+    handle.0 as u32 & OF_SNAPSHOT != 0
 }
 
 /// The chunk of a shard's slot, and the slot's place in it.
@@ -93,39 +104,47 @@ impl Shard {
 /// What a handle says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opened {
+    pub(crate) number: Ino,
+    /// Its lower half: the inode's number in its tree.
     pub(crate) ino: u32,
     pub(crate) flags: OpenFlags,
 }
 
 impl Handles {
     pub(crate) fn new() -> Handles {
-        Handles { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+        Handles { shards: (0..SHARDS).map(|_| Shard::default()).collect(), mark: 0 }
     }
 
-    fn shard(&self, ino: u32) -> &Shard {
-        &self.shards[ino as usize % SHARDS]
+    /// A table for files of snapshots.
+    pub(crate) fn of_snapshots() -> Handles {
+        Handles { mark: OF_SNAPSHOT, ..Handles::new() }
+    }
+
+    fn shard(&self, number: Ino) -> &Shard {
+        &self.shards[number as usize % SHARDS]
     }
 
     /// The slot that `handle` names, and which use of it.
     #[inline]
     fn slot(&self, handle: Handle) -> Option<(&Slot, u32)> {
-        let (index, used) = (handle.0 as u32, (handle.0 >> SLOT_BITS) as u32);
+        let (index, used) = (handle.0 as u32 ^ self.mark, (handle.0 >> SLOT_BITS) as u32);
         let slot = self.shards[index as usize % SHARDS].slot(index >> SHARD_BITS)?;
-        Some((slot, used)).filter(|_| used != 0)
+        Some((slot, used)).filter(|_| used % 2 == 1)
     }
 
-    /// Opens `ino`, whose lock is held, or which nobody can know yet, or of which it is verified afterwards that nobody
-    /// removed it. `EBUSY` with four million handles open.
-    pub(crate) fn open(&self, ino: u32, flags: OpenFlags) -> Result<Handle> {
-        let shard = self.shard(ino);
+    /// Opens file `number`, whose lock is held, or which nobody can know yet, or of which it is verified afterwards that
+    /// nobody removed it. `EBUSY` with four million handles open.
+    pub(crate) fn open(&self, number: impl Into<Ino>, flags: OpenFlags) -> Result<Handle> {
+        let number = number.into();
+        let shard = self.shard(number);
         let mut table = shard.table.lock();
         let (index, slot) = shard.take_slot(&mut table)?;
-        let used = slot.uses.load(Ordering::Relaxed).wrapping_add(1).max(1);
-        slot.uses.store(used, Ordering::Relaxed);
-        slot.what.store(u64::from(flags.bits()) << 32 | u64::from(ino), Ordering::Relaxed);
-        table.open.entry(ino).or_default().handles += 1;
-        slot.open.store(used, Ordering::Release);
-        let index = (index << SHARD_BITS) | (ino % SHARDS as u32);
+        let used = slot.used.load(Ordering::Relaxed).wrapping_add(1);
+        slot.number.store(number, Ordering::Relaxed);
+        slot.flags.store(flags.bits(), Ordering::Relaxed);
+        table.open.entry(number).or_default().handles += 1;
+        slot.used.store(used, Ordering::Release);
+        let index = (index << SHARD_BITS) | (number % SHARDS as Ino) as u32 | self.mark;
         Ok(Handle(u64::from(used) << SLOT_BITS | u64::from(index)))
     }
 
@@ -133,21 +152,16 @@ impl Handles {
     #[inline]
     pub(crate) fn get(&self, handle: Handle) -> Result<Opened> {
         let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
-        if slot.open.load(Ordering::Acquire) != used {
+        if slot.used.load(Ordering::Acquire) != used {
             return Err(Error::BadHandle);
         }
-        let what = slot.what.load(Ordering::Acquire);
+        let number = slot.number.load(Ordering::Acquire);
+        let flags = slot.flags.load(Ordering::Acquire);
         // Still the same use: what was read is this handle's.
-        if slot.open.load(Ordering::Relaxed) != used {
+        if slot.used.load(Ordering::Relaxed) != used {
             return Err(Error::BadHandle);
         }
-        Ok(Opened { ino: what as u32, flags: OpenFlags::from_bits_truncate((what >> 32) as u32) })
-    }
-
-    /// Whether `handle`, which was open, still is.
-    #[inline]
-    pub(crate) fn is_still_open(&self, handle: Handle) -> bool {
-        self.slot(handle).is_some_and(|(slot, used)| slot.open.load(Ordering::Acquire) == used)
+        Ok(Opened { number, ino: number as u32, flags: OpenFlags::from_bits_truncate(flags) })
     }
 
     /// What `handle` stands for, if it was opened for `flags`.
@@ -157,44 +171,53 @@ impl Handles {
         if opened.flags.contains(flags) { Ok(opened) } else { Err(Error::BadHandle) }
     }
 
-    /// Closes a handle. Returns its inode, and whether it was the inode's last.
+    /// Closes a handle. Returns the file's number in its tree, and whether it was the file's last.
     pub(crate) fn close(&self, handle: Handle) -> Result<(u32, bool)> {
-        let ino = self.get(handle)?.ino;
+        let Opened { number, ino, .. } = self.get(handle)?;
         let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
-        let mut table = self.shard(ino).table.lock();
+        let mut table = self.shard(number).table.lock();
         // Of two that close the same handle, one wins.
-        if slot.open.load(Ordering::Relaxed) != used {
+        if slot.used.load(Ordering::Relaxed) != used {
             return Err(Error::BadHandle);
         }
-        slot.open.store(0, Ordering::Release);
-        table.given_back.push(handle.0 as u32 >> SHARD_BITS);
-        let Some(open) = table.open.get_mut(&ino) else { return Ok((ino, false)) };
+        slot.used.store(used.wrapping_add(1), Ordering::Release);
+        table.given_back.push((handle.0 as u32 ^ self.mark) >> SHARD_BITS);
+        let Some(open) = table.open.get_mut(&number) else { return Ok((ino, false)) };
         open.handles -= 1;
         let last = open.handles == 0;
         if last {
-            table.open.remove(&ino);
+            table.open.remove(&number);
         }
         Ok((ino, last))
     }
 
-    /// Forgets that `ino` is open: its handles lead to an inode that is gone.
-    pub(crate) fn forget(&self, ino: u32) {
-        self.shard(ino).table.lock().open.remove(&ino);
+    /// Forgets that a file is open: its handles lead to an inode that is gone.
+    pub(crate) fn forget(&self, number: impl Into<Ino>) {
+        let number = number.into();
+        self.shard(number).table.lock().open.remove(&number);
     }
 
-    pub(crate) fn is_open(&self, ino: u32) -> bool {
-        self.shard(ino).table.lock().open.contains_key(&ino)
+    pub(crate) fn is_open(&self, number: impl Into<Ino>) -> bool {
+        let number = number.into();
+        self.shard(number).table.lock().open.contains_key(&number)
     }
 
-    /// Lets `ino`, which is open and has no name, get one (or no longer).
-    pub(crate) fn set_linkable(&self, ino: u32, linkable: bool) {
-        if let Some(open) = self.shard(ino).table.lock().open.get_mut(&ino) {
+    /// Whether any file is open whose number is such.
+    pub(crate) fn any_open(&self, is_such: impl Fn(Ino) -> bool) -> bool {
+        self.shards.iter().any(|shard| shard.table.lock().open.keys().any(|number| is_such(*number)))
+    }
+
+    /// Lets a file, which is open and has no name, get one (or no longer).
+    pub(crate) fn set_linkable(&self, number: impl Into<Ino>, linkable: bool) {
+        let number = number.into();
+        if let Some(open) = self.shard(number).table.lock().open.get_mut(&number) {
             open.linkable = linkable;
         }
     }
 
-    pub(crate) fn is_linkable(&self, ino: u32) -> bool {
-        self.shard(ino).table.lock().open.get(&ino).is_some_and(|open| open.linkable)
+    pub(crate) fn is_linkable(&self, number: impl Into<Ino>) -> bool {
+        let number = number.into();
+        self.shard(number).table.lock().open.get(&number).is_some_and(|open| open.linkable)
     }
 
     /// Handles open in all.
@@ -225,18 +248,33 @@ mod tests {
     #[test]
     fn a_handle_is_of_one_use_of_its_slot() {
         let handles = Handles::new();
-        let first = handles.open(17, OpenFlags::READ).unwrap();
+        let first = handles.open(17u32, OpenFlags::READ).unwrap();
         let other = handles.open(17 + SHARDS as u32, OpenFlags::WRITE).unwrap();
         assert_eq!(handles.get(first).unwrap().ino, 17);
         assert_eq!(handles.close(first), Ok((17, true)));
-        let second = handles.open(17, OpenFlags::WRITE).unwrap();
+        let second = handles.open(17u32, OpenFlags::WRITE).unwrap();
         assert_eq!(handles.get(first).map(drop), Err(Error::BadHandle));
         assert_eq!(handles.close(first), Err(Error::BadHandle));
         assert_eq!(handles.get(second).unwrap().flags, OpenFlags::WRITE);
         assert_eq!(handles.get(other).unwrap().ino, 17 + SHARDS as u32);
         assert_eq!(handles.count(), 2);
-        for bad in [0, 1, u64::MAX, 1 << 32 | 5, u64::MAX >> 32] {
+        for bad in [0, 1, u64::MAX, 1 << 32 | 5, 2 << 32 | 17, u64::MAX >> 32] {
             assert_eq!(handles.get(Handle(bad)).map(drop), Err(Error::BadHandle));
         }
+    }
+
+    #[test]
+    fn handles_of_the_volume_and_of_snapshots_are_not_mixed_up() {
+        let (live, kept) = (Handles::new(), Handles::of_snapshots());
+        let number = 9 << 32 | 17;
+        let (one, other) =
+            (live.open(17u32, OpenFlags::READ).unwrap(), kept.open(number, OpenFlags::READ).unwrap());
+        assert!(!is_of_snapshot(one) && is_of_snapshot(other));
+        assert_eq!(live.get(other).map(drop), Err(Error::BadHandle));
+        assert_eq!(kept.get(one).map(drop), Err(Error::BadHandle));
+        assert_eq!(kept.get(other).unwrap().number, number);
+        assert!(kept.any_open(|open| open >> 32 == 9) && !kept.any_open(|open| open >> 32 == 17));
+        assert_eq!(kept.close(other), Ok((17, true)));
+        assert!(!kept.is_open(number) && live.is_open(17u32));
     }
 }

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::core::NextLog;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
+use crate::kept::Kept;
 use crate::reader::Reader;
 use crate::recovery::{self, Rest};
 use crate::scan::Log;
@@ -81,6 +82,11 @@ impl AtRest {
         let body = &self.checkpoint.body;
         let journal = sit::read_journal(&self.medium, body.journal_entries.get(), body.journal_crc.get());
         journal.into_iter().flatten().map(|entry| entry.segment()).collect()
+    }
+
+    /// The list of snapshots.
+    pub(crate) fn snapshots(&self) -> vfs::Result<Kept> {
+        Kept::read(&self.medium, self.checkpoint.body.snapshots())
     }
 
     /// The nodes of the checkpoint.

@@ -34,6 +34,7 @@ mod data;
 mod directory;
 mod dump;
 mod error;
+mod file_system;
 mod format;
 mod geometry;
 mod glimpse;
@@ -54,6 +55,7 @@ mod options;
 mod orphans;
 mod page;
 mod pointer;
+mod read_only;
 mod reader;
 mod record;
 mod recovery;
@@ -66,6 +68,8 @@ mod snapshots;
 mod space;
 mod superblock;
 mod twin;
+mod view;
+mod views;
 mod volume;
 mod xattr;
 
@@ -77,6 +81,7 @@ pub use inspect::{Info, info};
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
 pub use snapshots::{Snapshot, SnapshotUsage};
+pub use view::open_snapshot;
 pub use volume::Volume;
 
 /// The smallest volume: 8 segments.

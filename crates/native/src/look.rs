@@ -20,17 +20,8 @@ impl Reader {
         xattr::get(self, inode, acl::ACCESS)
     }
 
-    /// Whether `caller` may do all of `mask` with an inode; `EROFS` if he wants to write where nobody can.
-    pub(crate) fn may_access(
-        &self,
-        caller: &Caller,
-        inode: Inode<'_>,
-        mask: u32,
-        read_only: bool,
-    ) -> Result<()> {
-        if mask & rules::WRITE != 0 && read_only {
-            return Err(Error::ReadOnly);
-        }
+    /// Whether `caller` may do all of `mask` with an inode.
+    pub(crate) fn may_access(&self, caller: &Caller, inode: Inode<'_>, mask: u32) -> Result<()> {
         rules::may_access(caller, &inode.attr(), self.access_acl(inode)?, mask)
     }
 

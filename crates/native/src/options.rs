@@ -114,8 +114,12 @@ pub struct Stats {
     pub epoch_nodes: u64,
     /// DRAM of the allocator, bytes.
     pub segment_cache_bytes: u64,
-    /// Open handles.
+    /// Open handles, those on files of snapshots included.
     pub open_handles: u64,
+    /// Snapshots whose files somebody looked at lately.
+    pub snapshot_views: u64,
+    /// DRAM of what is cached of these, bytes.
+    pub snapshot_cache_bytes: u64,
     /// Blocks free once the next checkpoint is published.
     pub blocks_free: u64,
     /// Blocks of the Main Area.

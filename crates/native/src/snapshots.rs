@@ -120,6 +120,7 @@ impl Core {
             }
         }
         self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, Some(record))?;
+        self.views.note_change();
         self.snapshot(name)
     }
 
@@ -141,9 +142,13 @@ impl Core {
             if !record.holds.is_empty() {
                 return Err(Error::SnapshotHeld { name: name.into(), tags: record.holds.clone() });
             }
+            let in_use = |_| Error::SnapshotInUse(name.into());
+            self.views.forget(record.version).map_err(in_use)?;
             record.state = State::Doomed;
             Ok(())
-        })
+        })?;
+        self.views.note_change();
+        Ok(())
     }
 
     /// Keeps a snapshot from being removed until `tag` is released.

@@ -6,10 +6,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vfs::{
-    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, Statfs, XattrMode,
-};
 
 use crate::core::{Core, NextLog};
 use crate::recovery::{self, Rest};
@@ -18,7 +14,7 @@ use crate::{Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
 
 /// A mounted native volume. Dropping it without [`Volume::close`] closes it as well.
 pub struct Volume {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     recovery: Recovery,
     checkpointer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -146,6 +142,7 @@ impl Volume {
     pub fn stats(&self) -> Stats {
         let core = &self.core;
         let (_, blocks_free) = core.nodes.allocator.space();
+        let (views, view_bytes) = core.views.cached();
         Stats {
             checkpoints: core.checkpoint_count(),
             log_bytes: core.journal.capacity(),
@@ -154,7 +151,9 @@ impl Volume {
             nat_cache_bytes: core.nodes.nat.cache_bytes(),
             epoch_nodes: core.nodes.nat.dirty_count() as u64,
             segment_cache_bytes: core.nodes.allocator.cache_bytes(),
-            open_handles: core.handles.count(),
+            open_handles: core.handles.count() + core.views.open_handles(),
+            snapshot_views: views,
+            snapshot_cache_bytes: view_bytes,
             blocks_free,
             blocks_total: core.medium.geometry.main_blocks(),
         }
@@ -191,180 +190,5 @@ fn checkpoint_loop(core: &Core, interval: Duration) {
             tracing::error!("checkpoint failed: {error}");
             return;
         }
-    }
-}
-
-impl FileSystem for Volume {
-    fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.core.lookup(caller, dir, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.core.getattr(ino)
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
-        let _op = nvm::operation("setattr");
-        self.core.setattr(caller, ino, set, handle)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.core.readlink(ino)
-    }
-
-    fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        self.core.access(caller, ino, mask)
-    }
-
-    fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
-        let _op = nvm::operation("mknod");
-        self.core.mknod(caller, dir, name, mode, rdev)
-    }
-
-    fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
-        let _op = nvm::operation("mkdir");
-        self.core.mkdir(caller, dir, name, mode)
-    }
-
-    fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        let _op = nvm::operation("symlink");
-        self.core.symlink(caller, dir, name, target)
-    }
-
-    fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        let _op = nvm::operation("link");
-        self.core.link(caller, ino, dir, name)
-    }
-
-    fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        let _op = nvm::operation("unlink");
-        self.core.unlink(caller, dir, name)
-    }
-
-    fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        let _op = nvm::operation("rmdir");
-        self.core.rmdir(caller, dir, name)
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        name: &[u8],
-        new_dir: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        let _op = nvm::operation("rename");
-        self.core.rename(caller, (dir, name), (new_dir, new_name), flags)
-    }
-
-    fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        let _op = nvm::operation("open");
-        self.core.open(caller, ino, flags)
-    }
-
-    fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
-        let _op = nvm::operation("create");
-        self.core.create(caller, dir, name, mode, flags)
-    }
-
-    fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
-        let _op = nvm::operation("tmpfile");
-        self.core.tmpfile(caller, dir, mode, flags)
-    }
-
-    fn release(&self, handle: Handle) -> Result<()> {
-        let _op = nvm::operation("release");
-        self.core.release(handle)
-    }
-
-    fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.core.read(handle, offset, buf)
-    }
-
-    fn read_slices(
-        &self,
-        handle: Handle,
-        offset: u64,
-        len: usize,
-        sink: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize> {
-        self.core.read_slices(handle, offset, len, sink)
-    }
-
-    fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        let _op = nvm::operation("write");
-        self.core.write(caller, handle, offset, data)
-    }
-
-    fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
-        let _op = nvm::operation("fsync");
-        self.core.fsync(handle)
-    }
-
-    fn fsync_inode(&self, ino: Ino) -> Result<()> {
-        let _op = nvm::operation("fsync");
-        self.core.fsync_inode(ino)
-    }
-
-    fn syncfs(&self) -> Result<()> {
-        let _op = nvm::operation("syncfs");
-        if self.core.options.read_only { Ok(()) } else { self.core.checkpoint(NextLog::WithEpoch) }
-    }
-
-    fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        self.core.readdir(dir, from, sink)
-    }
-
-    fn statfs(&self) -> Result<Statfs> {
-        self.core.statfs()
-    }
-
-    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.core.getxattr(caller, ino, name)
-    }
-
-    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        let _op = nvm::operation("setxattr");
-        self.core.setxattr(caller, ino, name, value, mode)
-    }
-
-    fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.core.listxattr(caller, ino)
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        let _op = nvm::operation("removexattr");
-        self.core.removexattr(caller, ino, name)
-    }
-
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        handle: Handle,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        let _op = nvm::operation("fallocate");
-        self.core.fallocate(caller, handle, mode, offset, len)
-    }
-
-    fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        self.core.seek(handle, from)
-    }
-
-    fn copy_file_range(
-        &self,
-        caller: &Caller,
-        from: Handle,
-        from_offset: u64,
-        to: Handle,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        let _op = nvm::operation("copy_file_range");
-        self.core.copy_file_range(caller, (from, from_offset), (to, to_offset), len)
     }
 }

@@ -126,6 +126,12 @@ pub trait FileSystem: Send + Sync {
     /// An inode's attributes.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
+    /// Whether inode `ino` may change by other means than calls of this trait: then a front end must not keep what it was
+    /// told of the inode's attributes and, if it is a directory, of its entries.
+    fn is_volatile(&self, _ino: Ino) -> bool {
+        false
+    }
+
     /// Changes attributes, all or none; returns the new ones. `handle`, if the caller has one open for
     /// writing, allows a change of size without write permission (`ftruncate(2)`; a handle not for writing is
     /// `EINVAL`). The rules are those of [`crate::rules::plan_setattr`].

@@ -155,8 +155,13 @@ pub(crate) type Tree = BTreeMap<String, Seen>;
 
 /// All that can be reached from the root, by path.
 pub(crate) fn tree(fs: &dyn FileSystem) -> vfs::Result<Tree> {
+    tree_below(fs, ROOT_INO)
+}
+
+/// All that can be reached from directory `top`, by path.
+pub(crate) fn tree_below(fs: &dyn FileSystem, top: Ino) -> vfs::Result<Tree> {
     let mut all = Tree::new();
-    let mut todo = vec![(String::from("/"), ROOT_INO)];
+    let mut todo = vec![(String::from("/"), top)];
     while let Some((path, ino)) = todo.pop() {
         let seen = seen(fs, ino)?;
         if seen.mode & 0o170_000 == 0o040_000 {

@@ -1,0 +1,342 @@
+//! How a volume shows its snapshots: `.snapshots/NAME/...` in its root directory, which does not list it.
+//!
+//! An inode's number has in its upper half whose it is: 0 the volume's, else the version of the snapshot that has it, or
+//! for `.snapshots` itself the largest number. So numbers stay what they are from mount to mount.
+//!
+//! Views are opened when somebody asks for something in them, and the longest unused are dropped. A call in a view holds
+//! the list of views, of which there are as many as lanes, all alike: each thread its own, so that calls don't meet. Who
+//! changes them holds all; so whoever takes a view away waits for the calls in it. Order of locks: the publisher, the
+//! table of snapshots, the lists, what [`Handles`] has.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use vfs::{
+    Attr, Caller, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, SeekFrom, Statfs,
+    Time, rules,
+};
+
+use crate::core::{Core, now};
+use crate::handles::Handles;
+use crate::kept::{Record, State};
+use crate::lanes::{self, LANES};
+use crate::read_only::{ReadOnly, Readable, Tree};
+use crate::view::{Numbering, SnapshotView};
+
+/// The directory of snapshots.
+pub(crate) const NAME: &[u8] = b".snapshots";
+/// Its inode number.
+pub(crate) const DIRECTORY: Ino = (u32::MAX as Ino) << 32 | ROOT_INO;
+/// Views kept at most while nothing is open in them.
+const VIEWS_MAX: usize = 8;
+/// The cookies of `.` and `..` are up to this.
+const DOTS: u64 = 2;
+
+type View = ReadOnly<SnapshotView>;
+
+/// Whether `ino` is the volume's own, and no snapshot's.
+#[inline]
+pub(crate) fn is_own(ino: Ino) -> bool {
+    ino >> 32 == 0
+}
+
+/// Whether these two are of one tree: the volume's, or the same snapshot's.
+pub(crate) fn is_one_tree(one: Ino, other: Ino) -> bool {
+    one >> 32 == other >> 32
+}
+
+/// Whether `name` in `dir` is the directory of snapshots.
+#[inline]
+pub(crate) fn is_directory(dir: Ino, name: &[u8]) -> bool {
+    dir == ROOT_INO && name == NAME
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct List(RwLock<Vec<Arc<View>>>);
+
+/// The views of a mounted volume.
+pub(crate) struct Views {
+    lists: Box<[List]>,
+    handles: Arc<Handles>,
+    /// When a snapshot came or went.
+    changed: Mutex<Time>,
+}
+
+impl Views {
+    /// `changed` is when a snapshot was last taken.
+    pub(crate) fn new(changed: Time) -> Views {
+        Views {
+            lists: (0..LANES).map(|_| List::default()).collect(),
+            handles: Arc::new(Handles::of_snapshots()),
+            changed: Mutex::new(changed),
+        }
+    }
+
+    /// The calling thread's list.
+    #[inline]
+    fn mine(&self) -> RwLockReadGuard<'_, Vec<Arc<View>>> {
+        self.lists[lanes::thread_number()].0.read()
+    }
+
+    /// All lists, when no call is in any view.
+    fn all(&self) -> Vec<RwLockWriteGuard<'_, Vec<Arc<View>>>> {
+        self.lists.iter().map(|list| list.0.write()).collect()
+    }
+
+    fn is_open(&self, base: Ino) -> bool {
+        self.handles.any_open(|number| is_one_tree(number, base))
+    }
+
+    /// Adds a view, unless somebody has done so already, and drops one if there are many.
+    fn add(&self, view: View) {
+        let mut lists = self.all();
+        let mut views = lists[0].clone();
+        if views.iter().any(|other| other.0.base() == view.0.base()) {
+            return;
+        }
+        // Each gets a second chance; the last word has who has files open.
+        let mut chances = 2 * views.len();
+        while views.len() >= VIEWS_MAX && chances > 0 {
+            chances -= 1;
+            let oldest = views.remove(0);
+            if oldest.0.take_recent() || self.is_open(oldest.0.base()) {
+                views.push(oldest);
+            }
+        }
+        views.push(Arc::new(view));
+        lists.iter_mut().for_each(|list| list.clone_from(&views));
+    }
+
+    /// Takes the view of a snapshot away: `EBUSY` if a file in it is open; else it waits for calls in it to end. The
+    /// table of snapshots is held exclusively, and will say that there is no such snapshot.
+    pub(crate) fn forget(&self, version: u32) -> Result<()> {
+        let mut lists = self.all();
+        let base = Ino::from(version) << 32;
+        if self.is_open(base) {
+            return Err(Error::Busy);
+        }
+        lists.iter_mut().for_each(|list| list.retain(|view| view.0.base() != base));
+        Ok(())
+    }
+
+    /// Notes that a snapshot has come or gone. No two times are the same: who sees one he knows need not look again.
+    pub(crate) fn note_change(&self) {
+        let mut changed = self.changed.lock();
+        let next = match changed.nsec {
+            999_999_999 => Time { sec: changed.sec + 1, nsec: 0 },
+            nsec => Time { sec: changed.sec, nsec: nsec + 1 },
+        };
+        *changed = now().max(next);
+    }
+
+    /// Views that there are, and their bytes of DRAM.
+    pub(crate) fn cached(&self) -> (u64, u64) {
+        let views = self.mine();
+        (views.len() as u64, views.iter().map(|view| view.0.cache_bytes()).sum())
+    }
+
+    /// Handles that are open on files of snapshots.
+    pub(crate) fn open_handles(&self) -> u64 {
+        self.handles.count()
+    }
+}
+
+impl Core {
+    /// Runs `call` on the tree that has inode `ino`, which is not the volume's own.
+    pub(crate) fn outside<T>(&self, ino: Ino, call: impl FnOnce(&dyn Tree) -> Result<T>) -> Result<T> {
+        if is_one_tree(ino, DIRECTORY) {
+            return call(&ReadOnly(Directory(self)));
+        }
+        loop {
+            {
+                let views = self.views.mine();
+                if let Some(view) = views.iter().find(|view| is_one_tree(view.0.base(), ino)) {
+                    view.0.touch();
+                    return call(&**view);
+                }
+            }
+            self.open_view((ino >> 32) as u32)?;
+        }
+    }
+
+    /// The same for what `handle` is open on.
+    pub(crate) fn outside_opened<T>(
+        &self,
+        handle: Handle,
+        call: impl FnOnce(&dyn Tree) -> Result<T>,
+    ) -> Result<T> {
+        self.outside(self.views.handles.get(handle)?.number, call)
+    }
+
+    /// Opens the view of a snapshot: `ESTALE` if it is not kept.
+    fn open_view(&self, version: u32) -> Result<()> {
+        // Of a snapshot that is just being taken, the checkpoint is published then.
+        let _publisher = self.publisher();
+        // Held until the view can be found: who removes the snapshot has to find it.
+        let kept = self.snapshots.read();
+        let record = kept.get(version).filter(|record| record.state == State::Kept).ok_or(Error::Stale)?;
+        let numbering = Numbering { base: Ino::from(version) << 32, above: DIRECTORY };
+        let (medium, key) = (self.medium.clone(), self.nodes.hash_key);
+        let view = SnapshotView::open(medium, key, record, numbering, self.views.handles.clone())?;
+        self.views.add(ReadOnly(view));
+        Ok(())
+    }
+
+    /// Looks a name up in a tree that is not the volume's own.
+    pub(crate) fn lookup_outside(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
+        let (ino, attr) = self.outside(dir, |tree| {
+            let ino = tree.find(caller, dir, name)?;
+            Ok((ino, is_one_tree(ino, dir).then(|| tree.getattr(ino))))
+        })?;
+        match attr {
+            Some(attr) => attr,
+            None if is_own(ino) => self.getattr(ino),
+            None => self.outside(ino, |tree| tree.getattr(ino)),
+        }
+    }
+
+    /// `EEXIST` if a name to be made is that of the directory of snapshots.
+    #[inline]
+    pub(crate) fn check_free(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        if !is_directory(dir, name) {
+            return Ok(());
+        }
+        self.access(caller, dir, rules::EXECUTE)?;
+        Err(Error::Exists)
+    }
+
+    /// `EBUSY`, as of a directory that something is mounted on, if a name to be removed, moved or replaced is that of the
+    /// directory of snapshots.
+    #[inline]
+    pub(crate) fn check_movable(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        if !is_directory(dir, name) {
+            return Ok(());
+        }
+        self.access(caller, dir, rules::WRITE | rules::EXECUTE)?;
+        Err(Error::Busy)
+    }
+
+    /// The attributes of the directory of snapshots.
+    pub(crate) fn snapshots_attr(&self) -> Attr {
+        let changed = *self.views.changed.lock();
+        Attr {
+            ino: DIRECTORY,
+            generation: 0,
+            mode: FileKind::Directory.mode_bits() | 0o555,
+            nlink: 2 + self.snapshots.read().kept().count() as u32,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: changed,
+            mtime: changed,
+            ctime: changed,
+            btime: changed,
+        }
+    }
+}
+
+/// `.snapshots`.
+struct Directory<'a>(&'a Core);
+
+impl Directory<'_> {
+    fn check(&self, ino: Ino) -> Result<Attr> {
+        if ino == DIRECTORY { Ok(self.0.snapshots_attr()) } else { Err(Error::Stale) }
+    }
+}
+
+/// The root directory of a snapshot.
+fn root_of(record: &Record) -> Ino {
+    Ino::from(record.version) << 32 | ROOT_INO
+}
+
+impl Readable for Directory<'_> {
+    fn find(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
+        rules::may_search(caller, &self.check(dir)?, None)?;
+        rules::check_name(name)?;
+        match name {
+            b"." => Ok(DIRECTORY),
+            b".." => Ok(ROOT_INO),
+            _ => {
+                let kept = self.0.snapshots.read();
+                let record = std::str::from_utf8(name).ok().and_then(|name| kept.find(name));
+                record.map(root_of).ok_or(Error::NotFound)
+            }
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.check(ino)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.check(ino)?;
+        Err(Error::Invalid)
+    }
+
+    fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
+        rules::may_access(caller, &self.check(ino)?, None, mask)
+    }
+
+    fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+        rules::may_open(caller, &self.check(ino)?, None, flags)?;
+        self.0.views.handles.open(ino, flags)
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        self.0.views.handles.close(handle).map(drop)
+    }
+
+    fn opened(&self, handle: Handle) -> Result<Ino> {
+        Ok(self.0.views.handles.get(handle)?.number)
+    }
+
+    fn read(&self, _: Handle, _: u64, _: &mut [u8]) -> Result<usize> {
+        Err(Error::IsDirectory)
+    }
+
+    fn read_slices(&self, _: Handle, _: u64, _: usize, _: &mut dyn FnMut(&[u8])) -> Result<usize> {
+        Err(Error::IsDirectory)
+    }
+
+    /// A snapshot's cookie is its version, moved up behind those of the dots.
+    fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+        self.check(dir)?;
+        let kind = FileKind::Directory;
+        for (next, name, ino) in [(1, b"." as &[u8], DIRECTORY), (2, b"..", ROOT_INO)] {
+            if from < next && !sink(DirEntry { ino, kind, next, name }) {
+                return Ok(());
+            }
+        }
+        let kept = self.0.snapshots.read();
+        let mut version = from.saturating_sub(DOTS).min(u32::MAX.into()) as u32;
+        while let Some(record) = kept.after(version) {
+            version = record.version;
+            let (next, name) = (DOTS + u64::from(version), record.name.as_bytes());
+            if record.state == State::Kept && !sink(DirEntry { ino: root_of(record), kind, next, name }) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn statfs(&self) -> Result<Statfs> {
+        self.0.statfs()
+    }
+
+    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        rules::xattr_permission(caller, &self.check(ino)?, None, name, false)?;
+        Err(Error::NoAttribute)
+    }
+
+    fn listxattr(&self, _: &Caller, ino: Ino) -> Result<Vec<u8>> {
+        self.check(ino)?;
+        Ok(Vec::new())
+    }
+
+    fn seek(&self, _: Handle, _: SeekFrom) -> Result<u64> {
+        Err(Error::IsDirectory)
+    }
+}
