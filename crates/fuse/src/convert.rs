@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, TimeOrNow};
 use vfs::{Attr, Error, FallocateMode, FileKind, OpenFlags, RenameFlags, SetTime, Time};
 
-/// How long the kernel may believe what it is told: as long as it likes, since only this mount changes things.
+/// How long the kernel may believe what it is told: as long as it likes, where only this mount changes things.
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// `st_blksize`.

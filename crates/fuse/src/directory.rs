@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use vfs::{Ino, Result};
 
-use crate::convert::{TTL, file_attr, file_type, generation};
+use crate::convert::{file_attr, file_type, generation};
 use crate::server::Server;
 
 /// Entries taken from the volume at a time when each is to be followed by its attributes.
@@ -49,7 +49,7 @@ impl Server {
                         INodeNo(attr.ino),
                         entry.next,
                         name,
-                        &TTL,
+                        &self.entry_ttl(dir, attr.ino),
                         &file_attr(&attr),
                         generation(&attr),
                     ) {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
@@ -38,9 +38,10 @@ fn answer_entry(reply: ReplyEntry, result: Result<Attr, Errno>) {
     }
 }
 
-fn answer_attr(reply: ReplyAttr, result: Result<Attr, Errno>) {
+/// Attributes that the kernel may believe for so long.
+fn answer_attr(reply: ReplyAttr, ttl: Duration, result: Result<Attr, Errno>) {
     match result {
-        Ok(attr) => reply.attr(&TTL, &file_attr(&attr)),
+        Ok(attr) => reply.attr(&ttl, &file_attr(&attr)),
         Err(errno) => reply.error(errno),
     }
 }
@@ -77,8 +78,13 @@ impl Filesystem for Server {
             self.entry(|| self.volume.lookup(&caller(request, 0), dir.0, name.as_bytes()))
         });
         match result {
-            Err(errno) if errno == Errno::ENOENT => reply.entry(&TTL, &no_entry(), Generation(0)),
-            result => answer_entry(reply, result),
+            Ok(attr) => {
+                reply.entry(&self.entry_ttl(dir.0, attr.ino), &file_attr(&attr), generation(&attr));
+            }
+            Err(errno) if errno == Errno::ENOENT => {
+                reply.entry(&self.ttl(dir.0), &no_entry(), Generation(0));
+            }
+            Err(errno) => reply.error(errno),
         }
     }
 
@@ -91,7 +97,7 @@ impl Filesystem for Server {
     }
 
     fn getattr(&self, _: &fuser::Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        answer_attr(reply, self.handle(Request::Getattr, || Server::getattr(self, ino.0)));
+        answer_attr(reply, self.ttl(ino.0), self.handle(Request::Getattr, || Server::getattr(self, ino.0)));
     }
 
     fn setattr(
@@ -124,7 +130,7 @@ impl Filesystem for Server {
             };
             Server::setattr(self, &caller(request, 0), ino.0, set)
         });
-        answer_attr(reply, result);
+        answer_attr(reply, self.ttl(ino.0), result);
     }
 
     fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {

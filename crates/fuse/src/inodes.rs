@@ -161,6 +161,11 @@ impl Inodes {
         }
     }
 
+    /// Whether the kernel holds any inode whose number is such.
+    pub(crate) fn holds_any(&self, is_such: &dyn Fn(Ino) -> bool) -> bool {
+        (0..SHARDS as Ino).any(|shard| self.shard(shard).nodes.keys().any(|ino| is_such(*ino)))
+    }
+
     /// The handle on `ino`, opened now if it was not.
     pub(crate) fn file(&self, ino: Ino) -> Result<Arc<OpenFile>> {
         let mut closing = Vec::new();

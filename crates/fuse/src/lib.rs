@@ -33,6 +33,7 @@ mod directory;
 mod dispatch;
 mod error;
 mod inodes;
+mod kernel_cache;
 mod mount;
 mod options;
 mod requests;
@@ -40,6 +41,7 @@ mod server;
 
 pub use attach::{remount, unmount};
 pub use error::Error;
+pub use kernel_cache::KernelCache;
 pub use mount::{Mount, Unmounter, mount};
 pub use options::MountOptions;
 pub use requests::{Request, RequestCounts};

@@ -9,6 +9,8 @@ use fuser::{BackgroundSession, Config, Session, SessionACL};
 use vfs::FileSystem;
 
 use crate::attach::{MountId, attach, unmount};
+use crate::inodes::Inodes;
+use crate::kernel_cache::KernelCache;
 use crate::requests::Counters;
 use crate::server::Server;
 use crate::{Error, MountOptions, RequestCounts};
@@ -19,6 +21,7 @@ pub struct Mount {
     session: BackgroundSession,
     unmounter: Unmounter,
     counters: Arc<Counters>,
+    inodes: Weak<Inodes>,
 }
 
 /// Unmounts a [`Mount`], from any thread.
@@ -38,6 +41,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
     let server = Server::new(volume, options);
     let (counters, alive) = (server.counters.clone(), Arc::downgrade(&server.alive));
+    let inodes = Arc::downgrade(&server.inodes);
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
@@ -56,7 +60,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         .and_then(|_| MountId::of(&dir))
         .map_err(not_answering)?;
     let unmounter = Unmounter { dir, id, alive, turn: Arc::default() };
-    Ok(Mount { session, unmounter, counters })
+    Ok(Mount { session, unmounter, counters, inodes })
 }
 
 /// Shakes hands with the kernel and starts the server threads.
@@ -82,6 +86,11 @@ impl Mount {
     /// A handle by which any thread can end the mount.
     pub fn unmounter(&self) -> Unmounter {
         self.unmounter.clone()
+    }
+
+    /// What the kernel remembers of the mount.
+    pub fn kernel_cache(&self) -> KernelCache {
+        KernelCache::new(self.session.notifier(), self.inodes.clone(), self.dir())
     }
 
     /// How often the kernel has asked for what.

@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fuser::{InitFlags, KernelConfig, ReplyData, WriteFlags};
 use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr, SetTime};
 
 use crate::MountOptions;
-use crate::convert::{errno, in_directory};
+use crate::convert::{TTL, errno, in_directory};
 use crate::inodes::{Inodes, OpenFile};
 use crate::requests::{Counters, Request};
 
@@ -22,7 +23,7 @@ const BACKGROUND_MAX: u16 = 64;
 /// One mount's server, shared by its threads.
 pub(crate) struct Server {
     pub(crate) volume: Arc<dyn FileSystem>,
-    pub(crate) inodes: Inodes,
+    pub(crate) inodes: Arc<Inodes>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
@@ -34,7 +35,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(volume: Arc<dyn FileSystem>, options: &MountOptions) -> Server {
         Server {
-            inodes: Inodes::new(volume.clone(), options.read_only),
+            inodes: Arc::new(Inodes::new(volume.clone(), options.read_only)),
             volume,
             counters: Arc::new(Counters::new()),
             writeback_cache: options.writeback_cache && !options.read_only,
@@ -173,6 +174,16 @@ impl Server {
         }
         let set = SetAttr { mode: Some(attr.perm() & !S_ISGID), ..SetAttr::default() };
         self.volume.setattr(caller, ino, &set, None).map(drop)
+    }
+
+    /// How long the kernel may believe what it is told of inode `ino`.
+    pub(crate) fn ttl(&self, ino: Ino) -> Duration {
+        if self.volume.is_volatile(ino) { Duration::ZERO } else { TTL }
+    }
+
+    /// The same for an entry of `dir` that leads to `ino`, and for that inode: they are told with one time.
+    pub(crate) fn entry_ttl(&self, dir: Ino, ino: Ino) -> Duration {
+        self.ttl(dir).min(self.ttl(ino))
     }
 
     /// Creates or finds an inode by name, of which the kernel is then told.

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 
 use fuse::{MountOptions, Request};
 use support::Mounted;
+use vfs::{Caller, FileSystem, ROOT_INO};
 
 #[test]
 fn a_second_stat_is_free() {
@@ -186,4 +187,53 @@ fn reading_a_large_file_takes_large_requests() {
         mounted.requests(|| File::open(mounted.path("file")).unwrap().read_to_end(&mut contents).unwrap());
     assert_eq!(contents.len(), 8 << 20);
     assert!(requests.of(Request::Read) <= 70, "{requests}");
+}
+
+#[test]
+fn what_changes_otherwise_is_asked_for_each_time() {
+    let mounted = Mounted::new();
+    fs::create_dir(mounted.path("dir")).unwrap();
+    let root = Caller::root();
+    let volume = &mounted.volume;
+    let dir = volume.lookup(&root, ROOT_INO, b"dir").unwrap().ino;
+    volume.make_volatile(dir);
+    mounted.mount().kernel_cache().let_go("dir".as_ref(), ROOT_INO, |ino| ino == dir);
+    let list = || {
+        let entries = fs::read_dir(mounted.path("dir")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert!(fs::metadata(mounted.path("dir/a")).is_err());
+    assert!(list().is_empty());
+    for (name, expected) in [("a", vec!["a"]), ("b", vec!["a", "b"])] {
+        volume.mknod(&root, dir, name.as_bytes(), 0o100_644, 0).unwrap();
+        assert!(fs::metadata(mounted.path(&format!("dir/{name}"))).is_ok());
+        assert_eq!(list(), expected);
+    }
+    volume.unlink(&root, dir, b"a").unwrap();
+    assert!(fs::metadata(mounted.path("dir/a")).is_err());
+    assert_eq!(list(), ["b"]);
+}
+
+#[test]
+fn the_kernel_lets_go_of_what_nobody_uses() {
+    let mounted = Mounted::new();
+    fs::create_dir_all(mounted.path("dir/deep")).unwrap();
+    for number in 0..50 {
+        fs::write(mounted.path(&format!("dir/deep/{number}")), b"bytes").unwrap();
+        assert_eq!(fs::read(mounted.path(&format!("dir/deep/{number}"))).unwrap(), b"bytes");
+    }
+    let cache = mounted.mount().kernel_cache();
+    let all = |ino| ino != ROOT_INO;
+    let used = File::open(mounted.path("dir/deep/7")).unwrap();
+    assert!(!cache.let_go("dir".as_ref(), ROOT_INO, all), "a file is open");
+    drop(used);
+    assert!(cache.let_go("dir".as_ref(), ROOT_INO, all));
+    assert_eq!(mounted.volume.open_handles(), 0);
+    assert_eq!(
+        fs::read(mounted.path("dir/deep/7")).unwrap(),
+        b"bytes",
+        "it is still there to be found again"
+    );
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use fuse::{Mount, MountOptions, RequestCounts};
 use tempfile::TempDir;
@@ -20,15 +20,21 @@ pub const PANICS: &str = "makes-the-volume-panic";
 pub struct Watched {
     model: Model,
     handles: AtomicI64,
+    volatile: AtomicU64,
 }
 
 impl Watched {
     pub fn new() -> Watched {
-        Watched { model: Model::new(), handles: AtomicI64::new(0) }
+        Watched { model: Model::new(), handles: AtomicI64::new(0), volatile: AtomicU64::new(0) }
     }
 
     pub fn open_handles(&self) -> i64 {
         self.handles.load(Ordering::SeqCst)
+    }
+
+    /// Inode `ino` will change otherwise than through the mount.
+    pub fn make_volatile(&self, ino: Ino) {
+        self.volatile.store(ino, Ordering::SeqCst);
     }
 
     fn opened<T>(&self, result: Result<T>) -> Result<T> {
@@ -46,6 +52,9 @@ macro_rules! as_the_model {
 }
 
 impl FileSystem for Watched {
+    fn is_volatile(&self, ino: Ino) -> bool {
+        ino == self.volatile.load(Ordering::SeqCst)
+    }
     fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
         assert_ne!(name, PANICS.as_bytes(), "as asked for");
         self.model.lookup(caller, dir, name)
