@@ -94,6 +94,16 @@ pub(crate) struct Facts {
     pub(crate) blocks: u64,
 }
 
+/// What an epoch changed.
+pub(crate) struct Changes<'a> {
+    /// The tree that the changes are to be merged into.
+    pub(crate) base: Tree,
+    /// NIDs ascending, each with its node's new block, 0 if it was removed.
+    pub(crate) nodes: &'a [(u32, u64)],
+    /// Where in the log transactions are that changed data in place.
+    pub(crate) in_place: &'a [Range<u64>],
+}
+
 /// A checkpoint block, verified.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checkpoint {
@@ -190,15 +200,14 @@ pub(crate) fn prepare(
     nodes: &Nodes,
     predecessor: &Checkpoint,
     frozen: &mut Frozen,
-    dirty: &[(u32, u64)],
-    in_place: &[Range<u64>],
+    changed: &Changes<'_>,
     list: impl FnOnce(&mut Frozen, Tree, u64) -> vfs::Result<(NodePointer, Flushed)>,
     facts: &Facts,
 ) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
     let medium = &*nodes.medium;
-    let mut flushed = flush_data(medium, in_place);
-    let mut changes = Vec::with_capacity(dirty.len());
-    for &(nid, block) in dirty {
+    let mut flushed = flush_data(medium, changed.in_place);
+    let mut changes = Vec::with_capacity(changed.nodes.len());
+    for &(nid, block) in changed.nodes {
         if block == 0 {
             changes.push((nid, NodePointer::default()));
             continue;
@@ -215,7 +224,7 @@ pub(crate) fn prepare(
         version: facts.version,
         flushed: Flushed::none(),
     };
-    let tree = merge.run(predecessor.body.tree(), &changes)?;
+    let tree = merge.run(changed.base, &changes)?;
     flushed = flushed.and(merge.flushed);
     let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
     nodes.allocator.free_from(frozen, predecessor.block);

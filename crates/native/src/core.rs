@@ -13,7 +13,7 @@ use vfs::{Error, Result, Time};
 
 use crate::allocator::{Budget, Frozen, Urgency};
 use crate::apply::{self, InPlace};
-use crate::checkpoint::{self, Checkpoint, Facts};
+use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::checksum;
 use crate::geometry::Medium;
 use crate::handles::Handles;
@@ -78,6 +78,17 @@ impl Pressure {
             self.changed.notify_one();
         }
     }
+}
+
+/// What a checkpoint is for.
+pub(crate) enum Aim {
+    /// The state of the running tree, until the next one.
+    Newest,
+    /// The same, and it is kept, under this record.
+    Keep(Box<Record>),
+    /// The tree of this older checkpoint takes the running one's place. Nothing was changed since the last checkpoint,
+    /// nothing is read or changed afterwards.
+    Return(Checkpoint),
 }
 
 /// Whether the next epoch's log begins when the epoch does, or, after a crash, only when the log it was recovered from
@@ -187,17 +198,17 @@ impl Core {
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
     pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
-        self.checkpoint_keeping(&mut self.publisher.lock(), next_log, None)
+        self.checkpoint_for(&mut self.publisher.lock(), next_log, Aim::Newest)
     }
 
-    /// The same; and if there is a record for it, the checkpoint is kept as a snapshot.
-    pub(crate) fn checkpoint_keeping(
+    /// The same, for whoever decides what it is for while nobody else makes one.
+    pub(crate) fn checkpoint_for(
         &self,
         publisher: &mut Publisher,
         next_log: NextLog,
-        keep: Option<Record>,
+        aim: Aim,
     ) -> Result<()> {
-        self.make_checkpoint(publisher, next_log, keep).inspect_err(|error| self.fail(error))
+        self.make_checkpoint(publisher, next_log, aim).inspect_err(|error| self.fail(error))
     }
 
     /// Waits for the checkpoint being made; none is made while the result is held.
@@ -205,12 +216,7 @@ impl Core {
         self.publisher.lock()
     }
 
-    fn make_checkpoint(
-        &self,
-        publisher: &mut Publisher,
-        next_log: NextLog,
-        keep: Option<Record>,
-    ) -> Result<()> {
+    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog, aim: Aim) -> Result<()> {
         let nodes = &self.nodes;
         let medium = &*self.medium;
         let predecessor = publisher.newest;
@@ -225,7 +231,7 @@ impl Core {
             if nodes.nat.dirty_count() == 0
                 && !self.journal.has_transactions()
                 && next_log == NextLog::WithEpoch
-                && keep.is_none()
+                && matches!(aim, Aim::Newest)
                 && !self.snapshots.read().has_changes()
             {
                 // Operations that failed may have taken all of the log.
@@ -242,7 +248,7 @@ impl Core {
             };
             nodes.set_version(version + 1);
             nodes.refresh_nids();
-            let facts = Facts {
+            let mut facts = Facts {
                 version,
                 previous: predecessor.body.version.get(),
                 next_nid: nodes.next_nid(),
@@ -251,17 +257,31 @@ impl Core {
                 sequence: self.journal.next(),
                 blocks: 0, // known when its tree is
             };
+            if let Aim::Return(Checkpoint { body, .. }) = &aim {
+                facts.next_nid = body.next_nid.get();
+                (facts.nodes, facts.inodes) = (body.nodes.get(), body.inodes.get());
+                nodes.allocator.recount(body.blocks.get());
+            }
             // What is to be kept must not change from now on; what is no longer kept may, as its list has said so.
-            let kept = if keep.is_some() { version } else { self.snapshots.read().newest() };
+            let kept = match aim {
+                Aim::Keep(_) => version,
+                Aim::Newest | Aim::Return(_) => self.snapshots.read().newest(),
+            };
             (nodes.allocator.freeze(version + 1, kept), nodes.nat.take_dirty(), facts, in_place)
         };
         let dirty = dirty.sorted();
+        let (base, keep) = match aim {
+            Aim::Newest => (predecessor.body.tree(), None),
+            Aim::Keep(record) => (predecessor.body.tree(), Some(*record)),
+            Aim::Return(older) => (older.body.tree(), None),
+        };
         let list = |frozen: &mut Frozen, tree, block| {
             let newest = Newest { version: facts.version, block, tree };
             self.update_snapshots(frozen, newest, keep)
         };
+        let changes = Changes { base, nodes: &dirty, in_place: &in_place };
         let (checkpoint, journal, durable) =
-            checkpoint::prepare(nodes, &predecessor, &mut frozen, &dirty, &in_place, list, &facts)?;
+            checkpoint::prepare(nodes, &predecessor, &mut frozen, &changes, list, &facts)?;
         checkpoint::publish(medium, &predecessor, durable).ignore();
         let settled = sit::settle(medium, &journal);
         medium.region.fence(settled).ignore();

@@ -86,6 +86,22 @@ pub enum Error {
     /// Files of the snapshot are open.
     #[error("files of snapshot {0:?} are open; close them first")]
     SnapshotInUse(String),
+    /// There are newer snapshots than the one to return to.
+    #[error("there are snapshots newer than {name:?}, and they would be lost: {}; remove them, or say that they may go", newer.join(", "))]
+    NewerSnapshots {
+        /// The one to return to.
+        name: String,
+        /// The newer ones.
+        newer: Vec<String>,
+    },
+    /// The region that a snapshot is to be cloned to is smaller than the volume it is of.
+    #[error("{bytes} bytes are too few for a clone, which is as large as its origin; it needs {minimum}")]
+    CloneTooSmall {
+        /// The region's size.
+        bytes: u64,
+        /// The origin's.
+        minimum: u64,
+    },
     /// The list of snapshots is full.
     #[error("the volume's list of snapshots is full; remove some")]
     TooManySnapshots,
@@ -106,10 +122,13 @@ impl From<Error> for vfs::Error {
             }
             Error::SnapshotExists(_) => vfs::Error::Exists,
             Error::NoSnapshot(_) => vfs::Error::NotFound,
-            Error::SnapshotHeld { .. } | Error::SnapshotHold { .. } | Error::SnapshotInUse(_) => {
-                vfs::Error::Busy
+            Error::SnapshotHeld { .. }
+            | Error::SnapshotHold { .. }
+            | Error::SnapshotInUse(_)
+            | Error::NewerSnapshots { .. } => vfs::Error::Busy,
+            Error::TooManySnapshots | Error::NoSpaceForSnapshot | Error::CloneTooSmall { .. } => {
+                vfs::Error::NoSpace
             }
-            Error::TooManySnapshots | Error::NoSpaceForSnapshot => vfs::Error::NoSpace,
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }

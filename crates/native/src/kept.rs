@@ -138,6 +138,8 @@ pub(crate) struct Kept {
     index: NodePointer,
     /// Leaves that differ from the medium.
     dirty: BTreeSet<usize>,
+    /// Those that are being read as wholes, once for each reader.
+    in_use: Vec<u32>,
     /// Damage keeps the snapshot that is being removed from going.
     pub(crate) stuck: bool,
 }
@@ -185,6 +187,16 @@ impl Kept {
         Ok(kept)
     }
 
+    /// The list as the newest checkpoint, in `block`, has it. A volume that was about to return to a snapshot, when the
+    /// power went, has its own newest checkpoint among those that are being removed: it stays what it is.
+    pub(crate) fn of_newest(medium: &Medium, pointer: NodePointer, block: u64) -> vfs::Result<Kept> {
+        let mut kept = Kept::read(medium, pointer)?;
+        let is_it = |record: &&Record| record.block == block && record.state == State::Removing;
+        let version = kept.all().find(is_it).map(|record| record.version);
+        version.into_iter().for_each(|version| kept.forget(version));
+        Ok(kept)
+    }
+
     /// All records, oldest first; also of snapshots that are to be removed.
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.records.values().map(|(record, _)| record)
@@ -201,6 +213,23 @@ impl Kept {
 
     pub(crate) fn get(&self, version: u32) -> Option<&Record> {
         self.records.get(&version).map(|(record, _)| record)
+    }
+
+    /// The snapshot called `name`, which must not be removed before [`Kept::end_use`].
+    pub(crate) fn begin_use(&mut self, name: &str) -> Option<Record> {
+        let record = self.find(name)?.clone();
+        self.in_use.push(record.version);
+        Some(record)
+    }
+
+    pub(crate) fn end_use(&mut self, version: u32) {
+        if let Some(index) = self.in_use.iter().position(|used| *used == version) {
+            self.in_use.swap_remove(index);
+        }
+    }
+
+    pub(crate) fn is_in_use(&self, version: u32) -> bool {
+        self.in_use.contains(&version)
     }
 
     /// The newest snapshot whose blocks stay as they are: a block not newer than that belongs to some snapshot.

@@ -95,7 +95,7 @@ pub(crate) fn open_bare(
         medium.region.fence(log.flush(&medium)).ignore();
     }
     let body = checkpoint.body;
-    let kept = Kept::read(&medium, body.snapshots())?;
+    let kept = Kept::of_newest(&medium, body.snapshots(), checkpoint.block)?;
     let at_checkpoint = || {
         let allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
         let reader = Reader::new(medium.clone(), body.tree(), key, body.nodes.get());

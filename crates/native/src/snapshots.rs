@@ -14,7 +14,7 @@ use crate::Error;
 use crate::allocator::Frozen;
 use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
-use crate::core::{Core, NextLog, Publisher, now};
+use crate::core::{Aim, Core, NextLog, Publisher, now};
 use crate::kept::{Kept, Record, State, TEXT_MAX};
 use crate::nat::Tree;
 use crate::pointer::NodePointer;
@@ -114,12 +114,12 @@ impl Core {
             }
         }
         if !self.nodes.allocator.has_room_for_snapshot() {
-            self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, None)?;
+            self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Newest)?;
             if !self.nodes.allocator.has_room_for_snapshot() {
                 return Err(Error::NoSpaceForSnapshot);
             }
         }
-        self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, Some(record))?;
+        self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(record.into()))?;
         self.views.note_change();
         self.snapshot(name)
     }
@@ -138,9 +138,11 @@ impl Core {
     /// Lets go of a snapshot. When this returns, it is gone for good; its space comes back with the checkpoints that
     /// follow.
     pub(crate) fn remove_snapshot(&self, name: &str) -> Result<(), Error> {
-        self.change_record(name, |record| {
-            if !record.holds.is_empty() {
-                return Err(Error::SnapshotHeld { name: name.into(), tags: record.holds.clone() });
+        self.change_record(name, |kept, record| {
+            let mut tags = record.holds.clone();
+            tags.extend(kept.is_in_use(record.version).then(|| "somebody who copies it".into()));
+            if !tags.is_empty() {
+                return Err(Error::SnapshotHeld { name: name.into(), tags });
             }
             let in_use = |_| Error::SnapshotInUse(name.into());
             self.views.forget(record.version).map_err(in_use)?;
@@ -154,7 +156,7 @@ impl Core {
     /// Keeps a snapshot from being removed until `tag` is released.
     pub(crate) fn hold_snapshot(&self, name: &str, tag: &str) -> Result<(), Error> {
         check_text("the tag", tag, 1)?;
-        self.change_record(name, |record| {
+        self.change_record(name, |_, record| {
             if record.holds.iter().any(|held| held == tag) {
                 return Err(Error::SnapshotHold {
                     name: name.into(),
@@ -174,7 +176,7 @@ impl Core {
 
     /// Takes a hold back.
     pub(crate) fn release_snapshot(&self, name: &str, tag: &str) -> Result<(), Error> {
-        self.change_record(name, |record| {
+        self.change_record(name, |_, record| {
             let before = record.holds.len();
             record.holds.retain(|held| held != tag);
             if record.holds.len() == before {
@@ -191,23 +193,23 @@ impl Core {
     fn change_record(
         &self,
         name: &str,
-        change: impl FnOnce(&mut Record) -> Result<(), Error>,
+        change: impl FnOnce(&Kept, &mut Record) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.check_changeable()?;
         let mut publisher = self.publisher();
         {
             let mut kept = self.snapshots.write();
             let mut record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
-            change(&mut record)?;
+            change(&kept, &mut record)?;
             if !kept.has_room(&record) {
                 return Err(Error::TooManySnapshots);
             }
             kept.put(record);
         }
-        Ok(self.checkpoint_keeping(&mut publisher, NextLog::WithEpoch, None)?)
+        Ok(self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Newest)?)
     }
 
-    fn check_changeable(&self) -> Result<(), Error> {
+    pub(crate) fn check_changeable(&self) -> Result<(), Error> {
         match self.failure() {
             Some(failure) => Err(failure.clone().into()),
             None if self.options.read_only => Err(vfs::Error::ReadOnly.into()),
@@ -282,8 +284,10 @@ impl Core {
             kept.put(Record { version, block, ..record });
         }
         match kept.removing().cloned() {
-            // Its neighbours' changes since it was said to be removed: nothing of it is promised any more.
-            Some(record) if !kept.stuck => self.remove_some(&mut kept, record, frozen, &newest),
+            // That it is being removed has been published: nothing of it is promised any more.
+            Some(record) if !kept.stuck && record.version != version => {
+                self.remove_some(&mut kept, record, frozen, &newest)
+            }
             _ => {}
         }
         if kept.removing().is_none() {

@@ -126,6 +126,17 @@ impl Volume {
         self.core.finish_removals()
     }
 
+    /// Makes a volume of `to`, whatever was there, with the tree of the snapshot called `name`, by copying it. Calls
+    /// `progress` with the bytes copied so far, and those to copy.
+    pub fn clone_snapshot(
+        &self,
+        name: &str,
+        to: &nvm::Region,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> std::result::Result<(), Error> {
+        self.core.clone_snapshot(name, to, progress)
+    }
+
     /// Keeps a snapshot from being removed until `tag` is released.
     pub fn hold_snapshot(&self, name: &str, tag: &str) -> std::result::Result<(), Error> {
         let _op = nvm::operation("hold-snapshot");

@@ -1,50 +1,35 @@
 //! Snapshots: taken and removed while the tree changes, across crashes; whole while they are kept, and without a trace
 //! when they are gone.
 
-use native::{Durability, Error, FormatOptions, MountOptions, Volume, check, format};
-use nvm::{OpenOptions, VolumeKind, Zone};
+mod volumes;
+
+use std::collections::BTreeMap;
+
+use native::{Durability, Error, MountOptions, Volume, check, clone_snapshot, roll_back};
+use nvm::{Region, Zone};
 use vfs::torture::{Limits, Torture};
-use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
+use vfs::{Caller, FileSystem, ROOT_INO, SetAttr};
+use volumes::{
+    RW, Random, Tree, assert_sound, assert_sound_if_crashed, crashed, difference, made, names, tree,
+};
 
-const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
-
-fn new_zone(bytes: u64) -> Zone {
-    let zone = Zone::anonymous(bytes, &OpenOptions::default()).unwrap();
-    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
-    format(&region, &FormatOptions::default()).unwrap();
-    zone
+fn options(durability: Durability) -> MountOptions {
+    MountOptions { durability, background: false, ..MountOptions::default() }
 }
 
-fn open(zone: &Zone, options: &MountOptions) -> Volume {
-    Volume::open(zone.volume("v").unwrap(), options).unwrap()
+fn open(region: &Region, durability: Durability) -> Volume {
+    Volume::open(region.clone(), &options(durability)).unwrap()
 }
 
-fn assert_sound(region: &nvm::Region) -> u64 {
-    let report = check(region, true).unwrap();
-    assert!(report.problems.is_empty(), "{:#?}", report.problems);
-    report.blocks_used
-}
-
-/// What a server's death leaves.
-fn copy_of(zone: &Zone) -> Zone {
-    Zone::from_bytes(&zone.snapshot_image(), &OpenOptions::default()).unwrap()
-}
-
-/// Numbers that are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
+fn blocks_used(region: &Region) -> u64 {
+    assert_sound(region);
+    check(region, false).unwrap().blocks_used
 }
 
 /// Random operations; in between, snapshots come and go, and the server dies.
 fn churn(seed: u64, durability: Durability, rounds: u64) {
-    let mut zone = new_zone(256 << 20);
-    let options = MountOptions { durability, background: false, ..MountOptions::default() };
-    let mut volume = open(&zone, &options);
+    let (mut zone, region): (Zone, Region) = made(256 << 20);
+    let mut volume = open(&region, durability);
     let limits = Limits { xattr_bytes: 900, inodes: 200, file_bytes: 1 << 26, ..Limits::default() };
     let mut torture = Torture::new(seed).with_limits(limits);
     let mut random = Random(seed);
@@ -72,10 +57,11 @@ fn churn(seed: u64, durability: Durability, rounds: u64) {
             if durability != Durability::Operation {
                 volume.syncfs().unwrap();
             }
-            zone = copy_of(&zone);
-            assert_sound(&copy_of(&zone).volume("v").unwrap());
+            assert_sound_if_crashed(&zone);
+            let copy = crashed(&zone);
             volume.abandon();
-            volume = open(&zone, &options);
+            volume = open(&copy.1, durability);
+            zone = copy.0;
             torture.compare(&volume);
             let mut found: Vec<String> = volume.snapshots().into_iter().map(|it| it.name).collect();
             found.sort();
@@ -87,7 +73,7 @@ fn churn(seed: u64, durability: Durability, rounds: u64) {
     names.iter().for_each(|name| volume.remove_snapshot(name).unwrap());
     volume.finish_removals().unwrap();
     volume.close().unwrap();
-    let used = assert_sound(volume.region());
+    let used = blocks_used(volume.region());
     assert!(used < 64, "{used} blocks are in use when everything is gone");
 }
 
@@ -108,8 +94,8 @@ fn they_come_and_go_with_durable_checkpoints() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let zone = new_zone(24 << 20);
-    let volume = open(&zone, &MountOptions::default());
+    let (_zone, region) = made(24 << 20);
+    let volume = open(&region, Durability::Operation);
     for name in ["", ".", "..", "a/b", "line\nfeed", &"x".repeat(256)] {
         assert!(matches!(volume.take_snapshot(name, ""), Err(Error::SnapshotText(_))), "{name:?}");
     }
@@ -123,7 +109,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(matches!(volume.hold_snapshot(&long, "a backup"), Err(Error::SnapshotHold { .. })));
     assert!(matches!(volume.hold_snapshot(&long, &"t".repeat(250)), Err(Error::SnapshotHold { .. })));
     drop(volume);
-    let volume = open(&zone, &MountOptions::default());
+    let volume = open(&region, Durability::Operation);
     let held = volume.remove_snapshot(&long);
     assert!(matches!(&held, Err(Error::SnapshotHeld { tags, .. }) if tags == &["a backup"]), "{held:?}");
     volume.release_snapshot(&long, "a backup").unwrap();
@@ -134,9 +120,8 @@ fn what_makes_no_sense_is_refused() {
 /// The list grows by blocks, and shrinks again.
 #[test]
 fn a_thousand_come_back() {
-    let zone = new_zone(64 << 20);
-    let options = MountOptions { background: false, ..MountOptions::default() };
-    let volume = open(&zone, &options);
+    let (_zone, region) = made(64 << 20);
+    let volume = open(&region, Durability::Operation);
     let root = Caller::root();
     let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
     volume.checkpoint().unwrap();
@@ -146,8 +131,8 @@ fn a_thousand_come_back() {
         volume.take_snapshot(&format!("number {n}"), "").unwrap();
     }
     drop(volume);
-    assert_sound(&copy_of(&zone).volume("v").unwrap());
-    let volume = open(&zone, &options);
+    assert_sound(&region);
+    let volume = open(&region, Durability::Operation);
     assert_eq!(volume.snapshots().len(), 1000);
     assert!(volume.snapshots().windows(2).all(|pair| pair[0].version < pair[1].version));
     for n in (0..1000u32).filter(|n| n % 3 != 0).chain((0..1000).step_by(3)) {
@@ -156,7 +141,7 @@ fn a_thousand_come_back() {
     volume.finish_removals().unwrap();
     let file = volume.lookup(&root, ROOT_INO, b"file").unwrap();
     let handle = volume.open(&root, file.ino, RW).unwrap();
-    let set = vfs::SetAttr { size: Some(0), ..vfs::SetAttr::default() };
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
     volume.setattr(&root, file.ino, &set, Some(handle)).unwrap();
     volume.checkpoint().unwrap();
     assert_eq!(volume.stats().blocks_free, before);
@@ -167,9 +152,8 @@ fn a_thousand_come_back() {
 /// A volume whose space is a snapshot's: writing fails, nothing is lost, and removing the snapshot helps.
 #[test]
 fn a_full_volume_is_saved_by_removing_a_snapshot() {
-    let zone = new_zone(24 << 20);
-    let options = MountOptions { background: false, ..MountOptions::default() };
-    let volume = open(&zone, &options);
+    let (_zone, region) = made(24 << 20);
+    let volume = open(&region, Durability::Operation);
     let root = Caller::root();
     let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
     let mut blocks = 0;
@@ -210,5 +194,126 @@ fn a_full_volume_is_saved_by_removing_a_snapshot() {
     }
     volume.unlink(&root, ROOT_INO, b"file").unwrap();
     volume.close().unwrap();
-    assert!(assert_sound(volume.region()) < 64);
+    assert!(blocks_used(volume.region()) < 64);
+}
+
+/// Changes some files in the root directory: makes, overwrites, cuts, removes them.
+fn change(volume: &Volume, random: &mut Random) {
+    let root = Caller::root();
+    for _ in 0..random.below(40) {
+        let name = format!("file {}", random.below(30));
+        let found = volume.lookup(&root, ROOT_INO, name.as_bytes());
+        let handle = match &found {
+            Ok(attr) => volume.open(&root, attr.ino, RW).unwrap(),
+            Err(_) => volume.create(&root, ROOT_INO, name.as_bytes(), 0o644, RW).unwrap().handle,
+        };
+        let length = [60, 700, 5000, 40_000, 300_000][random.below(5) as usize];
+        let bytes = random.bytes(length);
+        volume.write(&root, handle, random.below(400_000), &bytes).unwrap();
+        if let (Ok(attr), true) = (&found, random.one_in(3)) {
+            let set = SetAttr { size: Some(random.below(200_000)), ..SetAttr::default() };
+            volume.setattr(&root, attr.ino, &set, Some(handle)).unwrap();
+        }
+        volume.release(handle).unwrap();
+        if random.one_in(4) {
+            volume.unlink(&root, ROOT_INO, name.as_bytes()).unwrap();
+        }
+    }
+}
+
+/// Returns to random snapshots: the tree is what it was when they were taken, also if the power goes right afterwards.
+#[test]
+fn a_volume_returns_to_a_snapshot() {
+    let mut random = Random(volumes::seed());
+    let (zone, region) = made(64 << 20);
+    let mut taken: BTreeMap<u32, (String, Tree)> = BTreeMap::new();
+    for round in 0..40 {
+        let volume = open(&region, Durability::Operation);
+        for n in 0..random.below(4) {
+            change(&volume, &mut random);
+            let name = format!("{round}.{n}");
+            let snapshot = volume.take_snapshot(&name, "").unwrap();
+            taken.insert(snapshot.version, (name, tree(&volume).unwrap()));
+        }
+        change(&volume, &mut random);
+        if random.one_in(2) {
+            volume.abandon();
+        } else {
+            volume.close().unwrap();
+            drop(volume);
+        }
+        let Some(version) = taken.keys().copied().nth(random.below(1 + taken.len() as u64) as usize) else {
+            continue;
+        };
+        let (name, then) = taken[&version].clone();
+        let newer: Vec<u32> = taken.range(version + 1..).map(|(version, _)| *version).collect();
+        if !newer.is_empty() {
+            let refused = roll_back(&region, &name, false);
+            assert!(
+                matches!(&refused, Err(Error::NewerSnapshots { newer: found, .. }) if found.len() == newer.len())
+            );
+        }
+        roll_back(&region, &name, true).unwrap();
+        newer.iter().for_each(|version| drop(taken.remove(version)));
+        assert_sound_if_crashed(&zone);
+        let volume = open(&region, Durability::Operation);
+        assert_eq!(difference(&tree(&volume).unwrap(), &then), None, "{name}");
+        assert_eq!(volume.snapshots().len(), taken.len());
+    }
+    let volume = open(&region, Durability::Operation);
+    taken.values().for_each(|(name, _)| volume.remove_snapshot(name).unwrap());
+    for (name, ..) in names(&volume, ROOT_INO).unwrap() {
+        volume.unlink(&Caller::root(), ROOT_INO, &name).unwrap();
+    }
+    volume.finish_removals().unwrap();
+    volume.close().unwrap();
+    assert!(blocks_used(&region) < 64);
+}
+
+/// A clone has the snapshot's tree, goes its own way, and is whole by itself.
+#[test]
+fn a_clone_is_a_volume() {
+    let mut random = Random(volumes::seed());
+    let (_zone, region) = made(64 << 20);
+    let volume = open(&region, Durability::Operation);
+    change(&volume, &mut random);
+    let before = tree(&volume).unwrap();
+    volume.take_snapshot("origin", "").unwrap();
+    change(&volume, &mut random);
+    let after = tree(&volume).unwrap();
+    let is_whole = |other: &Region| {
+        assert_sound(other);
+        let clone = open(other, Durability::Operation);
+        assert_eq!(difference(&tree(&clone).unwrap(), &before), None);
+        assert_eq!(clone.snapshots(), []);
+        change(&clone, &mut Random(1));
+        clone.take_snapshot("of the clone", "").unwrap();
+        clone.close().unwrap();
+        drop(clone);
+        assert_sound(other);
+    };
+    let (_small, small) = made(32 << 20);
+    let refused = volume.clone_snapshot("origin", &small, &mut |_, _| {});
+    assert!(matches!(refused, Err(Error::CloneTooSmall { .. })), "{refused:?}");
+    let (_zone, other) = made(64 << 20);
+    let mut seen = Vec::new();
+    volume.clone_snapshot("origin", &other, &mut |done, all| seen.push((done, all))).unwrap();
+    assert!(seen.last().is_some_and(|(done, all)| done == all), "{seen:?}");
+    is_whole(&other);
+    volume.remove_snapshot("origin").unwrap();
+    volume.take_snapshot("second", "").unwrap();
+    let refused = volume.clone_snapshot("origin", &other, &mut |_, _| {});
+    assert!(matches!(refused, Err(Error::NoSnapshot(_))), "{refused:?}");
+    assert_has(&volume, &after);
+    volume.close().unwrap();
+    drop(volume);
+    let (_zone, larger) = made(80 << 20);
+    clone_snapshot(&region, "second", &larger, &mut |_, _| {}).unwrap();
+    assert_sound(&larger);
+    assert_has(&open(&larger, Durability::Fsync), &after);
+}
+
+#[track_caller]
+fn assert_has(volume: &Volume, expected: &Tree) {
+    assert_eq!(difference(&tree(volume).unwrap(), expected), None);
 }
