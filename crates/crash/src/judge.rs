@@ -64,6 +64,13 @@ pub struct Violation {
     pub deeper: Option<Box<Violation>>,
 }
 
+impl Violation {
+    /// Of this state, or of the one of its recovery that is to blame.
+    pub fn deepest(&self) -> &Violation {
+        self.deeper.as_deref().map_or(self, Violation::deepest)
+    }
+}
+
 /// The tree that a state recovers to, or what is wrong with it.
 pub(crate) type Verdict = Result<Rc<Tree>, Fault>;
 

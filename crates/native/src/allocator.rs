@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 pub(crate) use self::budget::{Budget, Stock, Urgency};
 use self::segments::Segments;
 use crate::bia::{BlockKind, Entry};
+use crate::fault::{Fault, planted};
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
 use crate::sit::{self, Bitmap, JournalEntry, SegmentKind};
 
@@ -142,8 +143,12 @@ impl Allocator {
         let mut segments = self.segments.lock();
         segments.reached = segments.reached.saturating_sub(length);
         for block in first..first + length {
-            if !is_kept(&self.medium, block, kept) {
-                segments.give_up(&self.medium, block);
+            if is_kept(&self.medium, block, kept) || planted(Fault::FreedBlockStaysValid) {
+                continue;
+            }
+            let given_up = segments.give_up(&self.medium, block);
+            if planted(Fault::FreedBlockReused) && given_up {
+                segments.hand_out_again(&self.medium, block);
             }
         }
     }

@@ -6,6 +6,7 @@ use vfs::FileKind;
 use crate::allocator::Budget;
 use crate::directory;
 use crate::error::corrupt;
+use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::{Hot, Layout, PAYLOAD_BYTES};
@@ -96,7 +97,8 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             let region = &nodes.medium.region;
             region.store(Purpose::Data, at, bytes);
             if in_place == InPlace::Now {
-                let flushed = region.flush(Purpose::Data, at, bytes.len() as u64);
+                let length = bytes.len() as u64;
+                let flushed = fault::flush(region, Fault::BytesNotFlushed, Purpose::Data, at, length);
                 region.fence(flushed).ignore();
             }
             Ok(())

@@ -473,6 +473,9 @@ impl<'a> Walk<'a> {
         };
         if dir == ORPHANS {
             seen.insert(ino);
+            if self.at_rest.root.clean.get() == 1 {
+                self.report.found(format!("inode {ino} has no name, and was not removed at the clean end"));
+            }
             return;
         }
         if inode.kind() != kind {
@@ -510,8 +513,8 @@ impl<'a> Walk<'a> {
     fn validity(&mut self, repair: bool) {
         let medium = &self.at_rest.medium;
         self.report.blocks_used = self.reached.len() as u64;
-        if self.report.needs_recovery {
-            return; // the journal of an interrupted publish may still change it
+        if self.at_rest.root.checkpoint.get() != self.at_rest.checkpoint.block {
+            return; // its publishing was interrupted: the journal has yet to be settled
         }
         // Rebuilding from a tree with a part missing would free what that part holds.
         let mend = repair && !self.lost && self.report.is_clean();

@@ -15,6 +15,7 @@ use crate::allocator::Frozen;
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::nat::{MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node::{self, Nodes};
@@ -188,7 +189,8 @@ impl Checkpoint {
         let mut bytes = [0; BODY as usize + size_of::<Body>()];
         bytes[..8].copy_from_slice(&NORMAL.to_le_bytes());
         bytes[BODY as usize..].copy_from_slice(body.as_bytes());
-        let flushed = medium.region.stream(Purpose::Metadata, block * BLOCK, &bytes);
+        let (region, at) = (&medium.region, block * BLOCK);
+        let flushed = fault::stream(region, Fault::CheckpointNotSent, Purpose::Metadata, at, &bytes);
         (Checkpoint { block, body }, flushed)
     }
 }
@@ -227,7 +229,9 @@ pub(crate) fn prepare(
     let tree = merge.run(changed.base, &changes)?;
     flushed = flushed.and(merge.flushed);
     let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
-    nodes.allocator.free_from(frozen, predecessor.block);
+    if !planted(Fault::PredecessorNotFreed) {
+        nodes.allocator.free_from(frozen, predecessor.block);
+    }
     let (snapshots, listed) = list(frozen, tree, block)?;
     flushed = flushed.and(listed);
     for (segment, new) in frozen.newly_valid() {
@@ -241,14 +245,18 @@ pub(crate) fn prepare(
     let at = predecessor.block * BLOCK + NEXT;
     medium.region.store_u64(Purpose::Metadata, at, block);
     let linked = medium.region.flush(Purpose::Metadata, at, 8);
-    let durable = medium.region.fence(flushed.and(journaled).and(written).and(linked));
+    let flushed = flushed.and(journaled).and(written).and(linked);
+    let durable = fault::fence(&medium.region, Fault::PrepareFence, flushed);
     medium.check_media()?;
     Ok((checkpoint, entries, durable))
 }
 
 /// Publishes: the predecessor's state byte changes, and with it what recovery finds.
 pub(crate) fn publish(medium: &Medium, predecessor: &Checkpoint, _prepared: Durable) -> Durable {
-    medium.region.persist_u64(Purpose::Metadata, predecessor.block * BLOCK + STATE, CHANGING)
+    let (region, at) = (&medium.region, predecessor.block * BLOCK + STATE);
+    region.store_u64(Purpose::Metadata, at, CHANGING);
+    let flushed = fault::flush(region, Fault::PublishNotFlushed, Purpose::Metadata, at, 8);
+    fault::fence(region, Fault::PublishFence, flushed)
 }
 
 /// Flushes the data blocks that transactions changed in place (Shortcut-JFS §III.A: out-place checkpointing of
@@ -259,7 +267,8 @@ fn flush_data(medium: &Medium, log: &[Range<u64>]) -> Flushed {
         scan::each_written(medium, range, |item| {
             if let Item::Bytes { block, offset, bytes } = *item {
                 let at = block * BLOCK + u64::from(offset);
-                let sent = medium.region.flush(Purpose::Data, at, bytes.len() as u64);
+                let (region, length) = (&medium.region, bytes.len() as u64);
+                let sent = fault::flush(region, Fault::InPlaceNotFlushed, Purpose::Data, at, length);
                 flushed = std::mem::replace(&mut flushed, Flushed::none()).and(sent);
             }
         });

@@ -15,6 +15,7 @@ use crate::allocator::{Budget, Frozen, Urgency};
 use crate::apply::{self, InPlace};
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::checksum;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::Medium;
 use crate::handles::Handles;
 use crate::inode::Inode;
@@ -251,10 +252,18 @@ impl Core {
             let mut facts = Facts {
                 version,
                 previous: predecessor.body.version.get(),
-                next_nid: nodes.next_nid(),
+                next_nid: if planted(Fault::HighWaterStale) {
+                    predecessor.body.next_nid.get()
+                } else {
+                    nodes.next_nid()
+                },
                 nodes: nodes.node_count(),
                 inodes: nodes.inodes.load(Ordering::Relaxed) as u32,
-                sequence: self.journal.next(),
+                sequence: if planted(Fault::SequenceStale) {
+                    predecessor.body.sequence.get()
+                } else {
+                    self.journal.next()
+                },
                 blocks: 0, // known when its tree is
             };
             if let Aim::Return(Checkpoint { body, .. }) = &aim {
@@ -282,9 +291,15 @@ impl Core {
         let changes = Changes { base, nodes: &dirty, in_place: &in_place };
         let (checkpoint, journal, durable) =
             checkpoint::prepare(nodes, &predecessor, &mut frozen, &changes, list, &facts)?;
+        if planted(Fault::SettledBeforePublished) {
+            medium.region.fence(sit::settle(medium, &journal)).ignore();
+        }
         checkpoint::publish(medium, &predecessor, durable).ignore();
+        if planted(Fault::RootBeforeSettled) {
+            publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
+        }
         let settled = sit::settle(medium, &journal);
-        medium.region.fence(settled).ignore();
+        fault::fence(&medium.region, Fault::SettleFence, settled).ignore();
         publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
         publisher.newest = checkpoint;
         nodes.nat.publish(checkpoint.body.tree());
@@ -440,18 +455,21 @@ impl<'a> Operation<'a> {
         }
         let core = self.core;
         self.allocated.clear();
+        if planted(Fault::TransactionInTwo) {
+            self.commit_first_item()?;
+        }
         let data = match self.streamed.take() {
             None => Data::None,
             Some(data) if core.journal.checks_data() && data.bytes <= CHECKED_MAX => {
                 Data::Checked(data.crc, data.flushed)
             }
-            Some(data) => Data::Durable(core.medium.region.fence(data.flushed)),
+            Some(data) => Data::Durable(fault::fence(&core.medium.region, Fault::DataFence, data.flushed)),
         };
         let applied = match core.options.durability {
             Durability::Operation => self.commit_at_once(data),
             Durability::Fsync => {
                 core.journal.store(&mut self.lane, &mut self.transaction, data);
-                if self.transaction.changes_in_place {
+                if self.transaction.changes_in_place && !planted(Fault::InPlaceNotForced) {
                     // Bytes that a checkpoint reaches change only when their record is durable.
                     core.journal.force();
                 }
@@ -471,9 +489,20 @@ impl<'a> Operation<'a> {
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
         let (early, rest) = self.transaction.items();
         let applied = apply::apply(&core.nodes, &self.budget, early, InPlace::WithCheckpoint);
-        core.medium.region.fence(flushed).ignore();
+        fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
         applied?;
         apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+    }
+
+    /// Commits the first item alone: a fault.
+    fn commit_first_item(&mut self) -> Result<()> {
+        let whole = std::mem::replace(&mut self.transaction, Transaction::new());
+        let mut items = crate::record::Items(&whole.bytes[TRANSACTION_HEADER..]).flatten();
+        items.by_ref().take(1).for_each(|item| self.transaction.push(&item));
+        self.commit_at_once(Data::None)?;
+        self.transaction = Transaction::new();
+        items.for_each(|item| self.transaction.push(&item));
+        Ok(())
     }
 
     fn apply_all(&self, in_place: InPlace) -> Result<()> {

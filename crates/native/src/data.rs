@@ -11,6 +11,7 @@ use crate::Durability;
 use crate::allocator::Urgency;
 use crate::bia;
 use crate::core::{Core, Operation, now};
+use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX};
 use crate::inode::{Inode, Layout};
@@ -300,7 +301,9 @@ impl Core {
                     operation.log(&Item::Unmap { ino, from: 0, to: u64::MAX });
                     return Ok(());
                 }
-                self.log_zeros(operation, inode, size..old.min(size.next_multiple_of(BLOCK)))?;
+                if !planted(Fault::TailNotZeroed) {
+                    self.log_zeros(operation, inode, size..old.min(size.next_multiple_of(BLOCK)))?;
+                }
                 operation.log(&Item::Unmap { ino, from: size.div_ceil(BLOCK), to: u64::MAX });
             }
             Layout::Inline if size > inode.inline_capacity() as u64 => {

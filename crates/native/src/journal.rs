@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Durability;
 use crate::checksum;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, Medium};
 use crate::lanes::{LANES, Lane};
 use crate::record::{CHECKS_DATA, LANE_SHIFT, TRANSACTION_HEADER, Transaction};
@@ -202,8 +203,10 @@ impl Journal {
         };
         header.crc = header.checksum(self.key).into();
         let at = self.medium.geometry.log_at(half as usize);
-        let flushed = self.medium.region.stream(Purpose::Journal, at, header.as_bytes());
-        self.medium.region.fence(flushed).ignore();
+        let region = &self.medium.region;
+        let flushed =
+            fault::stream(region, Fault::HalfHeaderNotSent, Purpose::Journal, at, header.as_bytes());
+        region.fence(flushed).ignore();
         self.half.store(half, Relaxed);
         self.salt.store(salt, Relaxed);
         self.first.store(self.next(), Relaxed);
@@ -248,7 +251,7 @@ impl Journal {
 
     /// Nothing more is written to `place`.
     fn leave(&self, place: &mut Place) {
-        if place.in_place {
+        if place.in_place && !planted(Fault::InPlaceForgotten) {
             self.in_place.lock().push(place.start..place.at);
         }
         *place = Place::default();
@@ -281,7 +284,13 @@ impl Journal {
             Data::Checked(crc, streamed) => (Some(crc), streamed),
         };
         let (at, bytes) = self.seal(lane, number, transaction, crc);
-        streamed.and(self.medium.region.stream(Purpose::Journal, at, bytes))
+        let region = &self.medium.region;
+        if planted(Fault::RecordTailNotSent) {
+            let (sent, tail) = bytes.split_at(bytes.len() - ALIGN);
+            region.store(Purpose::Journal, at + sent.len() as u64, tail);
+            return streamed.and(region.stream(Purpose::Journal, at, sent));
+        }
+        streamed.and(region.stream(Purpose::Journal, at, bytes))
     }
 
     /// Stores a transaction, with `durability=fsync`. It is durable when [`Journal::force`] has returned. What it
@@ -344,11 +353,14 @@ impl Journal {
             .drain(..)
             .chain(last.iter_mut().map(std::mem::take))
             .filter(|range| !range.is_empty())
-            .map(|range| region.flush(Purpose::Journal, range.start, range.end - range.start))
+            .map(|range| {
+                let length = range.end - range.start;
+                fault::flush(region, Fault::ForceNotFlushed, Purpose::Journal, range.start, length)
+            })
             .reduce(Flushed::and);
         if let Some(flushed) = flushed {
             // Within the lock: who comes later must not find nothing to do before this has arrived.
-            region.fence(flushed).ignore();
+            fault::fence(region, Fault::ForceFence, flushed).ignore();
         }
     }
 }

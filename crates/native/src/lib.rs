@@ -35,6 +35,7 @@ mod data;
 mod directory;
 mod dump;
 mod error;
+mod fault;
 mod file_system;
 mod format;
 mod geometry;
@@ -79,6 +80,8 @@ pub use check::{CheckReport, Problem, check};
 pub use clone::clone_snapshot;
 pub use dump::{Structure, dump};
 pub use error::Error;
+#[cfg(feature = "planted-faults")]
+pub use fault::{Fault, plant};
 pub use format::format;
 pub use inspect::{Info, info};
 pub use lanes::number_this_thread;

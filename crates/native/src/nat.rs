@@ -14,6 +14,7 @@ use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
+use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
 
@@ -320,7 +321,8 @@ impl Merge<'_> {
 
     fn write(&mut self, block: &[u8], kind: BlockKind) -> vfs::Result<NodePointer> {
         let at = self.allocator.allocate_into(self.frozen, kind, self.version)?;
-        let streamed = self.medium.region.stream(Purpose::Metadata, at * BLOCK, block);
+        let region = &self.medium.region;
+        let streamed = fault::stream(region, Fault::NatNotSent, Purpose::Metadata, at * BLOCK, block);
         self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
         Ok(NodePointer::new(at, checksum::of(block)))
     }

@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::allocator::{Allocator, Budget};
 use crate::bia::BlockKind;
 use crate::checksum;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
 use crate::nat::NID_BITS;
@@ -155,7 +156,9 @@ pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
 pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
     let mut flushed = nvm::Flushed::none();
     each_part(medium.block(block), |at, length| {
-        let part = medium.region.flush(Purpose::Metadata, block * BLOCK + at as u64, length as u64);
+        let tail = if planted(Fault::NodeTailNotFlushed) { nvm::LINE as usize } else { 0 };
+        let (at, length) = (block * BLOCK + at as u64, length.saturating_sub(tail) as u64);
+        let part = fault::flush(&medium.region, Fault::NodesNotFlushed, Purpose::Metadata, at, length);
         flushed = std::mem::replace(&mut flushed, nvm::Flushed::none()).and(part);
     });
     flushed
@@ -293,6 +296,11 @@ impl Nodes {
     /// Copies a node. Nobody else does: its inode is locked or, if it is a block of inodes, that is.
     pub(crate) fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
         let old = self.any(nid)?;
+        let replays_in_place = || planted(Fault::ReplayedInPlace) && self.nids.lock().replaying.is_some();
+        if planted(Fault::NodeChangedInPlace) || replays_in_place() {
+            self.nat.set(nid, old.block, self.version())?;
+            return Ok(old.block);
+        }
         let kind = BlockKind::from_u8(old.header().kind).expect("verified");
         let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
         each_part(old.bytes, |at, length| {

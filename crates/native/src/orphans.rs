@@ -7,6 +7,7 @@ use crate::allocator::Urgency;
 use crate::bia::BlockKind;
 use crate::core::{Core, Operation};
 use crate::directory;
+use crate::fault::{Fault, planted};
 use crate::index;
 use crate::inode::{Inode, Layout};
 use crate::namespace::{NAMES_BLOCKS, NAMES_LOG};
@@ -36,7 +37,9 @@ impl Core {
         }
         let _orphans = self.orphans.lock();
         operation.log(&Item::Hot { ino, hot });
-        self.log_orphan(&mut operation, ino)?;
+        if !planted(Fault::OrphanNotNamed) {
+            self.log_orphan(&mut operation, ino)?;
+        }
         operation.commit()
     }
 
@@ -97,7 +100,9 @@ impl Core {
         }
         self.check_removable(self.inode(ino)?)?;
         let _orphans = self.orphans.lock();
-        self.log_adopted(&mut operation, ino)?;
+        if !planted(Fault::HiddenEntryLeft) {
+            self.log_adopted(&mut operation, ino)?;
+        }
         operation.log(&Item::Remove { ino });
         operation.commit()
     }

@@ -12,6 +12,7 @@ use std::cell::Cell;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index::FILE_MAX;
 use crate::inode::{Cold, Hot, PAYLOAD_BYTES};
@@ -163,7 +164,8 @@ impl Transaction {
 
     /// The items that may be applied while the record is on its way, and those that may not.
     pub(crate) fn items(&self) -> (&[u8], &[u8]) {
-        self.bytes[TRANSACTION_HEADER..].split_at(self.early - TRANSACTION_HEADER)
+        let early = if planted(Fault::AppliedTooEarly) { self.bytes.len() } else { self.early };
+        self.bytes[TRANSACTION_HEADER..].split_at(early - TRANSACTION_HEADER)
     }
 
     /// Adds an item.

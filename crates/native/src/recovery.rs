@@ -11,6 +11,7 @@ use nvm::Region;
 use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
+use crate::fault::{Fault, planted};
 use crate::geometry::Medium;
 use crate::journal::Journal;
 use crate::kept::Kept;
@@ -58,7 +59,8 @@ pub(crate) fn open(
     let began = Instant::now();
     let (core, mut recovery) = open_bare(region, superblock, options, rest)?;
     if !options.read_only && core.failure().is_none() {
-        for orphan in core.orphan_list()? {
+        let orphans = if planted(Fault::OrphanNotReclaimed) { Vec::new() } else { core.orphan_list()? };
+        for orphan in orphans {
             match core.reclaim(orphan) {
                 Ok(()) => recovery.orphans_reclaimed += 1,
                 // It keeps its space; the files with names are not to suffer for it.
@@ -120,6 +122,7 @@ pub(crate) fn open_bare(
         Some(error) if rest == Rest::Keep => core.fail_at_mount(&error, &recovery),
         _ if options.read_only => {}
         // Also if its only transaction was left out: then it must not be met again.
+        _ if has_log && planted(Fault::LogBegunTooEarly) => core.checkpoint(NextLog::WithEpoch)?,
         _ if has_log => core.checkpoint(NextLog::OncePublished)?,
         _ => core.begin_log(version),
     }

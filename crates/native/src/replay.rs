@@ -2,6 +2,7 @@
 
 use crate::allocator::Urgency;
 use crate::apply::{self, InPlace};
+use crate::fault::{Fault, planted};
 use crate::inode::nid_of;
 use crate::node::Nodes;
 use crate::record::{Item, Items};
@@ -61,7 +62,9 @@ fn claim(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck> {
                             .medium
                             .check_main("log", at, format_args!("data block"), block)
                             .map_err(|error| Stuck { index, error })?;
-                        nodes.allocator.claim(block, ino, place + n);
+                        if !planted(Fault::ReplayWithoutClaims) {
+                            nodes.allocator.claim(block, ino, place + n);
+                        }
                     }
                 }
                 Item::Create { ino, .. } => {
@@ -71,7 +74,9 @@ fn claim(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck> {
             }
         }
     }
-    nodes.begin_replay(created);
+    if !planted(Fault::NumbersNotClaimed) {
+        nodes.begin_replay(created);
+    }
     Ok(())
 }
 
@@ -80,8 +85,10 @@ fn apply_all(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck>
         .allocator
         .reserve(0, Urgency::Checkpoint)
         .ok_or(Stuck { index: 0, error: vfs::Error::NoSpace })?;
-    for (index, transaction) in transactions.iter().enumerate() {
-        apply::apply(nodes, &budget, transaction.items, InPlace::Now)
+    let last = transactions.len().saturating_sub(1);
+    for index in 0..transactions.len() {
+        let index = if planted(Fault::ReplayedBackwards) { last - index } else { index };
+        apply::apply(nodes, &budget, transactions[index].items, InPlace::Now)
             .map_err(|error| Stuck { index, error })?;
     }
     nodes.end_replay();

@@ -14,6 +14,7 @@ use nvm::{Flushed, Purpose};
 use crate::checkpoint::Body;
 use crate::checksum;
 use crate::error::corrupt;
+use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::journal::{ALIGN, HALF_HEADER, HalfHeader, chunk_bytes, salted};
 use crate::lanes::LANES;
@@ -58,7 +59,7 @@ impl<'a> Log<'a> {
         };
         let mut halves: Vec<Half<'a>> = (0..2)
             .filter_map(|half| Half::read(medium, key, half))
-            .filter(|half| half.header.version.get() > body.version.get())
+            .filter(|half| half.header.version.get() > body.version.get() || planted(Fault::OldHalfReplayed))
             .collect();
         halves.sort_by_key(|half| half.header.version.get());
         let firsts: Vec<u64> = halves.iter().map(|half| half.header.first.get()).collect();
@@ -101,6 +102,7 @@ impl<'a> Log<'a> {
                 let gap = gaps(first, end, &records).next();
                 gap.map(|gap| (gap, Some(format!("its half ends with {}", end.wrapping_sub(1)))))
             }
+            None if header.lanes.get() == 0 && planted(Fault::GapIgnored) => None,
             None if header.lanes.get() == 0 => gaps(first, self.next, &records).next().map(|gap| (gap, None)),
             None => {
                 drop_without_data(medium, &mut records);
@@ -162,7 +164,8 @@ fn drop_without_data(medium: &Medium, records: &mut Vec<Committed<'_>>) {
     while index > 0 {
         index -= 1;
         let record = records[index];
-        if std::mem::replace(&mut seen[record.lane as usize], true) || record.has_its_data(medium) {
+        let is_last = !std::mem::replace(&mut seen[record.lane as usize], true);
+        if !is_last || record.has_its_data(medium) || planted(Fault::DataChecksumIgnored) {
             continue;
         }
         // If a later one changed the same inode, it was durable, and its data may since have been changed in place.
@@ -230,6 +233,9 @@ impl<'a> Half<'a> {
         }
         records.sort_unstable_by_key(|record| record.number);
         records.dedup_by_key(|record| record.number);
+        if planted(Fault::LastRecordIgnored) {
+            records.pop();
+        }
         Some(Half { header, records, extents })
     }
 }
@@ -242,7 +248,7 @@ fn parse(medium: &Medium, at: u64, room: u64, salt: u64) -> Option<(Committed<'_
     let length = length_of(medium.region.bytes(at, ALIGN)).filter(|length| *length as u64 <= room)?;
     let record = medium.region.bytes(at, length);
     let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
-    if word(0) != salted(salt, record) {
+    if word(0) != salted(salt, record) && !planted(Fault::RecordChecksumIgnored) {
         return None;
     }
     let flags = word(20);

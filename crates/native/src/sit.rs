@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum;
 use crate::error::corrupt;
+use crate::fault::{self, Fault};
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SEGMENT_BLOCKS, SIT_ENTRY, SIT_JOURNAL_ENTRY};
 
 /// A bit for each block of a segment.
@@ -120,7 +121,7 @@ impl SitEntry {
     pub(crate) fn write(&self, medium: &Medium, segment: u32) -> Flushed {
         let at = medium.geometry.sit_at(segment);
         medium.region.store(Purpose::Allocation, at, self.as_bytes());
-        medium.region.flush(Purpose::Allocation, at, SIT_ENTRY)
+        fault::flush(&medium.region, Fault::SettleNotFlushed, Purpose::Allocation, at, SIT_ENTRY)
     }
 
     pub(crate) fn segment_kind(&self) -> SegmentKind {
@@ -173,7 +174,8 @@ impl JournalEntry {
 pub(crate) fn write_journal(medium: &Medium, entries: &[JournalEntry]) -> (u32, Flushed) {
     let bytes = entries.as_bytes();
     let at = medium.geometry.sit_journal_start * BLOCK;
-    (checksum::of(bytes), medium.region.stream(Purpose::Allocation, at, bytes))
+    let sent = fault::stream(&medium.region, Fault::SitJournalNotSent, Purpose::Allocation, at, bytes);
+    (checksum::of(bytes), sent)
 }
 
 /// Reads the journal that a checkpoint block describes, and verifies it.
@@ -217,7 +219,9 @@ pub(crate) fn flush_soft(medium: &Medium, segment: u32, new: &Bitmap) -> Flushed
     for index in ones(new) {
         if index / per_line != last {
             last = index / per_line;
-            flushed = flushed.and(medium.region.flush(
+            flushed = flushed.and(fault::flush(
+                &medium.region,
+                Fault::SoftEntriesNotFlushed,
                 Purpose::Allocation,
                 at + last as u64 * nvm::LINE,
                 nvm::LINE,

@@ -3,12 +3,13 @@
 //! The superblock never changes after formatting. What changes at each checkpoint and mount is in the two
 //! root slots, written alternately: of the intact ones the larger `sequence` wins.
 
-use nvm::{Durable, Purpose, Region};
+use nvm::{Durable, Flushed, Purpose, Region};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum;
 use crate::error::Error;
+use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
 
 pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
@@ -183,18 +184,19 @@ impl Root {
     /// Writes the next root over the older slot and then, when that is durable, over the other one: losing either
     /// slot loses nothing.
     pub(crate) fn write_next(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
-        self.write_slot(region, checkpoint, clean).ignore();
-        self.write_slot(region, checkpoint, clean)
+        let first = self.write_slot(region, checkpoint, clean);
+        fault::fence(region, Fault::RootsTogether, first).ignore();
+        let second = self.write_slot(region, checkpoint, clean);
+        region.fence(second)
     }
 
-    fn write_slot(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
+    fn write_slot(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Flushed {
         self.sequence = (self.sequence.get() + 1).into();
         self.checkpoint = checkpoint.into();
         self.clean = u32::from(clean).into();
         self.crc = checksum::of(&self.as_bytes()[4..]).into();
         let slot = ROOT_SLOTS[(self.sequence.get() % 2) as usize];
-        let flushed = region.stream(Purpose::Metadata, slot * BLOCK, self.as_bytes());
-        region.fence(flushed)
+        fault::stream(region, Fault::RootNotSent, Purpose::Metadata, slot * BLOCK, self.as_bytes())
     }
 
     /// The newest intact slot.

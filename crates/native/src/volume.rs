@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::core::{Core, NextLog};
+use crate::fault::{Fault, planted};
 use crate::recovery::{self, Rest};
 use crate::superblock::Superblock;
 use crate::{Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
@@ -51,6 +52,9 @@ impl Volume {
             return Ok(());
         }
         for ino in self.core.orphan_list().unwrap_or_default() {
+            if planted(Fault::OrphanNotReclaimed) {
+                break;
+            }
             // An open file goes, too: with the volume, its handles end.
             self.core.handles.forget(ino);
             if let Err(error) = self.core.reclaim(ino) {

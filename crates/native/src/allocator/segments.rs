@@ -151,6 +151,15 @@ impl Segments {
         true
     }
 
+    /// Block `block`, which was given up, is free at once: a fault.
+    pub(super) fn hand_out_again(&mut self, medium: &Medium, block: u64) {
+        let (segment, index) = medium.geometry.segment_of(block);
+        self.load(medium, segment).used[index / 64] &= !(1 << (index % 64));
+        self.states[segment as usize].used -= 1;
+        self.cursors = [Cursor { segment: NO_SEGMENT, at: 0 }; 2];
+        self.free.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn touch(&mut self, segment: u32) {
         let map = self.maps[segment as usize].as_mut().expect("loaded before it is touched");
         if !map.touched {

@@ -1,0 +1,122 @@
+//! The explorer finds faults in the volume's logic: each is planted in turn.
+
+use crash::{Id, Lab, Native, Promise, Workload, WorkloadError, catalogue};
+use native::Fault;
+use native::Fault::*;
+
+/// Its records fill a chunk of the log and begin another, so that the last of the one can be missing where the first of
+/// the other is there.
+const TWO_CHUNKS: &str = "setxattr-large+setxattr-large+setxattr-large+setxattr-large+setxattr-large+\
+    setxattr-large+setxattr-large+setxattr-large+chmod+chmod-dir+setxattr-dir+unlink-hard+mkdir";
+
+/// Which workloads show which faults, and under which promise.
+const TABLE: &[(Promise, &str, &[Fault])] = &[
+    (
+        Promise::Operation,
+        "create",
+        &[
+            CommitFence,
+            TransactionInTwo,
+            RecordTailNotSent,
+            RecordChecksumIgnored,
+            OldHalfReplayed,
+            LastRecordIgnored,
+            ReplayedInPlace,
+            LogBegunTooEarly,
+            HalfHeaderNotSent,
+            RootsTogether,
+            RootNotSent,
+            PredecessorNotFreed,
+            SequenceStale,
+            FreedBlockStaysValid,
+            NodeChangedInPlace,
+        ],
+    ),
+    (Promise::Operation, "write-block", &[DataChecksumIgnored, ReplayWithoutClaims]),
+    (Promise::Operation, "write-empty-three", &[DataFence]),
+    (Promise::Operation, "level-second+sync-create", &[SoftEntriesNotFlushed]),
+    (Promise::Operation, "write-sub-block", &[AppliedTooEarly]),
+    (
+        Promise::Operation,
+        "sync-write",
+        &[
+            InPlaceForgotten,
+            InPlaceNotFlushed,
+            BytesNotFlushed,
+            NodesNotFlushed,
+            NodeTailNotFlushed,
+            NatNotSent,
+            SitJournalNotSent,
+            CheckpointNotSent,
+            PrepareFence,
+            PublishNotFlushed,
+            PublishFence,
+            SettledBeforePublished,
+            SettleNotFlushed,
+            SettleFence,
+            RootBeforeSettled,
+        ],
+    ),
+    (Promise::Operation, "truncate-zero-write", &[ReplayedBackwards]),
+    (Promise::Operation, "truncate-down-up", &[TailNotZeroed]),
+    (Promise::Operation, "unlink-while-open", &[OrphanNotNamed, OrphanNotReclaimed, FreedBlockReused]),
+    (Promise::Operation, "unlink-open-close", &[HiddenEntryLeft]),
+    (Promise::Operation, "level-direct+create", &[HighWaterStale]),
+    (Promise::Operation, "create-twice+mkdir-and-file", &[NumbersNotClaimed]),
+    (Promise::Fsync, "write-sub-block", &[ForceNotFlushed, ForceFence, InPlaceNotForced]),
+    (Promise::Fsync, TWO_CHUNKS, &[GapIgnored]),
+];
+
+/// How a planted fault shows in a workload, and after how many states.
+fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
+    let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
+    let mut lab = Lab::new(&Native, promise, 2);
+    // The scene is set without the fault.
+    lab.recording(&workload).unwrap();
+    // A volume that panics is a finding like any other.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    native::plant(Some(fault));
+    let explored = lab.explore(&workload);
+    native::plant(None);
+    std::panic::set_hook(hook);
+    match explored {
+        Ok(explored) => {
+            let violation = explored.violation?;
+            let id = Id {
+                subject: "native".into(),
+                workload: workload.name,
+                promise,
+                seed: workload.seed,
+                event: violation.event,
+                lines: violation.lines.clone(),
+            };
+            Some((format!("{id}: {}", violation.deepest().what), explored.counts.distinct))
+        }
+        Err(error @ (WorkloadError::Schedule(_) | WorkloadError::Bypass(_))) => panic!("{fault:?}: {error}"),
+        Err(error) => Some((format!("native:{name}:{promise}: {error}"), 0)),
+    }
+}
+
+/// Each of them is found, and without any nothing is.
+#[test]
+fn planted_faults_are_found() {
+    let mut missed = Vec::new();
+    for (promise, name, faults) in TABLE {
+        let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
+        let sound = Lab::new(&Native, *promise, 2).explore(&workload).unwrap();
+        assert!(sound.violation.is_none(), "{name}, {promise}: {:?}", sound.violation);
+        for fault in *faults {
+            match find(*fault, *promise, name) {
+                Some((what, states)) => {
+                    eprintln!("{:22} {states:6} states  {what}", format!("{fault:?}"));
+                }
+                None => missed.push(format!("{fault:?} in {name} with {promise}")),
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+    let planted = |fault: &&Fault| TABLE.iter().any(|(_, _, faults)| faults.contains(fault));
+    let left_out: Vec<&Fault> = Fault::ALL.iter().filter(|fault| !planted(fault)).collect();
+    assert!(left_out.is_empty(), "not planted: {left_out:?}");
+}

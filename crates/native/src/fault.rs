@@ -1,0 +1,179 @@
+//! Faults in the volume's logic that are planted on purpose: what a programmer may forget or do in the wrong order.
+//! A test plants each in turn and requires of the crash explorer that it be found.
+//!
+//! Without the feature `planted-faults` there are none: [`planted`] is the constant `false`.
+
+#![cfg_attr(not(feature = "planted-faults"), allow(unreachable_pub, reason = "a test is to name them"))]
+
+use nvm::{Durable, Flushed, Purpose, Region};
+
+macro_rules! faults {
+    ($($(#[$what:meta])* $name:ident,)*) => {
+        /// One thing that is not done, or not in its time.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $($(#[$what])* $name,)*
+        }
+
+        #[cfg(feature = "planted-faults")]
+        impl Fault {
+            /// All of them.
+            pub const ALL: &[Fault] = &[$(Fault::$name,)*];
+        }
+    };
+}
+
+faults! {
+    /// A transaction's record is not fenced before the operation returns.
+    CommitFence,
+    /// Data that has a fence of its own is not fenced before the record that points to it.
+    DataFence,
+    /// What has to wait for the record's fence is applied before it.
+    AppliedTooEarly,
+    /// A transaction is two: its first item, and the others.
+    TransactionInTwo,
+    /// A record's last line is stored, but not sent.
+    RecordTailNotSent,
+    /// A torn record is replayed.
+    RecordChecksumIgnored,
+    /// A lane's last transaction is replayed, although its data did not come.
+    DataChecksumIgnored,
+    /// A half of the log is replayed whose epoch the checkpoint has.
+    OldHalfReplayed,
+    /// With `durability=fsync`: what follows a missing transaction is replayed.
+    GapIgnored,
+    /// The last record of the log is not replayed.
+    LastRecordIgnored,
+    /// Records are replayed from the last to the first.
+    ReplayedBackwards,
+    /// Replay hands out blocks that the log names.
+    ReplayWithoutClaims,
+    /// Replay does not know which numbers the log gives to inodes.
+    NumbersNotClaimed,
+    /// Replay changes nodes of the checkpoint it begins with.
+    ReplayedInPlace,
+    /// Recovery begins its own log before its checkpoint is published.
+    LogBegunTooEarly,
+    /// A half's header is stored, but not sent.
+    HalfHeaderNotSent,
+    /// The log is not flushed when it is forced.
+    ForceNotFlushed,
+    /// The log is not fenced when it is forced.
+    ForceFence,
+    /// With `durability=fsync`: bytes change in place before their record is forced.
+    InPlaceNotForced,
+    /// Where the log has changes in place is forgotten.
+    InPlaceForgotten,
+    /// A checkpoint does not flush what was changed in place.
+    InPlaceNotFlushed,
+    /// Bytes that change in place where no log names them, or in a replay, are not flushed.
+    BytesNotFlushed,
+    /// A checkpoint does not flush nodes.
+    NodesNotFlushed,
+    /// A checkpoint does not flush the last line of each part of a node.
+    NodeTailNotFlushed,
+    /// New blocks of the NAT are stored, but not sent.
+    NatNotSent,
+    /// Soft BIA entries are not flushed.
+    SoftEntriesNotFlushed,
+    /// The SIT journal is stored, but not sent.
+    SitJournalNotSent,
+    /// The checkpoint block is stored, but not sent.
+    CheckpointNotSent,
+    /// A checkpoint is published before it is durable.
+    PrepareFence,
+    /// The word that publishes is not flushed.
+    PublishNotFlushed,
+    /// The SIT is settled before the word that publishes is durable.
+    PublishFence,
+    /// The SIT is settled before the checkpoint is published.
+    SettledBeforePublished,
+    /// Settled SIT entries are not flushed.
+    SettleNotFlushed,
+    /// The root slots are written before the SIT is durably settled.
+    SettleFence,
+    /// The root slots are written before the SIT is settled.
+    RootBeforeSettled,
+    /// Both root slots are written with one fence.
+    RootsTogether,
+    /// Root slots are stored, but not sent.
+    RootNotSent,
+    /// The checkpoint before stays allocated.
+    PredecessorNotFreed,
+    /// A checkpoint has the high-water mark of NIDs of the one before.
+    HighWaterStale,
+    /// A checkpoint has the number of the first transaction of the one before.
+    SequenceStale,
+    /// A freed block is handed out in the same epoch.
+    FreedBlockReused,
+    /// What is freed stays valid.
+    FreedBlockStaysValid,
+    /// A node is changed where the checkpoint has it.
+    NodeChangedInPlace,
+    /// A file that is open when it loses its last name is not named in the hidden directory.
+    OrphanNotNamed,
+    /// An inode without a name goes, its entry in the hidden directory stays.
+    HiddenEntryLeft,
+    /// Inodes without a name are not removed after a crash, nor when the volume is closed.
+    OrphanNotReclaimed,
+    /// A file that is cut off keeps the bytes behind its end.
+    TailNotZeroed,
+}
+
+#[cfg(feature = "planted-faults")]
+mod on {
+    use std::cell::Cell;
+
+    use super::Fault;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// Plants a fault in all that the calling thread does with volumes from now on.
+    pub fn plant(fault: Option<Fault>) {
+        PLANTED.set(fault);
+    }
+
+    pub(crate) fn planted(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
+    }
+}
+#[cfg(feature = "planted-faults")]
+pub use on::plant;
+#[cfg(feature = "planted-faults")]
+pub(crate) use on::planted;
+
+/// Whether `fault` is planted.
+#[cfg(not(feature = "planted-faults"))]
+#[inline]
+pub(crate) const fn planted(_fault: Fault) -> bool {
+    false
+}
+
+/// A fence, which `fault` leaves out.
+#[inline]
+pub(crate) fn fence(region: &Region, fault: Fault, flushed: Flushed) -> Durable {
+    #[cfg(feature = "planted-faults")]
+    if planted(fault) {
+        return Durable::pretended(flushed);
+    }
+    let _ = fault;
+    region.fence(flushed)
+}
+
+/// A flush, which `fault` leaves out.
+#[inline]
+pub(crate) fn flush(region: &Region, fault: Fault, purpose: Purpose, at: u64, len: u64) -> Flushed {
+    if planted(fault) { Flushed::none() } else { region.flush(purpose, at, len) }
+}
+
+/// Streams bytes; with `fault` they are only stored.
+#[inline]
+pub(crate) fn stream(region: &Region, fault: Fault, purpose: Purpose, at: u64, bytes: &[u8]) -> Flushed {
+    if planted(fault) {
+        region.store(purpose, at, bytes);
+        return Flushed::none();
+    }
+    region.stream(purpose, at, bytes)
+}
