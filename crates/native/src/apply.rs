@@ -33,6 +33,20 @@ pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: 
     Ok(())
 }
 
+/// Applies a transaction of the log, bytes in place last: what the newest checkpoint reaches is changed only if all else
+/// can be, so that a transaction that cannot be applied leaves nothing there.
+pub(crate) fn replay(nodes: &Nodes, budget: &Budget<'_>, items: &[u8]) -> vfs::Result<()> {
+    for in_place in [false, true] {
+        for item in Items(items) {
+            let item = item.map_err(|_| malformed(nodes))?;
+            if matches!(item, Item::Bytes { .. }) == in_place {
+                apply_item(nodes, budget, &item, InPlace::Now)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn malformed(nodes: &Nodes) -> vfs::Error {
     corrupt("log", nodes.medium.geometry.log_start, "an item", "malformed", "one this version writes")
 }
@@ -87,12 +101,7 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             Ok(())
         }
         Item::Bytes { block, offset, bytes } => {
-            nodes.medium.check_main(
-                "log",
-                nodes.medium.geometry.log_start,
-                format_args!("block of a difference"),
-                block,
-            )?;
+            check_block(nodes, block)?;
             let at = block * BLOCK + u64::from(offset);
             let region = &nodes.medium.region;
             region.store(Purpose::Data, at, bytes);
@@ -107,6 +116,12 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         Item::RemoveXattr { ino, name } => xattr::set(nodes, budget, ino, name, None),
         Item::Remove { ino } => remove(nodes, budget, ino),
     }
+}
+
+/// An error if a difference cannot be in this block.
+pub(crate) fn check_block(nodes: &Nodes, block: u64) -> vfs::Result<()> {
+    let log = nodes.medium.geometry.log_start;
+    nodes.medium.check_main("log", log, format_args!("block of a difference"), block)
 }
 
 /// An error if an inode of this length cannot be an inline file of at most `room` bytes; directories have no bytes.

@@ -22,7 +22,7 @@ use crate::checksum;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, Medium};
 use crate::lanes::{LANES, Lane};
-use crate::record::{CHECKS_DATA, LANE_SHIFT, TRANSACTION_HEADER, Transaction};
+use crate::record::{CHECKS_DATA, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT, Transaction};
 
 /// Begins each half.
 #[repr(C)]
@@ -189,7 +189,10 @@ impl Journal {
             return Vec::new();
         }
         self.force();
-        lanes.iter_mut().for_each(|lane| self.leave(&mut lane.place));
+        for lane in lanes.iter_mut() {
+            self.leave(&mut lane.place);
+            lane.turn = 0;
+        }
         let half = 1 - self.half.load(Relaxed);
         let salt = self.salt_of(version);
         let in_flight = if self.durability == Durability::Operation { LANES as u32 } else { 0 };
@@ -324,7 +327,10 @@ impl Journal {
         place.in_place |= transaction.changes_in_place;
         let bytes = &mut transaction.bytes;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
-        let flags = u32::from(lane.number) << LANE_SHIFT | if data_crc.is_some() { CHECKS_DATA } else { 0 };
+        let flags = u32::from(lane.turn) << TURN_SHIFT
+            | u32::from(lane.number) << LANE_SHIFT
+            | if data_crc.is_some() { CHECKS_DATA } else { 0 };
+        lane.turn = lane.turn.wrapping_add(1);
         let length = bytes.len();
         bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());

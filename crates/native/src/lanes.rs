@@ -24,6 +24,8 @@ pub(crate) struct Lane {
     pub(crate) number: u8,
     /// Where its transactions go.
     pub(crate) place: Place,
+    /// Those it has committed in the running half of the log, as far as 16 bits tell.
+    pub(crate) turn: u16,
     /// Blocks that its operations may take without asking.
     pub(crate) stock: Stock,
 }
@@ -56,7 +58,7 @@ pub fn number_this_thread(number: usize) {
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
-        let lane = |number| Lane { number, place: Place::default(), stock: Stock::default() };
+        let lane = |number| Lane { number, place: Place::default(), turn: 0, stock: Stock::default() };
         Lanes((0..LANES as u8).map(|number| Slot(Mutex::new(lane(number)))).collect())
     }
 

@@ -22,8 +22,11 @@ use crate::pointer::DataPointer;
 pub(crate) const TRANSACTION_HEADER: usize = 24;
 /// Flag of a transaction that is committed only if the blocks it maps have its data checksum.
 pub(crate) const CHECKS_DATA: u32 = 1;
-/// The flags from this bit on are the number of the lane that the transaction was committed in.
+/// The flags' second byte is the number of the lane that the transaction was committed in.
 pub(crate) const LANE_SHIFT: u32 = 8;
+/// The flags' upper half is how many transactions the lane had committed in this half of the log before, as far as 16
+/// bits tell.
+pub(crate) const TURN_SHIFT: u32 = 16;
 const ITEM_HEADER: usize = 8;
 
 /// One change. Inodes and directory entries are logged as objects, data below half a block as differences,

@@ -1,7 +1,7 @@
 //! Replaying the log: applying what the newest checkpoint does not have (Shortcut-JFS §III.B).
 
 use crate::allocator::Urgency;
-use crate::apply::{self, InPlace};
+use crate::apply;
 use crate::fault::{Fault, planted};
 use crate::inode::nid_of;
 use crate::node::Nodes;
@@ -48,7 +48,8 @@ pub(crate) fn replay(open: impl Fn() -> vfs::Result<Nodes>, log: &Log<'_>) -> vf
     }
 }
 
-/// Takes every block and number that the log says is in use, so that applying it does not hand them out again.
+/// Takes every block and number that the log says is in use, so that applying it does not hand them out again; and looks
+/// at every item before any is applied.
 fn claim(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck> {
     let mut created = std::collections::HashSet::new();
     for (index, transaction) in transactions.iter().enumerate() {
@@ -66,6 +67,9 @@ fn claim(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck> {
                             nodes.allocator.claim(block, ino, place + n);
                         }
                     }
+                }
+                Item::Bytes { block, .. } => {
+                    apply::check_block(nodes, block).map_err(|error| Stuck { index, error })?;
                 }
                 Item::Create { ino, .. } => {
                     created.insert(nid_of(ino));
@@ -88,8 +92,7 @@ fn apply_all(nodes: &Nodes, transactions: &[Committed<'_>]) -> Result<(), Stuck>
     let last = transactions.len().saturating_sub(1);
     for index in 0..transactions.len() {
         let index = if planted(Fault::ReplayedBackwards) { last - index } else { index };
-        apply::apply(nodes, &budget, transactions[index].items, InPlace::Now)
-            .map_err(|error| Stuck { index, error })?;
+        apply::replay(nodes, &budget, transactions[index].items).map_err(|error| Stuck { index, error })?;
     }
     nodes.end_replay();
     Ok(())

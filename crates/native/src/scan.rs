@@ -2,9 +2,9 @@
 //!
 //! Lanes write side by side, so with `durability=op` a power cut can take a transaction and leave a later one: but only
 //! such as were in flight, one in each lane, and none that another depends on. A transaction in flight is its lane's
-//! last: more gaps than that explains are damage, and the log ends before the first. (A lane that shows nothing in a half
-//! explains a gap anywhere in it: fewer gaps than lanes can be damage that is not seen.) With `durability=fsync` nothing
-//! behind a gap had been promised, and the log ends there, too.
+//! last, and each says how many its lane had before: one that is missing before another of its lane is damage, and so are
+//! more gaps than lanes explain; the log ends before the first. (A lane's last transaction that damage took looks like one
+//! in flight.) With `durability=fsync` nothing behind a gap had been promised, and the log ends there, too.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::journal::{ALIGN, HALF_HEADER, HalfHeader, chunk_bytes, salted};
 use crate::lanes::LANES;
-use crate::record::{CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER};
+use crate::record::{CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
 
 /// A transaction of the log.
 #[derive(Clone, Copy)]
@@ -26,6 +26,8 @@ pub(crate) struct Committed<'a> {
     pub(crate) number: u64,
     pub(crate) items: &'a [u8],
     lane: u32,
+    /// How many transactions its lane had in the half before, as far as 16 bits tell.
+    turn: u16,
     /// If it is its lane's last, it counts only if the blocks it maps have this checksum.
     data_crc: Option<u32>,
 }
@@ -180,11 +182,24 @@ fn drop_without_data(medium: &Medium, records: &mut Vec<Committed<'_>>) {
     }
 }
 
-/// The first gap, if not all of them can be transactions in flight: each its lane's last, and of a lane of its own.
+/// The first gap that cannot be a transaction in flight, or not with those before it: in flight are lanes' last, one of
+/// each lane.
 fn damage(first: u64, records: &[Committed<'_>], end: u64) -> Option<u64> {
+    // By lane: its last transaction, and how many it has had.
     let mut last = [0; LANES];
+    let mut turns = [0u16; LANES];
+    // Behind these, transactions of a lane are missing that has later ones.
+    let mut skipped: Option<u64> = None;
     for record in records {
-        last[record.lane as usize] = record.number;
+        let lane = record.lane as usize;
+        if record.turn != turns[lane] {
+            skipped = Some(skipped.map_or(last[lane], |skipped| skipped.min(last[lane])));
+        }
+        (last[lane], turns[lane]) = (record.number, record.turn.wrapping_add(1));
+    }
+    if let Some(after) = skipped {
+        // Without a gap there, turns contradict the numbers.
+        return Some(gaps(first, end, records).find(|gap| *gap > after).unwrap_or(after.max(first)));
     }
     last.sort_unstable();
     let mut gaps = gaps(first, end, records).enumerate();
@@ -210,33 +225,89 @@ impl<'a> Half<'a> {
             return None;
         }
         let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
-        let first = header.first.get();
-        // Every number has a place in the half, so none is further from the first than that.
-        let numbers = first..first.saturating_add(length / ALIGN as u64);
-        let mut records = Vec::new();
-        let mut extents: Vec<Range<u64>> = std::iter::once(at..at + HALF_HEADER).collect();
+        let mut reader =
+            HalfReader { medium, at, length, header: &header, records: Vec::new(), extents: Vec::new() };
+        reader.extents.push(at..at + HALF_HEADER);
+        // Chunks that begin with no record, behind the last that does: nobody has filled them, unless that is damage.
+        let mut empty = Vec::new();
         let mut start = HALF_HEADER;
         while start < length {
-            let mut end = start;
-            while let Some((record, bytes)) = parse(medium, at + end, length - end, header.salt.get()) {
-                if !numbers.contains(&record.number) || record.lane as usize >= LANES {
-                    break;
-                }
-                records.push(record);
-                end += bytes;
+            let end = reader.follow(start);
+            let next = (end.max(start + 1)).next_multiple_of(chunk).min(length);
+            if end == start {
+                empty.push(start..next);
+            } else if header.lanes.get() > 0 {
+                // A power cut leaves nothing behind a lane's last record; and who filled this had filled those before.
+                empty.drain(..).for_each(|range| reader.look_through(range));
+                reader.look_through(end..next);
             }
-            if end > start {
-                extents.push(at + start..at + end);
-            }
-            // The next chunk that nobody has been seen to fill.
-            start = (end.max(start + 1)).next_multiple_of(chunk);
+            start = next;
         }
+        if header.lanes.get() > 0 {
+            empty.drain(..).take(1).for_each(|range| reader.look_through(range));
+        }
+        let HalfReader { mut records, extents, .. } = reader;
         records.sort_unstable_by_key(|record| record.number);
         records.dedup_by_key(|record| record.number);
         if planted(Fault::LastRecordIgnored) {
             records.pop();
         }
         Some(Half { header, records, extents })
+    }
+}
+
+/// Records are sought behind damage up to this length: what lies there may be anything, and say that it is a long one.
+const SOUGHT_MAX: u64 = 16 << 10;
+
+/// What has been found of a half. Addresses count from its start.
+struct HalfReader<'a, 'h> {
+    medium: &'a Medium,
+    at: u64,
+    length: u64,
+    header: &'h HalfHeader,
+    records: Vec<Committed<'a>>,
+    extents: Vec<Range<u64>>,
+}
+
+impl HalfReader<'_, '_> {
+    /// Takes the record at `from`, if one is there that ends before `end`; returns its length.
+    fn take(&mut self, from: u64, end: u64) -> Option<u64> {
+        // Every number has a place in the half, so none is further from the first than that.
+        let first = self.header.first.get();
+        let numbers = first..first.saturating_add(self.length / ALIGN as u64);
+        let room = end.checked_sub(from)?;
+        let (record, bytes) = parse(self.medium, self.at + from, room, self.header.salt.get())?;
+        if !numbers.contains(&record.number) || record.lane as usize >= LANES {
+            return None;
+        }
+        self.records.push(record);
+        Some(bytes)
+    }
+
+    /// Takes the records that follow one another from `start` on; returns where they end.
+    fn follow(&mut self, start: u64) -> u64 {
+        let mut end = start;
+        while let Some(bytes) = self.take(end, self.length) {
+            end += bytes;
+        }
+        if end > start {
+            self.extents.push(self.at + start..self.at + end);
+        }
+        end
+    }
+
+    /// Takes what lies in `range` behind damage.
+    fn look_through(&mut self, range: Range<u64>) {
+        let mut from = range.start + ALIGN as u64;
+        while from < range.end {
+            match self.take(from, range.end.min(from + SOUGHT_MAX)) {
+                Some(bytes) => {
+                    self.extents.push(self.at + from..self.at + from + bytes);
+                    from += bytes;
+                }
+                None => from += ALIGN as u64,
+            }
+        }
     }
 }
 
@@ -255,7 +326,8 @@ fn parse(medium: &Medium, at: u64, room: u64, salt: u64) -> Option<(Committed<'_
     let committed = Committed {
         number: u64::from_le_bytes(record[8..16].try_into().expect("8 bytes")),
         items: &record[TRANSACTION_HEADER..],
-        lane: flags >> LANE_SHIFT,
+        lane: flags >> LANE_SHIFT & 0xff,
+        turn: (flags >> TURN_SHIFT) as u16,
         data_crc: (flags & CHECKS_DATA != 0).then_some(word(16)),
     };
     Some((committed, record.len() as u64))
@@ -307,14 +379,23 @@ impl Committed<'_> {
 mod tests {
     use super::*;
 
-    /// Records by number and lane.
+    /// Records by number and lane, each lane's first being its first of the half.
     fn records(all: &[(u64, u32)]) -> Vec<Committed<'static>> {
-        all.iter().map(|&(number, lane)| Committed { number, lane, items: &[], data_crc: None }).collect()
+        let mut turns = [0; LANES];
+        let record = |&(number, lane): &(u64, u32)| {
+            let turn = turns[lane as usize];
+            turns[lane as usize] += 1;
+            Committed { number, lane, turn, items: &[], data_crc: None }
+        };
+        all.iter().map(record).collect()
     }
 
     fn first_damage(all: &[(u64, u32)]) -> Option<u64> {
-        let records = records(all);
-        damage(10, &records, records.last().map_or(10, |last| last.number + 1))
+        damage_in(&records(all))
+    }
+
+    fn damage_in(records: &[Committed<'_>]) -> Option<u64> {
+        damage(10, records, records.last().map_or(10, |last| last.number + 1))
     }
 
     #[test]
@@ -335,6 +416,27 @@ mod tests {
         assert_eq!(first_damage(&[(10, 1), (12, 0), (13, 0), (14, 2)]), None);
         // All lanes but one at once.
         assert_eq!(first_damage(&[(10, 0), (10 + LANES as u64, 0)]), None);
+    }
+
+    /// One thread had done all the work, and other lanes, that showed nothing, explained up to fifteen gaps.
+    #[test]
+    fn what_is_missing_before_another_of_its_lane_is_damage() {
+        let all: Vec<_> = (10..30).map(|number| (number, 0)).chain([(30, 3), (31, 0)]).collect();
+        for (missing, lane) in &all {
+            let mut left = records(&all);
+            left.retain(|record| record.number != *missing);
+            let is_last = *missing >= 30;
+            let expected = (!is_last).then_some(*missing);
+            assert_eq!(damage_in(&left), expected, "without {missing} of lane {lane}");
+        }
+        // The first of a lane, and two in a row.
+        let mut left = records(&[(10, 1), (11, 0), (12, 1), (13, 0), (14, 1), (15, 0)]);
+        left.retain(|record| ![10, 12].contains(&record.number));
+        assert_eq!(damage_in(&left), Some(10));
+        // Turns go round.
+        let mut many: Vec<_> = records(&[(10, 0), (11, 0), (12, 0)]);
+        many.iter_mut().for_each(|record| record.turn = record.turn.wrapping_sub(2));
+        assert_eq!(damage_in(&many), Some(10), "the first of a half has turn 0");
     }
 
     #[test]
