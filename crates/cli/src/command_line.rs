@@ -178,6 +178,9 @@ pub(crate) struct Mount {
     /// In a server started in the background: report on standard output, then leave the caller's terminal
     #[arg(long, hide = true)]
     pub(crate) report: bool,
+    /// Mount in another mount namespace: a process's number, or a file that stands for the namespace; paths are those there
+    #[arg(short = 'N', long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -188,6 +191,9 @@ pub(crate) struct Umount {
     /// Take it out of the tree at once; it ends when the last file is closed
     #[arg(long, short)]
     pub(crate) lazy: bool,
+    /// Unmount in another mount namespace: a process's number, or a file that stands for the namespace; the path is there
+    #[arg(short = 'N', long, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
 }
 
 #[derive(Args, Debug)]

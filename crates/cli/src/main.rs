@@ -8,6 +8,7 @@ mod exit;
 mod failure;
 mod launch;
 mod metering;
+mod mount_namespace;
 mod mount_table;
 mod options;
 mod personality;

@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::io::Write;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
@@ -180,6 +180,38 @@ fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
     run(&format!("mount {zone}:home {dir}")).ok();
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/late")).unwrap(), "late");
     run(&format!("umount {dir}")).ok();
+}
+
+/// As mount(8) and umount(8) call their helpers with `-N`.
+#[test]
+fn a_volume_is_mounted_in_another_namespace() {
+    if !can_mount() || shell("unshare --mount true").code != 0 {
+        eprintln!("left out: needs unshare");
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let mut there = Command::new("unshare");
+    there.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat"]);
+    let mut there = there.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    there.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let pid = there.id();
+    for name in ["mount.amberfs", "umount.fuse.amberfs"] {
+        std::os::unix::fs::symlink(PROGRAM, scratch.path(name)).unwrap();
+    }
+    let helper = |line: &str| shell(&format!("{}/{line}", scratch.text("").trim_end_matches('/')));
+    helper(&format!("mount.amberfs {zone}:home {dir} -n -N {pid} -o rw")).ok();
+    shell(&format!("nsenter --target {pid} --mount sh -c 'echo there > {dir}/file'")).ok();
+    assert!(!scratch.path("mnt/file").exists(), "it is not mounted here");
+    run(&format!("mount {zone}:home {dir}")).fails(32, &["another mount namespace", "nothing was mounted"]);
+    helper(&format!("umount.fuse.amberfs {dir} -N /proc/{pid}/ns/mnt")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "there\n");
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount -N no-such-file {zone}:home {dir}")).fails(32, &["entering the mount namespace"]);
+    drop(there.stdin.take());
+    there.wait().unwrap();
 }
 
 /// In a mount namespace of its own, because `/dev/fuse` is not open to everyone on every machine.

@@ -12,11 +12,14 @@ use crate::launch::{self, Launch};
 use crate::options::Options;
 use crate::place::VolumePlace;
 use crate::server::{self, MountRequest};
-use crate::{control, mount_table, report, size};
+use crate::{control, mount_namespace, mount_table, report, size};
 
 pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
     let options = Options::parse(&arguments.options, arguments.sloppy)
         .map_err(|wrong| Failure::new(wrong).leaving("nothing was mounted").exit(exit::MOUNT_USAGE))?;
+    if let Some(namespace) = &arguments.namespace {
+        mount_namespace::enter(namespace).leaving("nothing was mounted").exit(exit::MOUNT_FAILED)?;
+    }
     let place = arguments.place.absolute().doing("finding the zone").exit(exit::MOUNT_FAILED)?;
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
@@ -88,7 +91,15 @@ fn by_server(request: &MountRequest) -> Option<Result<Json, Failure>> {
         options: request.option_lists.clone(),
         sloppy: request.sloppy,
     };
-    control::server_of_zone(&request.place.zone).map(|mut client| client.ask(&ask))
+    control::server_of_zone(&request.place.zone).map(|mut client| {
+        let pid = client.hello.pid;
+        if mount_namespace::is_other(pid) {
+            let what = format!("process {pid} serves the zone, in another mount namespace");
+            let remedy = format!("unmount there what it serves (-N {pid}), or mount this there, too");
+            return Err(Failure::new(what).leaving("nothing was mounted").remedy(remedy));
+        }
+        client.ask(&ask)
+    })
 }
 
 /// The directory, without symbolic links; a dead mount on it is told apart from a wrong path.

@@ -7,13 +7,16 @@ use crate::command_line::Umount;
 use crate::control::{self, Client, Request};
 use crate::exit;
 use crate::failure::Failure;
-use crate::{mount_table, report};
+use crate::{mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     let fail = |failure: Failure| failure.doing("unmounting").exit(exit::MOUNT_FAILED);
+    if let Some(namespace) = &arguments.namespace {
+        mount_namespace::enter(namespace).map_err(fail)?;
+    }
     let dir = mount_table::resolve(&arguments.dir)
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     let entry = mount_table::at(&dir).map_err(|error| fail(error.into()))?;
