@@ -46,11 +46,39 @@ pub fn catalogue() -> Vec<Entry> {
     syncs(&mut list);
     growth(&mut list);
     full(&mut list);
+    snapshots(&mut list);
     list.0
 }
 
 fn p(path: &str) -> String {
     path.to_owned()
+}
+
+/// Taken, changed under, removed: the first and the last by checkpoints of their own, and the space comes back with those
+/// that follow.
+fn snapshots(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let remove = |name: &str| RemoveSnapshot(p(name));
+    let write = || Write(p("/a/file"), 4_200, 700);
+    list.add("snapshot", vec![take("s")]);
+    list.add("snapshot-twice", vec![take("s"), take("t")]);
+    let mut under = |name: &str, operations: Vec<Operation>| {
+        list.on(Scene::Common, &format!("snapshot-then-{name}"), vec![take("s")], operations);
+    };
+    under("write", vec![write(), write()]);
+    under("overwrite", vec![Write(p("/a/file"), 0, 8_192), Sync]);
+    under("truncate", vec![Truncate(p("/a/file"), 5_000), Sync]);
+    under("unlink", vec![Unlink(p("/a/file")), Sync]);
+    under("snapshot", vec![write(), take("t")]);
+    under("remove", vec![remove("s"), Sync, Sync]);
+    under("write-remove", vec![write(), remove("s"), write(), Sync, write()]);
+    under("unlink-remove", vec![Unlink(p("/a/file")), remove("s"), Create(p("/new")), Sync]);
+    under("remove-between", vec![write(), take("t"), Unlink(p("/a/holes")), remove("s"), Sync]);
+    under("remove-newer", vec![take("t"), write(), remove("t"), Sync, write()]);
+    under("remove-both", vec![write(), take("t"), remove("s"), remove("t"), Sync, Sync]);
+    let prelude =
+        vec![take("s"), Unlink(p("/b/hard")), take("t"), write(), take("u"), remove("s"), remove("t")];
+    list.on(Scene::Common, "snapshots-removed", prelude, vec![Sync, write(), Sync]);
 }
 
 fn names(list: &mut List) {

@@ -244,6 +244,7 @@ impl Judge {
                 return Err(format!("recovering twice is not recovering once: {difference}"));
             }
             if point.depth > 0 {
+                again.clear_snapshots().map_err(|what| format!("its snapshots cannot be removed: {what}"))?;
                 usage::empty(again.file_system()).map_err(|what| format!("it cannot be used: {what}"))?;
             }
             again.close().map_err(|what| format!("it cannot be closed: {what}"))?;

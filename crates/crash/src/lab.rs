@@ -6,13 +6,13 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
-use vfs::model::Model;
 use vfs::{Error, Time};
 
 use crate::arena::Arena;
 use crate::judge::{Counts, Judge, Point, Violation, guarded};
 use crate::machine::Machine;
 use crate::operation::{Actor, Operation};
+use crate::oracle::Oracle;
 use crate::scene::Scene;
 use crate::subject::{Promise, Subject};
 use crate::tree::Tree;
@@ -180,7 +180,7 @@ impl Stage {
         Time::stop(Some(clock(0)));
         let arena = Arena::new(subject).map_err(volume)?;
         let mounted = subject.open(&arena.region, promise).map_err(volume)?;
-        let mut actor = Actor::new(mounted.file_system());
+        let mut actor = Actor::new(&*mounted);
         let mut made_by = Vec::new();
         for (number, operation) in scene.operations().into_iter().enumerate() {
             Time::stop(Some(clock(number)));
@@ -207,8 +207,8 @@ impl Stage {
     fn record(&mut self, workload: &Workload) -> Result<Life, WorkloadError> {
         let (arena, promise) = (self.judge.arena.clone(), self.judge.promise);
         Time::stop(Some(clock(0)));
-        let model = Model::new();
-        let mut theirs = Actor::new(&model);
+        let oracle = Oracle::default();
+        let mut theirs = Actor::new(&oracle);
         arena.zone.start_recording(RecordingOptions::default());
         let mounted = self.judge.subject.open(&arena.region, promise).map_err(WorkloadError::Volume)?;
         arena.zone.mark(OPENED);
@@ -219,15 +219,13 @@ impl Stage {
             })?;
         }
         let first = self.first_number();
-        let mut ours = Actor::new(mounted.file_system());
+        let mut ours = Actor::new(&*mounted);
         let mut life = Life { recording: empty(), trees: Vec::new(), allowed: Vec::new() };
-        let tree = |fs: &dyn vfs::FileSystem| {
-            Tree::of(fs)
-                .map(Rc::new)
-                .map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
+        let read = |tree: vfs::Result<Tree>| {
+            tree.map(Rc::new).map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
         };
         let mut low = 0;
-        life.trees.push(tree(&model)?);
+        life.trees.push(read(oracle.tree())?);
         let operations = workload.prelude.iter().chain(&workload.operations);
         for (index, operation) in operations.enumerate() {
             let number = first + index;
@@ -246,7 +244,7 @@ impl Stage {
                 }
             }
             let needed = promise != Promise::Operation || index + 1 >= workload.prelude.len();
-            let after = if needed { tree(&model)? } else { life.trees[0].clone() };
+            let after = if needed { read(oracle.tree())? } else { life.trees[0].clone() };
             life.trees.push(after);
             let synced = operation.syncs() && found.is_ok();
             let published = mounted.checkpoints() != checkpoints;
@@ -265,7 +263,7 @@ impl Stage {
             life.allowed.push((during, after));
         }
         let last = &life.trees[life.trees.len() - 1];
-        if let Some(difference) = tree(mounted.file_system())?.difference(last) {
+        if let Some(difference) = read(Tree::of(mounted.file_system()))?.difference(last) {
             return Err(WorkloadError::Tree(difference));
         }
         life.recording = arena.zone.stop_recording().unwrap_or_else(empty);

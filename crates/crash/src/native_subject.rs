@@ -4,7 +4,7 @@ use native::{Durability, FormatOptions, MountOptions, Volume};
 use nvm::{Region, VolumeKind, Zone};
 use vfs::FileSystem;
 
-use crate::subject::{Mounted, Promise, Subject};
+use crate::subject::{Ground, Mounted, Promise, Subject};
 
 /// The native volume of the smallest size, with the smallest log.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,7 +38,9 @@ impl Subject for Native {
             Promise::Fsync => Durability::Fsync,
             Promise::Snapshot => Durability::Snapshot,
         };
-        let options = MountOptions { durability, background: false, ..MountOptions::default() };
+        // So few that removing a snapshot takes several checkpoints, here as on a large volume.
+        let options =
+            MountOptions { durability, background: false, removal_steps: 3, ..MountOptions::default() };
         match Volume::open(region.clone(), &options) {
             Ok(volume) => Ok(Box::new(volume)),
             Err(error) => Err(error.to_string()),
@@ -54,9 +56,25 @@ impl Subject for Native {
     }
 }
 
-impl Mounted for Volume {
+impl Ground for Volume {
     fn file_system(&self) -> &dyn FileSystem {
         self
+    }
+
+    fn take_snapshot(&self, name: &str) -> vfs::Result<()> {
+        Ok(Volume::take_snapshot(self, name, "").map(drop)?)
+    }
+
+    fn remove_snapshot(&self, name: &str) -> vfs::Result<()> {
+        Ok(Volume::remove_snapshot(self, name)?)
+    }
+}
+
+impl Mounted for Volume {
+    fn clear_snapshots(&self) -> Result<(), String> {
+        let all = self.snapshots();
+        let removed = all.iter().try_for_each(|snapshot| Volume::remove_snapshot(self, &snapshot.name));
+        removed.and_then(|()| self.finish_removals()).map_err(|error| error.to_string())
     }
 
     fn checkpoint(&self) -> Result<(), String> {

@@ -8,6 +8,8 @@ use vfs::{
     Result, SetAttr, SetTime, Time, XattrMode,
 };
 
+use crate::subject::Ground;
+
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
 /// An operation. Offsets and lengths are bytes; what is written follows from the operation's number.
@@ -71,6 +73,10 @@ pub enum Operation {
     FsyncDir(String),
     /// `syncfs`.
     Sync,
+    /// Takes a snapshot of this name.
+    TakeSnapshot(String),
+    /// Removes it.
+    RemoveSnapshot(String),
 }
 
 impl fmt::Display for Operation {
@@ -89,6 +95,7 @@ impl Operation {
     pub fn syncs(&self) -> bool {
         match self {
             Operation::Fsync(..) | Operation::FsyncHeld(_) | Operation::FsyncDir(_) | Operation::Sync => true,
+            Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) => true,
             Operation::WriteWith(.., flags) => flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC),
             _ => false,
         }
@@ -111,13 +118,14 @@ pub(crate) fn bytes(number: usize, length: usize) -> Vec<u8> {
 
 /// A file system and the files that are held open on it.
 pub(crate) struct Actor<'a> {
+    ground: &'a dyn Ground,
     fs: &'a dyn FileSystem,
     held: BTreeMap<u8, (Ino, Handle)>,
 }
 
 impl<'a> Actor<'a> {
-    pub(crate) fn new(fs: &'a dyn FileSystem) -> Actor<'a> {
-        Actor { fs, held: BTreeMap::new() }
+    pub(crate) fn new(ground: &'a dyn Ground) -> Actor<'a> {
+        Actor { ground, fs: ground.file_system(), held: BTreeMap::new() }
     }
 
     fn find(&self, path: &str) -> Result<Ino> {
@@ -262,6 +270,8 @@ impl<'a> Actor<'a> {
             Operation::FsyncHeld(held) => fs.fsync(self.held(*held)?.1, false),
             Operation::FsyncDir(path) => fs.fsync_inode(self.find(path)?),
             Operation::Sync => fs.syncfs(),
+            Operation::TakeSnapshot(name) => self.ground.take_snapshot(name),
+            Operation::RemoveSnapshot(name) => self.ground.remove_snapshot(name),
         }
     }
 }

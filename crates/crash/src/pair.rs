@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nvm::{EventKind, Recording, RecordingOptions};
-use vfs::model::Model;
 use vfs::{Error, RenameFlags, Time};
 
 use crate::judge::{Counts, Point, Violation};
 use crate::lab::{Stage, WorkloadError, clock};
 use crate::machine::Machine;
 use crate::operation::{Actor, Operation};
+use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::scene::Scene;
 use crate::schedule::{self, Schedule, run_two, schedules};
@@ -182,7 +182,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
             Time::stop(Some(clock(first + who)));
             subject.number_this_thread(who);
             let _steps = schedule::steps_here(turns, player);
-            let answer = Actor::new(mounted.file_system()).perform(first + who, &operation);
+            let answer = Actor::new(&*mounted).perform(first + who, &operation);
             zone.mark(returned_mark(who));
             answer
         }
@@ -204,8 +204,8 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
     let first = stage.first_number();
     let outcome = |order: &[usize]| {
         Time::stop(Some(clock(0)));
-        let model = Model::new();
-        let mut actor = Actor::new(&model);
+        let oracle = Oracle::default();
+        let mut actor = Actor::new(&oracle);
         for (number, operation) in &stage.made_by {
             Time::stop(Some(clock(*number)));
             actor.perform(*number, operation).map_err(|error| {
@@ -218,7 +218,7 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
             answers.push(actor.perform(first + who, &pair[*who]));
         }
         Time::stop(None);
-        let tree = Tree::of(&model).map_err(|error| WorkloadError::Tree(error.to_string()))?;
+        let tree = oracle.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
         Ok(Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) })
     };
     orders.into_iter().map(outcome).collect()

@@ -65,10 +65,22 @@ pub trait Subject: Send + Sync {
     fn check(&self, region: &Region) -> Result<(), String>;
 }
 
-/// A volume that is open.
-pub trait Mounted: Send + Sync {
+/// What operations are done on: a volume, or the model beside it.
+pub trait Ground {
     /// The file system.
     fn file_system(&self) -> &dyn FileSystem;
+
+    /// Takes a snapshot of all of it.
+    fn take_snapshot(&self, name: &str) -> vfs::Result<()>;
+
+    /// Lets go of a snapshot.
+    fn remove_snapshot(&self, name: &str) -> vfs::Result<()>;
+}
+
+/// A volume that is open. It shows its snapshots in `/.snapshots`.
+pub trait Mounted: Ground + Send + Sync {
+    /// Removes all snapshots, and waits until what they had is free.
+    fn clear_snapshots(&self) -> Result<(), String>;
 
     /// Publishes a checkpoint of all that returned.
     fn checkpoint(&self) -> Result<(), String>;

@@ -3,8 +3,9 @@
 mod lay_out;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use vfs::{Attr, Caller, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SeekFrom};
+use vfs::{Attr, Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SeekFrom};
 
 use crate::hash::{mix, mix_bytes};
 
@@ -12,6 +13,9 @@ use crate::hash::{mix, mix_bytes};
 const BLOCK: u64 = 4096;
 /// Files up to this length are read whole; of longer ones, what the volume calls data.
 const WHOLE_BYTES: u64 = 64 << 10;
+
+/// The directory in which a volume shows its snapshots.
+const SNAPSHOTS: &[u8] = b".snapshots";
 
 /// An inode, by its first name.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +39,8 @@ struct Node {
 pub struct Tree {
     /// By path: the inode, or the path at which it was met first.
     names: BTreeMap<Vec<u8>, Name>,
+    /// By name: what was there when they were taken.
+    snapshots: BTreeMap<Vec<u8>, Rc<Tree>>,
     hash: u64,
 }
 
@@ -45,11 +51,33 @@ enum Name {
 }
 
 impl Tree {
-    /// Reads everything that can be reached from the root.
+    /// Reads everything that can be reached from the root, and the snapshots that it shows.
     pub fn of(fs: &dyn FileSystem) -> Result<Tree> {
+        let tree = Tree::below(fs, ROOT_INO)?;
+        let directory = match fs.lookup(&Caller::root(), ROOT_INO, SNAPSHOTS) {
+            Ok(attr) => attr.ino,
+            Err(Error::NotFound) => return Ok(tree),
+            Err(error) => return Err(error),
+        };
+        let mut snapshots = BTreeMap::new();
+        for (name, ino) in entries(fs, directory)? {
+            snapshots.insert(name, Rc::new(Tree::below(fs, ino)?));
+        }
+        Ok(tree.with_snapshots(snapshots))
+    }
+
+    /// The same tree, with these snapshots.
+    pub(crate) fn with_snapshots(self, snapshots: BTreeMap<Vec<u8>, Rc<Tree>>) -> Tree {
+        let one = |hash, (name, tree): (&Vec<u8>, &Rc<Tree>)| mix(mix_bytes(hash, name), tree.hash);
+        let hash = snapshots.iter().fold(self.hash, one);
+        Tree { snapshots, hash, ..self }
+    }
+
+    /// Reads everything that can be reached from directory `root`.
+    fn below(fs: &dyn FileSystem, root: Ino) -> Result<Tree> {
         let mut names = BTreeMap::new();
         let mut met: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
-        let mut todo = vec![(b"/".to_vec(), ROOT_INO)];
+        let mut todo = vec![(b"/".to_vec(), root)];
         while let Some((path, ino)) = todo.pop() {
             if let Some(first) = met.get(&ino) {
                 names.insert(path, Name::Same(first.clone()));
@@ -58,16 +86,7 @@ impl Tree {
             met.insert(ino, path.clone());
             let attr = fs.getattr(ino)?;
             if attr.is_dir() {
-                let mut entries = Vec::new();
-                fs.readdir(ino, 0, &mut |entry| {
-                    if entry.name != b"." && entry.name != b".." {
-                        entries.push((entry.name.to_vec(), entry.ino));
-                    }
-                    true
-                })?;
-                // Each volume lists in an order of its own.
-                entries.sort();
-                for (name, ino) in entries.into_iter().rev() {
+                for (name, ino) in entries(fs, ino)?.into_iter().rev() {
                     todo.push(([&path[..], &name, b"/"].concat(), ino));
                 }
             }
@@ -75,7 +94,7 @@ impl Tree {
             names.insert(path, Name::First(node));
         }
         let hash = hash(&names);
-        Ok(Tree { names, hash })
+        Ok(Tree { names, snapshots: BTreeMap::new(), hash })
     }
 
     /// Equal trees have equal ones.
@@ -95,22 +114,47 @@ impl Tree {
 
     /// The first difference in words, if there is any.
     pub fn difference(&self, expected: &Tree) -> Option<String> {
-        let shown = |path: &[u8]| {
-            let text = path.escape_ascii().to_string();
-            if text.len() > 80 { format!("{}… ({} bytes)", &text[..60], path.len()) } else { text }
-        };
         if let Some(path) = expected.names.keys().find(|path| !self.names.contains_key(*path)) {
             return Some(format!("{} is missing", shown(path)));
         }
-        self.names.iter().find_map(|(path, name)| match (name, expected.names.get(path)) {
+        let differs = self.names.iter().find_map(|(path, name)| match (name, expected.names.get(path)) {
             (_, None) => Some(format!("{} is too many", shown(path))),
             (found, Some(wanted)) if found == wanted => None,
             (Name::First(found), Some(Name::First(wanted))) => {
                 Some(format!("{}: {}", shown(path), found.difference(wanted)))
             }
             _ => Some(format!("{} is another inode's name", shown(path))),
+        });
+        differs.or_else(|| self.snapshots_difference(expected))
+    }
+
+    fn snapshots_difference(&self, expected: &Tree) -> Option<String> {
+        let names = |tree: &Tree| tree.snapshots.keys().map(|name| shown(name)).collect::<Vec<_>>();
+        if !self.snapshots.keys().eq(expected.snapshots.keys()) {
+            return Some(format!("the snapshots are {:?}, not {:?}", names(self), names(expected)));
+        }
+        self.snapshots.iter().zip(expected.snapshots.values()).find_map(|((name, found), wanted)| {
+            found.difference(wanted).map(|what| format!("in snapshot {}: {what}", shown(name)))
         })
     }
+}
+
+/// The entries of a directory but for the dots, by name: each volume lists in an order of its own.
+fn entries(fs: &dyn FileSystem, dir: Ino) -> Result<BTreeMap<Vec<u8>, Ino>> {
+    let mut entries = BTreeMap::new();
+    fs.readdir(dir, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            entries.insert(entry.name.to_vec(), entry.ino);
+        }
+        true
+    })?;
+    Ok(entries)
+}
+
+/// A path, for people.
+fn shown(path: &[u8]) -> String {
+    let text = path.escape_ascii().to_string();
+    if text.len() > 80 { format!("{}… ({} bytes)", &text[..60], path.len()) } else { text }
 }
 
 fn node(fs: &dyn FileSystem, ino: Ino, attr: &Attr) -> Result<Node> {

@@ -63,6 +63,13 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
     (Promise::Operation, "unlink-open-close", &[HiddenEntryLeft]),
     (Promise::Operation, "level-direct+create", &[HighWaterStale]),
     (Promise::Operation, "create-twice+mkdir-and-file", &[NumbersNotClaimed]),
+    (Promise::Operation, "snapshot+write-sub-block", &[SharedChangedInPlace, KeptTooLate]),
+    (Promise::Operation, "snapshot-then-unlink", &[KeptFreed]),
+    (Promise::Operation, "snapshot-then-snapshot", &[ListNotSent]),
+    (Promise::Operation, "snapshot-then-remove", &[NextIgnored]),
+    (Promise::Operation, "snapshot-then-write-remove", &[RemovedAtOnce]),
+    (Promise::Operation, "snapshot-then-unlink-remove", &[CursorForgotten]),
+    (Promise::Operation, "snapshot-then-remove-newer", &[PreviousIgnored]),
     (Promise::Fsync, "write-sub-block", &[ForceNotFlushed, ForceFence, InPlaceNotForced]),
     (Promise::Fsync, TWO_CHUNKS, &[GapIgnored]),
 ];

@@ -49,6 +49,21 @@ fn with_durable_checkpoints() {
     kept(Promise::Snapshot, &["create-twice", "write-sync-write"]);
 }
 
+/// Snapshots taken, changed under and removed, in several steps; each operation behind one.
+#[test]
+fn with_snapshots() {
+    let catalogue = catalogue();
+    let about = |name: &str| name.starts_with("snapshot");
+    let names: Vec<&str> = catalogue.iter().map(|entry| &*entry.name).filter(|name| about(name)).collect();
+    assert!(names.len() > 10);
+    Promise::ALL.iter().for_each(|promise| kept(*promise, &names));
+    let behind = |entry: &crash::Entry| (!about(&entry.name)).then(|| format!("snapshot+{}", entry.name));
+    let behind: Vec<String> = catalogue.iter().filter_map(behind).collect();
+    let workload = |index: usize| Some(Workload::named(&behind[index], 1, &catalogue).unwrap());
+    let shallow = Campaign { depth: 1, ..campaign(Promise::Operation) };
+    assert_kept(&shallow.run(behind.len(), &workload, &|_| {}));
+}
+
 /// The same workloads have the same crash points and states, in every run.
 #[test]
 fn a_campaign_repeats_exactly() {

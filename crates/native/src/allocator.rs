@@ -268,7 +268,7 @@ impl Allocator {
 /// has been there ever since.
 #[inline]
 fn is_kept(medium: &Medium, block: u64, kept: u32) -> bool {
-    kept != 0 && Entry::read(medium, block).version <= kept
+    kept != 0 && Entry::read(medium, block).version <= kept && !planted(Fault::KeptFreed)
 }
 
 #[cfg(test)]

@@ -273,8 +273,8 @@ impl Core {
             }
             // What is to be kept must not change from now on; what is no longer kept may, as its list has said so.
             let kept = match aim {
-                Aim::Keep(_) => version,
-                Aim::Newest | Aim::Return(_) => self.snapshots.read().newest(),
+                Aim::Keep(_) if !planted(Fault::KeptTooLate) => version,
+                _ => self.snapshots.read().newest(),
             };
             (nodes.allocator.freeze(version + 1, kept), nodes.nat.take_dirty(), facts, in_place)
         };

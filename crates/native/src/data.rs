@@ -229,7 +229,7 @@ impl Core {
         if old.has_data() {
             let is_difference = self.options.durability != Durability::Snapshot
                 && part.bytes.len() <= DIFFERENCE_MAX
-                && !self.nodes.allocator.is_shared(old.block());
+                && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });

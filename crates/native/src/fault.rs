@@ -118,6 +118,22 @@ faults! {
     OrphanNotReclaimed,
     /// A file that is cut off keeps the bytes behind its end.
     TailNotZeroed,
+    /// A difference is stored in a block that a snapshot has.
+    SharedChangedInPlace,
+    /// What the running tree lets go of is freed, although a snapshot has it.
+    KeptFreed,
+    /// A snapshot's blocks are left alone only when its checkpoint is published, and not from when its epoch ends.
+    KeptTooLate,
+    /// Blocks of a snapshot are freed before a checkpoint says that it is being removed.
+    RemovedAtOnce,
+    /// Removing a snapshot frees what the next one has, too.
+    NextIgnored,
+    /// Removing a snapshot frees what the one before has, too.
+    PreviousIgnored,
+    /// Where the removal of a snapshot has come to is not written down.
+    CursorForgotten,
+    /// The list of snapshots is stored, but not sent.
+    ListNotSent,
 }
 
 #[cfg(feature = "planted-faults")]

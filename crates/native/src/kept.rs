@@ -13,6 +13,7 @@ use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
+use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
 
@@ -328,7 +329,9 @@ impl Kept {
                 return Ok(NodePointer::default());
             }
             let block = allocator.allocate_into(frozen, BlockKind::Snapshots, version)?;
-            let streamed = medium.region.stream(Purpose::Metadata, block * BLOCK, &bytes);
+            let region = &medium.region;
+            let streamed =
+                fault::stream(region, Fault::ListNotSent, Purpose::Metadata, block * BLOCK, &bytes);
             flushed = std::mem::replace(&mut flushed, Flushed::none()).and(streamed);
             vfs::Result::Ok(NodePointer::new(block, checksum::of(&bytes)))
         };

@@ -62,6 +62,9 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Nothing is changed, not even for recovery.
     pub read_only: bool,
+    /// Pointers to be looked at, at most, for one checkpoint, to give back what a removed snapshot had: that keeps it
+    /// from holding up what waits for the checkpoint by more than some ms.
+    pub removal_steps: u64,
     /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
     /// by operations that find the log full, and a run can be repeated exactly.
     pub background: bool,
@@ -73,6 +76,7 @@ impl Default for MountOptions {
             durability: Durability::default(),
             commit_interval: Duration::from_secs(5),
             read_only: false,
+            removal_steps: 1 << 14,
             background: true,
         }
     }

@@ -8,13 +8,14 @@
 //!   nothing and loses nothing.
 
 use nvm::Flushed;
-use vfs::{Ino, Time};
+use vfs::Time;
 
 use crate::Error;
 use crate::allocator::Frozen;
 use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, Publisher, now};
+use crate::fault::{Fault, planted};
 use crate::kept::{Kept, Record, State, TEXT_MAX};
 use crate::nat::Tree;
 use crate::pointer::NodePointer;
@@ -33,13 +34,6 @@ pub struct Snapshot {
     pub taken: Time,
     /// Why it must not be removed: the tags of those who hold it.
     pub holds: Vec<String>,
-}
-
-impl Snapshot {
-    /// Whether inode `ino` of the mounted volume is in this snapshot.
-    pub fn has_inode(&self, ino: Ino) -> bool {
-        ino >> 32 == Ino::from(self.version)
-    }
 }
 
 impl From<&Record> for Snapshot {
@@ -69,9 +63,6 @@ pub(crate) struct Newest {
     pub(crate) block: u64,
     pub(crate) tree: Tree,
 }
-
-/// Pointers that removing a snapshot looks at for one checkpoint: a few ms.
-const STEPS: u64 = 1 << 14;
 
 /// Checks a text that a record is to have.
 fn check_text(what: &str, text: &str, least: usize) -> Result<(), Error> {
@@ -268,7 +259,8 @@ impl Core {
         visit: &mut dyn FnMut(u64),
     ) -> vfs::Result<Option<u32>> {
         let medium = &*self.medium;
-        let previous = kept.before(record.version);
+        let previous = if planted(Fault::PreviousIgnored) { 0 } else { kept.before(record.version) };
+        let next = if planted(Fault::NextIgnored) { Tree::default() } else { next };
         let is_own = |block: u64| {
             let born = Entry::read(medium, block).version;
             born > previous && born <= record.version && self.nodes.allocator.is_used_next(block)
@@ -290,7 +282,9 @@ impl Core {
         if let Some(record) = keep {
             kept.put(Record { version, block, ..record });
         }
-        match kept.removing().cloned() {
+        let at_once = |record: &&Record| record.state == State::Doomed && planted(Fault::RemovedAtOnce);
+        let doomed_at_once = kept.all().find(at_once).cloned();
+        match kept.removing().cloned().or(doomed_at_once) {
             // That it is being removed has been published: nothing of it is promised any more.
             Some(record) if !kept.stuck && record.version != version => {
                 self.remove_some(&mut kept, record, frozen, &newest)
@@ -308,9 +302,11 @@ impl Core {
     fn remove_some(&self, kept: &mut Kept, record: Record, frozen: &mut Frozen, newest: &Newest) {
         let allocator = &self.nodes.allocator;
         let removed = self.neighbour(kept, &record, newest).and_then(|next| {
-            self.traverse(kept, &record, next, STEPS, &mut |block| allocator.free_now(frozen, block))
+            let steps = self.options.removal_steps.max(1);
+            self.traverse(kept, &record, next, steps, &mut |block| allocator.free_now(frozen, block))
         });
         match removed {
+            Ok(Some(_)) if planted(Fault::CursorForgotten) => kept.forget(record.version),
             Ok(Some(cursor)) => kept.put(Record { cursor, ..record }),
             Ok(None) => {
                 allocator.free_now(frozen, record.block);
