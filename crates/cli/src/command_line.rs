@@ -50,6 +50,9 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Tell what a mounted volume has done: bytes, lines, fences, operations
     Stats(Stats),
+    /// Take, list, show, keep and remove snapshots of a volume
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Cut the power of a volume in memory at every moment of a workload, and see whether it keeps its promises
     #[command(
         after_help = "Exit codes: 0 every promise was kept, 1 one was broken or a workload failed, 2 usage."
@@ -255,6 +258,60 @@ pub(crate) struct Stats {
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SnapshotCommand {
+    /// Keep a volume as it is now, all that was written to its mount included
+    Take(SnapshotTake),
+    /// List the snapshots of a volume, oldest first
+    List(Query),
+    /// Tell what a snapshot is, and what it takes
+    Show(SnapshotNamed),
+    /// Remove a snapshot that nobody holds and in which no file is open; its space comes back in the background
+    Remove(SnapshotRemove),
+    /// Keep a snapshot from being removed until its tag is released
+    Hold(SnapshotTagged),
+    /// Take a hold back
+    Release(SnapshotTagged),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotNamed {
+    /// The volume, or where it is mounted
+    #[arg(value_name = "ZONE:VOLUME|DIR")]
+    pub(crate) place: Place,
+    /// The snapshot's name: that of its directory in DIR/.snapshots
+    pub(crate) name: String,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotTake {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// What is to be remembered of it
+    #[arg(long, default_value = "")]
+    pub(crate) comment: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotRemove {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// Wait until its space has come back
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotTagged {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// Who holds it, or why
+    pub(crate) tag: String,
 }
 
 #[derive(Args, Debug)]

@@ -9,6 +9,7 @@ pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod mkfs;
 mod mount;
+pub(crate) mod snapshot;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod zone;
@@ -31,6 +32,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Df(arguments) => df::run(&arguments)?,
         Command::Dump(arguments) => dump::run(&arguments)?,
         Command::Stats(arguments) => stats::run(&arguments)?,
+        Command::Snapshot(command) => snapshot::run(&command)?,
         Command::Crash(arguments) => return crash::run(&arguments),
         Command::Completions(arguments) => documents::completions(&arguments)?,
         Command::Man(arguments) => documents::man(&arguments)?,

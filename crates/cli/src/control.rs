@@ -40,6 +40,8 @@ pub(crate) enum Request {
     Info { volume: String },
     /// As `amberfs stats`.
     Stats { volume: String },
+    /// As `amberfs snapshot`.
+    Snapshot { volume: String, ask: crate::commands::snapshot::Ask },
     /// Serve another volume of the zone.
     Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
     /// The volume is about to be remounted for changes, or has been so that there are none.

@@ -12,6 +12,8 @@ pub(crate) struct Options {
     pub(crate) durability: Durability,
     pub(crate) commit_interval: Duration,
     pub(crate) read_only: bool,
+    /// Show this snapshot of the volume, and nothing else.
+    pub(crate) snapshot: Option<String>,
     /// It is mounted already, and only this list is to change.
     pub(crate) remount: bool,
     /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
@@ -32,6 +34,7 @@ impl Default for Options {
             durability: Durability::Fsync,
             commit_interval: Duration::from_secs(5),
             read_only: false,
+            snapshot: None,
             remount: false,
             allow_other: None,
             threads: None,
@@ -106,6 +109,14 @@ const TABLE: &[MountOption] = &[
                 Ok(())
             }
             _ => Err("choose from 1 to 256 threads".to_string()),
+        }),
+    },
+    MountOption {
+        name: "snapshot",
+        help: "show the snapshot of this name alone, read-only, and change nothing in NVM, whatever the volume needs",
+        effect: Effect::Value("NAME", |options, value| {
+            options.snapshot = Some(value.to_string());
+            Ok(())
         }),
     },
     MountOption {
@@ -202,6 +213,8 @@ impl Options {
         for text in texts.filter(|text| !text.is_empty()) {
             options.set(text, sloppy)?;
         }
+        // Wherever it stands among them: nobody can change a snapshot.
+        options.read_only |= options.snapshot.is_some();
         Ok(options)
     }
 
@@ -299,6 +312,7 @@ mod tests {
         assert_eq!(options.threads, Some(4));
         assert!(matches!(options.durability, Durability::Operation));
         assert!(!parse("ro,rw").unwrap().read_only);
+        assert!(parse("snapshot=monday,rw").unwrap().read_only, "nobody can change a snapshot");
     }
 
     #[test]

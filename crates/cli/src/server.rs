@@ -10,7 +10,9 @@ use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use vfs::{Caller, FileSystem, ROOT_INO};
 
+use crate::commands::snapshot::{self, Ask};
 use crate::commands::{info, mkfs, stats, zone};
 use crate::control::{Handler, Hello, Listener, Request};
 use crate::failure::{Explain, Failure};
@@ -38,12 +40,14 @@ struct Served {
     options: String,
     since: SystemTime,
     started: Instant,
-    volume: Arc<native::Volume>,
+    /// None where a snapshot of it is shown: the volume is not open then.
+    volume: Option<Arc<native::Volume>>,
     /// For its account; the volume has one of its own.
     region: Region,
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
     unmounter: fuse::Unmounter,
+    kernel_cache: fuse::KernelCache,
 }
 
 /// The zone and what is served of it.
@@ -123,7 +127,7 @@ fn open_zone(request: &MountRequest, options: &Options) -> Result<Zone, Failure>
         }
     };
     let zone = open(options.read_only)?;
-    if options.read_only && native_volume(&zone, &request.place.volume)?.1 {
+    if options.read_only && options.snapshot.is_none() && native_volume(&zone, &request.place.volume)?.1 {
         drop(zone);
         return open(false).leaving("the volume was not unmounted cleanly, and recovering it needs to write");
     }
@@ -169,7 +173,10 @@ impl Server {
         if let Some(served) = state.served.get(name) {
             let failure =
                 Failure::new(format!("{} is mounted already, on {}", request.place, served.dir.display()));
-            return Err(if served.dir == request.dir {
+            return Err(if let (Some(_), Some(name)) = (&served.volume, &options.snapshot) {
+                failure
+                    .remedy(format!("the snapshot is {}", served.dir.join(snapshot::path_of(name)).display()))
+            } else if served.dir == request.dir {
                 failure
             } else {
                 let (here, there) = (request.dir.display(), served.dir.display());
@@ -182,19 +189,13 @@ impl Server {
         }
         let (region, _) = native_volume(&zone, name)?;
         let account = zone.volume(name)?;
-        let how = native::MountOptions {
-            durability: options.durability,
-            commit_interval: options.commit_interval,
-            read_only: options.read_only,
-            ..native::MountOptions::default()
-        };
-        let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
-        let recovery = volume.recovery();
+        let (volume, shown) = open(region, options)?;
+        let recovery = volume.as_ref().map(|volume| stats::recovery(&volume.recovery()).json());
         let meter = Arc::new(Meter::default());
-        let metered = Arc::new(Metered::new(volume.clone(), meter.clone()));
+        let metered = Arc::new(Metered::new(shown, meter.clone()));
         let mount = fuse::mount(metered, &request.dir, &fuse_options(&request.place, options));
         let mount = mount.doing("mounting").inspect_err(|_| {
-            let _ = volume.close();
+            let _ = volume.as_ref().map(|volume| volume.close());
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
@@ -206,6 +207,7 @@ impl Server {
             meter,
             requests: Mutex::new(Box::new(mount.counts())),
             unmounter: mount.unmounter(),
+            kernel_cache: mount.kernel_cache(),
         };
         state.failures.remove(name);
         state.served.insert(name.clone(), Arc::new(served));
@@ -214,18 +216,12 @@ impl Server {
             let served = mount.wait().doing("serving the mount");
             server.finish(&name, served);
         });
-        Ok(json!({ "recovery": {
-            "was_clean": recovery.was_clean,
-            "transactions_replayed": recovery.transactions_replayed,
-            "log_bytes_replayed": recovery.log_bytes_replayed,
-            "orphans_reclaimed": recovery.orphans_reclaimed,
-            "seconds": recovery.duration.as_secs_f64(),
-        }}))
+        Ok(json!({ "recovery": recovery.unwrap_or(json!({ "was_clean": true })) }))
     }
 
     /// Closes a volume whose mount has ended. It stays listed until it is closed.
     fn finish(&self, name: &str, served: Result<(), Failure>) {
-        let volume = self.lock().served.get(name).map(|served| served.volume.clone());
+        let volume = self.lock().served.get(name).and_then(|served| served.volume.clone());
         let closed = match &volume {
             Some(volume) => volume.close().doing("closing the volume"),
             None => Ok(()),
@@ -262,7 +258,7 @@ impl Server {
             let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
             for served in &served {
                 if told {
-                    let _ = served.volume.close();
+                    let _ = served.volume.as_ref().map(|volume| volume.close());
                 } else if let Err(error) = served.unmounter.unmount(false) {
                     let lazily = served.unmounter.unmount(true).is_ok();
                     let now = if lazily {
@@ -308,6 +304,14 @@ impl Server {
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
                 Ok(zone::pack(&served.stats(&self.path, &volume)))
             }
+            Request::Snapshot { volume, ask } => {
+                let served = self.lock().served.get(&volume).cloned();
+                let answer = match served {
+                    Some(served) => served.snapshot(&ask)?,
+                    None => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
+                };
+                Ok(zone::pack(&answer))
+            }
             Request::Mount { volume, dir, options, sloppy } => {
                 let parsed = Options::parse(&options, sloppy).map_err(Failure::new)?;
                 let place = VolumePlace { zone: self.path.clone(), volume };
@@ -318,7 +322,9 @@ impl Server {
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
                 if read_only {
-                    served.volume.checkpoint().doing("making what was written durable")?;
+                    if let Some(volume) = &served.volume {
+                        volume.checkpoint().doing("making what was written durable")?;
+                    }
                 } else if Options::parse(&[&served.options], true).is_ok_and(|options| options.read_only) {
                     return Err(Failure::new("the volume was opened read-only").remedy(format!(
                         "amberfs umount {}, then mount it for writing",
@@ -365,6 +371,38 @@ impl Server {
 }
 
 impl Served {
+    /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
+    fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
+        let Some(volume) = &self.volume else {
+            return Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
+                .remedy(format!("amberfs umount {}, and try again", self.dir.display())));
+        };
+        match ask {
+            Ask::Take { .. } => {
+                // What programs have written may be in the kernel's pages.
+                std::fs::File::open(&self.dir)
+                    .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+                    .doing("writing the kernel's pages back")?;
+            }
+            Ask::Remove { name, .. } => {
+                let snapshot = volume.snapshot(name)?;
+                let dir = volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino;
+                let path = snapshot::path_of(name);
+                if snapshot.holds.is_empty()
+                    && !self.kernel_cache.let_go(&path, dir, |ino| snapshot.has_inode(ino))
+                {
+                    let error = native::Error::SnapshotInUse(name.clone());
+                    return Err(Failure::new(error).leaving("it is kept").remedy(format!(
+                        "'fuser -vm {}' tells who uses files of the mount",
+                        self.dir.display()
+                    )));
+                }
+            }
+            _ => {}
+        }
+        snapshot::perform(volume, ask)
+    }
+
     /// What the volume has done since it was mounted.
     fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
         let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
@@ -378,26 +416,7 @@ impl Served {
         let requests = counts.iter().filter(|(_, count)| *count > 0);
         let requests = requests
             .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
-        let native = self.volume.stats();
-        let volume = Fields::new()
-            .with("transactions", Value::Count(native.transactions))
-            .with("checkpoints", Value::Count(native.checkpoints))
-            .with("log_bytes", Value::Bytes(native.log_bytes))
-            .with("log_used_bytes", Value::Bytes(native.log_used_bytes))
-            .with("nat_cache_bytes", Value::Bytes(native.nat_cache_bytes))
-            .with("segment_cache_bytes", Value::Bytes(native.segment_cache_bytes))
-            .with("epoch_nodes", Value::Count(native.epoch_nodes))
-            .with("open_handles", Value::Count(native.open_handles))
-            .with("blocks_free", Value::Count(native.blocks_free))
-            .with("blocks_total", Value::Count(native.blocks_total));
-        let recovery = self.volume.recovery();
-        let recovery = Fields::new()
-            .with("was_clean", recovery.was_clean)
-            .with("transactions_replayed", Value::Count(recovery.transactions_replayed))
-            .with("log_bytes_replayed", Value::Bytes(recovery.log_bytes_replayed))
-            .with("orphans_reclaimed", Value::Count(recovery.orphans_reclaimed))
-            .with("seconds", Value::Seconds(recovery.duration.as_secs_f64()));
-        Fields::new()
+        let fields = Fields::new()
             .with("volume", place.to_string())
             .with("dir", self.dir.display().to_string())
             .with("options", self.options.as_str())
@@ -405,11 +424,32 @@ impl Served {
             .with("mounted_since", report::date(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
             .with("user", Value::Fields(user))
-            .with("nvm", Value::Fields(stats::account(&self.region.account())))
-            .with("native", Value::Fields(volume))
-            .with("recovery", Value::Fields(recovery))
-            .with("kernel_requests", Value::Fields(requests))
+            .with("nvm", Value::Fields(stats::account(&self.region.account())));
+        let fields = match &self.volume {
+            Some(volume) => fields
+                .with("native", Value::Fields(stats::native(&volume.stats())))
+                .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
+            None => fields,
+        };
+        fields.with("kernel_requests", Value::Fields(requests))
     }
+}
+
+/// A volume, open as the options say, and what is to be seen of it: itself or, unopened, one of its snapshots.
+type Opened = (Option<Arc<native::Volume>>, Arc<dyn FileSystem>);
+
+fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
+    if let Some(name) = &options.snapshot {
+        return Ok((None, native::open_snapshot(&region, name).doing("opening the snapshot")?));
+    }
+    let how = native::MountOptions {
+        durability: options.durability,
+        commit_interval: options.commit_interval,
+        read_only: options.read_only,
+        ..native::MountOptions::default()
+    };
+    let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
+    Ok((Some(volume.clone()), volume))
 }
 
 pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {

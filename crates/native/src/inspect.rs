@@ -6,7 +6,6 @@ use std::sync::Arc;
 use nvm::Region;
 use vfs::Time;
 
-use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::core::NextLog;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
@@ -16,6 +15,7 @@ use crate::recovery::{self, Rest};
 use crate::scan::Log;
 use crate::sit::{self, SitEntry};
 use crate::superblock::{Root, Superblock};
+use crate::{Error, Snapshot};
 
 /// What a volume says of itself.
 #[derive(Clone, Debug)]
@@ -94,6 +94,11 @@ impl AtRest {
         let body = &self.checkpoint.body;
         Reader::new(self.medium.clone(), body.tree(), self.superblock.hash_key(), body.nodes.get())
     }
+}
+
+/// The snapshots of a volume that is not mounted, oldest first.
+pub fn snapshots(region: &Region) -> Result<Vec<Snapshot>, Error> {
+    Ok(AtRest::read(region)?.snapshots()?.kept().map(Snapshot::from).collect())
 }
 
 /// What the volume in `region` says of itself.

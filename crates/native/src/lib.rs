@@ -83,7 +83,7 @@ pub use error::Error;
 #[cfg(feature = "planted-faults")]
 pub use fault::{Fault, plant};
 pub use format::format;
-pub use inspect::{Info, info};
+pub use inspect::{Info, info, snapshots};
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
 pub use roll_back::roll_back;

@@ -8,7 +8,7 @@
 //!   nothing and loses nothing.
 
 use nvm::Flushed;
-use vfs::Time;
+use vfs::{Ino, Time};
 
 use crate::Error;
 use crate::allocator::Frozen;
@@ -34,6 +34,13 @@ pub struct Snapshot {
     pub taken: Time,
     /// Why it must not be removed: the tags of those who hold it.
     pub holds: Vec<String>,
+}
+
+impl Snapshot {
+    /// Whether inode `ino` of the mounted volume is in this snapshot.
+    pub fn has_inode(&self, ino: Ino) -> bool {
+        ino >> 32 == Ino::from(self.version)
+    }
 }
 
 impl From<&Record> for Snapshot {

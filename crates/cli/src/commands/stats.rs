@@ -50,6 +50,33 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
     Ok((client, volume))
 }
 
+/// What a native volume says of itself.
+pub(crate) fn native(stats: &native::Stats) -> Fields {
+    Fields::new()
+        .with("transactions", Value::Count(stats.transactions))
+        .with("checkpoints", Value::Count(stats.checkpoints))
+        .with("log_bytes", Value::Bytes(stats.log_bytes))
+        .with("log_used_bytes", Value::Bytes(stats.log_used_bytes))
+        .with("nat_cache_bytes", Value::Bytes(stats.nat_cache_bytes))
+        .with("segment_cache_bytes", Value::Bytes(stats.segment_cache_bytes))
+        .with("snapshot_views", Value::Count(stats.snapshot_views))
+        .with("snapshot_cache_bytes", Value::Bytes(stats.snapshot_cache_bytes))
+        .with("epoch_nodes", Value::Count(stats.epoch_nodes))
+        .with("open_handles", Value::Count(stats.open_handles))
+        .with("blocks_free", Value::Count(stats.blocks_free))
+        .with("blocks_total", Value::Count(stats.blocks_total))
+}
+
+/// What opening a volume had to do.
+pub(crate) fn recovery(recovery: &native::Recovery) -> Fields {
+    Fields::new()
+        .with("was_clean", recovery.was_clean)
+        .with("transactions_replayed", Value::Count(recovery.transactions_replayed))
+        .with("log_bytes_replayed", Value::Bytes(recovery.log_bytes_replayed))
+        .with("orphans_reclaimed", Value::Count(recovery.orphans_reclaimed))
+        .with("seconds", Value::Seconds(recovery.duration.as_secs_f64()))
+}
+
 /// Stores by purpose, with their sum.
 pub(crate) fn account(account: &Account) -> Fields {
     let row = |name: String, written: Written| {

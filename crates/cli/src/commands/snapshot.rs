@@ -1,0 +1,151 @@
+//! `amberfs snapshot`: the snapshots of a volume, by its server if it is mounted, else by opening it.
+
+use std::path::Path;
+
+use nvm::{VolumeKind, Zone};
+use serde::{Deserialize, Serialize};
+
+use crate::command_line::{SnapshotCommand, SnapshotNamed};
+use crate::control::{self, Request};
+use crate::failure::{Explain, Failure};
+use crate::mount_table;
+use crate::place::Place;
+use crate::report::{self, Fields, Value};
+use crate::zone_access::{Access, reach};
+
+/// What is asked of a volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Ask {
+    Take { name: String, comment: String },
+    List,
+    Show { name: String },
+    Remove { name: String, wait: bool },
+    Hold { name: String, tag: String },
+    Release { name: String, tag: String },
+}
+
+pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
+    let about = |named: &SnapshotNamed| (named.name.clone(), named.place.clone(), named.json);
+    let (ask, place, json) = match command {
+        SnapshotCommand::List(query) => (Ask::List, query.place.clone(), query.json),
+        SnapshotCommand::Show(named) => {
+            let (name, place, json) = about(named);
+            (Ask::Show { name }, place, json)
+        }
+        SnapshotCommand::Take(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::Take { name, comment: arguments.comment.clone() }, place, json)
+        }
+        SnapshotCommand::Remove(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::Remove { name, wait: arguments.wait }, place, json)
+        }
+        SnapshotCommand::Hold(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::Hold { name, tag: arguments.tag.clone() }, place, json)
+        }
+        SnapshotCommand::Release(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::Release { name, tag: arguments.tag.clone() }, place, json)
+        }
+    };
+    let (text, answer) = ask_volume(&place, &ask)?;
+    match (json, &ask) {
+        (true, _) => report::print_json(&answer),
+        (false, Ask::List | Ask::Show { .. }) => report::print_text(&text),
+        (false, _) => Ok(()), // it has happened
+    }
+}
+
+fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
+    let (mut client, volume) = match &place.volume {
+        None => {
+            let dir = mount_table::resolve(&place.zone)?;
+            let client = control::server_of_mount(&dir).ok_or_else(|| {
+                Failure::new(format!("no volume is served on {}", dir.display()))
+                    .doing("looking for its server")
+                    .remedy("name a volume as ZONE:VOLUME, or where it is mounted")
+            })?;
+            let volume = client.volume_at(&dir).unwrap_or_default().to_string();
+            (client, volume)
+        }
+        Some(volume) => match reach(&place.zone, !matches!(ask, Ask::List))? {
+            Access::Served(client) => (client, volume.clone()),
+            Access::Open(zone) => {
+                let fields = of_unmounted(&zone, volume, ask)?;
+                return Ok((fields.text(), fields.json()));
+            }
+        },
+    };
+    Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+}
+
+/// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
+pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Fields, Failure> {
+    let region = zone.volume(volume).doing("opening the volume")?;
+    if region.kind() != VolumeKind::Native {
+        let what = format!("volume '{volume}' is of kind {}, which has no snapshots", region.kind());
+        return Err(Failure::new(what));
+    }
+    if matches!(ask, Ask::List) {
+        return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?));
+    }
+    let options = native::MountOptions { background: false, ..native::MountOptions::default() };
+    let volume = native::Volume::open(region, &options).doing("opening the volume")?;
+    let answer = perform(&volume, ask)?;
+    volume.close().doing("closing the volume")?;
+    Ok(answer)
+}
+
+/// Does what is asked; gives what is left of the snapshot.
+pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Failure> {
+    let name = match ask {
+        Ask::List => return Ok(listed(&volume.snapshots())),
+        Ask::Show { name } => {
+            let usage = volume.snapshot_usage(name)?;
+            return Ok(described(&volume.snapshot(name)?)
+                .with("own_bytes", Value::Bytes(usage.own_blocks * nvm::BLOCK))
+                .with("shared_bytes", Value::Bytes(usage.shared_blocks * nvm::BLOCK)));
+        }
+        Ask::Remove { name, wait } => {
+            let snapshot = volume.snapshot(name)?;
+            volume.remove_snapshot(name)?;
+            if *wait {
+                volume.finish_removals()?;
+            }
+            return Ok(described(&snapshot));
+        }
+        Ask::Take { name, comment } => {
+            volume.take_snapshot(name, comment)?;
+            name
+        }
+        Ask::Hold { name, tag } => {
+            volume.hold_snapshot(name, tag)?;
+            name
+        }
+        Ask::Release { name, tag } => {
+            volume.release_snapshot(name, tag)?;
+            name
+        }
+    };
+    Ok(described(&volume.snapshot(name)?))
+}
+
+fn described(snapshot: &native::Snapshot) -> Fields {
+    Fields::new()
+        .with("name", snapshot.name.as_str())
+        .with("taken", report::date(u64::try_from(snapshot.taken.sec).unwrap_or(0)))
+        .with("version", Value::Count(snapshot.version.into()))
+        .with("holds", snapshot.holds.join(", "))
+        .with("comment", snapshot.comment.as_str())
+}
+
+fn listed(snapshots: &[native::Snapshot]) -> Fields {
+    Fields::new().with("snapshots", Value::Rows(snapshots.iter().map(described).collect()))
+}
+
+/// Where a mounted volume shows a snapshot, below its mount point.
+pub(crate) fn path_of(name: &str) -> std::path::PathBuf {
+    Path::new(".snapshots").join(name)
+}

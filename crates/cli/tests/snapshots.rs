@@ -1,0 +1,170 @@
+//! Snapshots from the shell: taken, seen in the mount and alone, kept and removed.
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+
+use support::{Run, Scratch, can_mount, eventually, run};
+
+fn shell(line: &str) -> Run {
+    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
+}
+
+/// The names in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Takes everything out of the kernel's caches that nobody uses.
+fn drop_caches() {
+    // Where that is not allowed, the caches are tested all the same.
+    let _ = fs::write("/proc/sys/vm/drop_caches", "3");
+}
+
+#[test]
+fn a_mount_shows_what_was() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let at = |name: &str| scratch.path("mnt").join(name);
+    let kept = |name: &str| at(".snapshots").join(name);
+    assert!(names(&at(".snapshots")).is_empty());
+    assert!(fs::metadata(kept("first")).is_err(), "the kernel is told that it is not there");
+    fs::create_dir(at("dir")).unwrap();
+    fs::write(at("dir/file"), "as it was").unwrap(); // into the kernel's pages
+    shell(&format!("cd {dir} && ln -s dir/file link && seq 20000 >dir/numbers")).ok();
+    shell(&format!("cp -a {dir}/. {}", scratch.mount_point("copy"))).ok();
+    run(&format!("snapshot take {dir} first --comment before")).ok();
+    fs::write(at("dir/file"), "as it is").unwrap();
+    fs::remove_file(at("link")).unwrap();
+    shell(&format!("seq 5 20 >>{dir}/dir/numbers")).ok();
+
+    assert_eq!(names(&at(".snapshots")), ["first"]);
+    assert!(!names(&at("")).contains(&".snapshots".to_string()), "it is not listed");
+    for _ in 0..2 {
+        assert_eq!(fs::read_to_string(kept("first/dir/file")).unwrap(), "as it was");
+        shell(&format!("diff -r --no-dereference {} {}/copy", kept("first").display(), scratch.text("")))
+            .ok();
+        drop_caches();
+    }
+    shell(&format!(
+        "ls -la {0} {0}/first && cp -a {0}/first {1}",
+        at(".snapshots").display(),
+        scratch.text("again")
+    ))
+    .ok();
+    shell(&format!("diff -r --no-dereference {0}/again {0}/copy", scratch.text(""))).ok();
+    let inode = fs::metadata(kept("first/dir/file")).unwrap().ino();
+    for attempt in [
+        fs::write(kept("first/dir/file"), "no"),
+        fs::remove_file(kept("first/dir/file")),
+        fs::create_dir(kept("first/new")),
+        fs::create_dir(kept("new")),
+    ] {
+        assert_eq!(attempt.unwrap_err().raw_os_error(), Some(30), "EROFS");
+    }
+    assert_eq!(fs::create_dir(at(".snapshots")).unwrap_err().raw_os_error(), Some(17), "EEXIST");
+    assert_eq!(fs::remove_dir(at(".snapshots")).unwrap_err().raw_os_error(), Some(16), "EBUSY");
+    let across = fs::rename(kept("first/dir/file"), at("moved")).unwrap_err();
+    assert_eq!(across.raw_os_error(), Some(18), "EXDEV");
+    shell(&format!("mkdir {0}/back && cp -a {1}/dir/. {0}/back", at("").display(), kept("first").display()))
+        .ok();
+    assert_eq!(fs::read_to_string(at("back/file")).unwrap(), "as it was");
+
+    // Numbers stay from mount to mount.
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+    let listed = run(&format!("snapshot list {zone}:home --json")).ok().json();
+    assert_eq!(
+        (&listed["snapshots"][0]["name"], &listed["snapshots"][0]["comment"]),
+        (&"first".into(), &"before".into())
+    );
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(fs::metadata(kept("first/dir/file")).unwrap().ino(), inode);
+    run(&format!("umount {dir}")).ok();
+}
+
+#[test]
+fn a_snapshot_in_use_is_not_removed_and_one_removed_is_gone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let at = |name: &str| scratch.path("mnt").join(name);
+    fs::write(at("file"), "old").unwrap();
+    run(&format!("snapshot take {dir} kept")).ok();
+    fs::write(at("file"), "new").unwrap();
+    let file = File::open(at(".snapshots/kept/file")).unwrap();
+    let mut bytes = [0; 3];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"old");
+    run(&format!("snapshot remove {dir} kept")).fails(1, &["are open", "it is kept"]);
+    assert_eq!(fs::read_to_string(at(".snapshots/kept/file")).unwrap(), "old");
+    drop(file);
+    run(&format!("snapshot hold {dir} kept backup")).ok();
+    run(&format!("snapshot remove {dir} kept")).fails(1, &["held by backup"]);
+    run(&format!("snapshot hold {dir} kept backup")).fails(1, &["already"]);
+    assert_eq!(run(&format!("snapshot show {dir} kept --json")).ok().json()["holds"], "backup");
+    run(&format!("snapshot release {dir} kept backup")).ok();
+    run(&format!("snapshot take {dir} kept")).fails(1, &["already"]);
+    let old = fs::metadata(at(".snapshots/kept")).unwrap();
+    run(&format!("snapshot remove {dir} kept --wait")).ok();
+    assert!(names(&at(".snapshots")).is_empty());
+    assert_eq!(fs::metadata(at(".snapshots/kept/file")).unwrap_err().raw_os_error(), Some(2), "ENOENT");
+    run(&format!("snapshot remove {dir} kept")).fails(1, &["no snapshot"]);
+    // Another of the same name is another.
+    run(&format!("snapshot take {dir} kept")).ok();
+    assert_eq!(fs::read_to_string(at(".snapshots/kept/file")).unwrap(), "new");
+    assert_ne!(fs::metadata(at(".snapshots/kept")).unwrap().ino(), old.ino());
+    run(&format!("umount {dir}")).ok();
+    // Unmounted, too.
+    run(&format!("snapshot take {zone}:home second --comment unmounted")).ok();
+    run(&format!("snapshot remove {zone}:home kept --wait")).ok();
+    let listed = run(&format!("snapshot list {zone}:home --json")).ok().json();
+    assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1);
+    assert!(run(&format!("snapshot show {zone}:home second")).ok().out.contains("unmounted"));
+    run(&format!("fsck {zone}:home")).ok();
+}
+
+#[test]
+fn a_snapshot_is_mounted_alone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir, other) = (scratch.zone(), scratch.mount_point("mnt"), scratch.mount_point("other"));
+    run(&format!("mount {zone}:home {dir} -o durability=op")).ok();
+    fs::write(scratch.path("mnt/file"), "old").unwrap();
+    run(&format!("snapshot take {dir} kept")).ok();
+    fs::write(scratch.path("mnt/file"), "new").unwrap();
+    let shown = format!("{dir}/.snapshots/kept");
+    run(&format!("mount {zone}:home {other} -o snapshot=kept")).fails(32, &["mounted already", &shown]);
+    let pid = run(&format!("stats {dir} --json")).ok().json()["pid"].to_string();
+    // Its server is killed: the volume needs recovery, the snapshot does not.
+    shell(&format!("kill -9 {pid}")).ok();
+    eventually("the server's end", || !Path::new(&format!("/proc/{pid}")).exists());
+    run(&format!("umount {dir}"));
+    let before = fs::read(&zone).unwrap();
+    run(&format!("mount {zone}:home {other} -o snapshot=kept")).ok();
+    assert_eq!(fs::read_to_string(scratch.path("other/file")).unwrap(), "old");
+    assert_eq!(fs::write(scratch.path("other/file"), "no").unwrap_err().raw_os_error(), Some(30), "EROFS");
+    run(&format!("snapshot take {other} more")).fails(1, &["a snapshot of the volume is mounted"]);
+    run(&format!("stats {other}")).ok();
+    run(&format!("umount {other}")).ok();
+    assert!(fs::read(&zone).unwrap() == before, "not a byte of the zone was changed");
+    run(&format!("mount {zone}:home {other} -o snapshot=none")).fails(32, &["no snapshot"]);
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(fs::read_to_string(scratch.path("mnt/file")).unwrap(), "new");
+    run(&format!("umount {dir}")).ok();
+}
