@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 
+from explored import acknowledge, main
+
 ENVIRONMENT = {
     **os.environ,
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -38,12 +40,6 @@ def name(n):
 
 def text(n):
     return f"commit {n}\n" * (1 + n * 37 % 400)
-
-
-def acknowledge(n):
-    print(f"done {n}", flush=True)
-    if not sys.stdin.readline():
-        sys.exit(1)
 
 
 def run(directory, steps):
@@ -78,15 +74,4 @@ def verdict(directory, low, high):
     return f"ok {n}"
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "run":
-        run(sys.argv[2], int(sys.argv[3]))
-        return
-    for line in sys.stdin:
-        directory, low, high = line.rstrip("\n").split("\t")
-        print(verdict(directory, int(low), int(high)), flush=True)
-
-
-main()
+main(__doc__, sys.argv[1:], run, verdict)

@@ -13,6 +13,8 @@ import mmap
 import os
 import sys
 
+from explored import acknowledge, main
+
 SLOTS, SLOT, PAGE = 16, 9301, mmap.PAGESIZE
 SIZE = (SLOTS * SLOT + PAGE - 1) // PAGE * PAGE
 
@@ -31,12 +33,6 @@ def slot(n):
     older = slot(n - SLOTS)
     new = body(n)
     return new + older[len(new):]
-
-
-def acknowledge(n):
-    print(f"done {n}", flush=True)
-    if not sys.stdin.readline():
-        sys.exit(1)
 
 
 def run(directory, steps):
@@ -77,15 +73,4 @@ def verdict(directory, low, high):
     return f"ok {best}"
 
 
-def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    if sys.argv[1] == "run":
-        run(sys.argv[2], int(sys.argv[3]))
-        return
-    for line in sys.stdin:
-        directory, low, high = line.rstrip("\n").split("\t")
-        print(verdict(directory, int(low), int(high)), flush=True)
-
-
-main()
+main(__doc__, sys.argv[1:], run, verdict)

@@ -12,6 +12,8 @@ import os
 import sqlite3
 import sys
 
+from explored import acknowledge, main
+
 # A write-ahead log is synced by every commit with FULL. A rollback journal ends by its removal, and only EXTRA syncs
 # the directory after that: with less, SQLite promises consistency but not durability.
 MODES = {"wal": ("WAL", "FULL"), "rollback": ("DELETE", "EXTRA")}
@@ -36,12 +38,6 @@ def opened(directory, mode):
     database.execute(f"PRAGMA synchronous={synchronous}")
     database.execute("PRAGMA wal_autocheckpoint=20")
     return database
-
-
-def acknowledge(n):
-    print(f"done {n}", flush=True)
-    if not sys.stdin.readline():
-        sys.exit(1)
 
 
 def run(directory, mode, steps):
@@ -77,20 +73,15 @@ def verdict(directory, mode, low, high):
     return f"bad the rows {sorted(found)} are not those after {low} to {high} transactions"
 
 
-def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in MODES:
-        sys.exit(__doc__)
-    mode = sys.argv[1]
-    if sys.argv[2] == "run":
-        run(sys.argv[3], mode, int(sys.argv[4]))
-        return
-    for line in sys.stdin:
-        directory, low, high = line.rstrip("\n").split("\t")
-        try:
-            answer = verdict(directory, mode, int(low), int(high))
-        except sqlite3.Error as error:
-            answer = f"bad {error}"
-        print(answer, flush=True)
+def judged(directory, mode, low, high):
+    try:
+        return verdict(directory, mode, low, high)
+    except sqlite3.Error as error:
+        return f"bad {error}"
 
 
-main()
+if len(sys.argv) < 3 or sys.argv[1] not in MODES:
+    sys.exit(__doc__)
+main(__doc__, sys.argv[2:],
+     lambda directory, steps: run(directory, sys.argv[1], steps),
+     lambda directory, low, high: judged(directory, sys.argv[1], low, high))

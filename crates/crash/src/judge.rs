@@ -19,8 +19,8 @@ use crate::usage;
 
 /// The clock while a state is judged: later than any workload's.
 const JUDGEMENT_DAY: Time = Time { sec: 2_000_000_000, nsec: 0 };
-/// Verdicts remembered at most, when a workload begins.
-const MEMO_MAX: usize = 20_000;
+/// Crashed recoveries remembered at most, when a workload begins.
+const CRASHED_MAX: usize = 200_000;
 /// Trees remembered at most.
 const TREES_MAX: usize = 500;
 
@@ -217,8 +217,9 @@ impl Judge {
     /// Forgets verdicts if there are many: those of other workloads seldom help.
     pub(crate) fn begin(&mut self) {
         self.counts = Counts::default();
-        if self.memo.len() > MEMO_MAX {
-            self.memo.clear();
+        self.memo.trim();
+        if self.crashed.len() > CRASHED_MAX {
+            self.crashed.clear();
         }
     }
 

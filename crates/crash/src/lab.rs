@@ -106,6 +106,33 @@ struct Life {
     allowed: Vec<(RangeInclusive<usize>, RangeInclusive<usize>)>,
 }
 
+impl Life {
+    /// The trees that may be left at each moment, from when `first` operations had returned.
+    fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> + '_ {
+        let mut returned = 0;
+        move |moment| {
+            let (during, after) = self.allowed.get(returned)?;
+            let range = match moment {
+                Moment::Fence => during,
+                Moment::Mark(RETURNED) => after,
+                Moment::Mark(_) => return None,
+            };
+            let counts = returned >= first;
+            returned += usize::from(moment != Moment::Fence);
+            counts.then(|| self.trees[range.clone()].to_vec())
+        }
+    }
+}
+
+/// Where the power may be cut: all that could be left in between can be left here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment<'r> {
+    /// Just before a fence.
+    Fence,
+    /// At the mark of this name.
+    Mark(&'r str),
+}
+
 /// The clock in step `step` of a run.
 pub(crate) fn clock(step: usize) -> Time {
     Time { sec: 1_700_000_000 + step as i64, nsec: 250_000_000 }
@@ -274,10 +301,7 @@ impl Stage {
     /// Crashes a recorded life everywhere.
     fn crash(&mut self, life: &Life, workload: &Workload, depth: u32) -> Result<(), Violation> {
         let first = workload.prelude.len() + workload.from;
-        self.walk(life, |judge, machine, point, returned| {
-            if returned < first {
-                return Ok(true);
-            }
+        self.walk(&life.recording, life.allowed_from(first), |judge, machine, point| {
             let point = Point { depth, seed: workload.seed ^ point.event as u64, ..point };
             judge.point(machine, &point).map(|()| true)
         })
@@ -292,7 +316,7 @@ impl Stage {
     ) -> Result<Option<Violation>, String> {
         let mut found: Result<Option<Violation>, String> =
             Err(format!("event {} is no crash point of {}", id.event, workload.name));
-        let walked = self.walk(life, |judge, machine, point, _| {
+        let walked = self.walk(&life.recording, life.allowed_from(0), |judge, machine, point| {
             if point.event != id.event {
                 return Ok(true);
             }
@@ -306,37 +330,39 @@ impl Stage {
         }
     }
 
-    /// Goes through the events of a life and stops at each crash point, with the operations that had returned.
-    fn walk(
+    /// Goes through the events of a recording and stops at each moment for which `allowed` has trees that a power cut may
+    /// leave, until `at` says false.
+    pub(crate) fn walk(
         &mut self,
-        life: &Life,
-        mut at: impl FnMut(&mut Judge, &Machine, Point<'_>, usize) -> Result<bool, Violation>,
+        recording: &Recording,
+        mut allowed: impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>>,
+        mut at: impl FnMut(&mut Judge, &Machine, Point<'_>) -> Result<bool, Violation>,
     ) -> Result<(), Violation> {
         let arena = self.judge.arena.clone();
         let mut machine = Machine::new(0);
-        let mut returned = 0;
-        for (index, event) in life.recording.events.iter().enumerate() {
-            let mark = event.kind == EventKind::Mark && life.recording.operation_of(event) == RETURNED;
-            if (event.kind == EventKind::Fence || mark) && returned < life.allowed.len() {
-                let (during, after) = &life.allowed[returned];
-                let range = if mark { after.clone() } else { during.clone() };
+        for (index, event) in recording.events.iter().enumerate() {
+            let trees = match event.kind {
+                EventKind::Fence => allowed(Moment::Fence),
+                EventKind::Mark => allowed(Moment::Mark(recording.operation_of(event))),
+                _ => None,
+            };
+            if let Some(trees) = trees {
                 let durable = arena.mark();
                 let point = Point {
                     event: index,
                     durable,
                     durable_hash: machine.durable_hash,
                     depth: 1,
-                    allowed: &life.trees[range],
-                    seed: 0,
+                    allowed: &trees,
+                    seed: index as u64,
                 };
-                let go_on = at(&mut self.judge, &machine, point, returned);
+                let go_on = at(&mut self.judge, &machine, point);
                 arena.put_back(durable);
                 if !go_on? {
                     break;
                 }
-                returned += usize::from(mark);
             }
-            machine.step(&life.recording, index, |line| arena.line(line));
+            machine.step(recording, index, |line| arena.line(line));
             arena.patch(machine.take_fresh().iter().map(|(line, bytes)| (*line, bytes)));
         }
         Ok(())

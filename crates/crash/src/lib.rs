@@ -54,7 +54,7 @@ pub use lab::{Explored, Lab, WorkloadError};
 pub use nand::{Geometry, Nand, NandError};
 pub use native_subject::Native;
 pub use operation::Operation;
-pub use pair::{PairFailure, PairReport, explore_pair, pairs};
+pub use pair::{Pair, PairFailure, PairReport, explore_pair, pairs, replay_pair};
 pub use program::{
     Judge, Life, Program, ProgramError, ProgramFailure, ProgramOptions, ProgramReport, Verdict, done_mark,
     explore as explore_program,

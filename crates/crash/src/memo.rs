@@ -7,6 +7,9 @@ use std::collections::hash_map::Entry;
 use crate::hash::IdentityHasher;
 use crate::judge::Verdict;
 
+/// Lines remembered at most: some 100 MB.
+const LINES_MAX: usize = 300_000;
+
 /// When a verdict counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -22,7 +25,11 @@ pub(crate) struct Key {
 
 /// All that is known.
 #[derive(Default)]
-pub(crate) struct Memo(HashMap<Key, Known>);
+pub(crate) struct Memo {
+    known: HashMap<Key, Known>,
+    /// Lines in all of it.
+    lines: usize,
+}
 
 /// Which line is looked at first is the same for all volumes with one key, and which next follows from what it holds.
 enum Known {
@@ -57,7 +64,7 @@ impl Memo {
     /// The verdict on the volume in memory, of whose lines `hash` tells; and the lines that it depends on.
     pub(crate) fn get(&self, key: &Key, hash: impl Fn(u32) -> u64) -> Option<(Verdict, Vec<u32>)> {
         let mut lines = Vec::new();
-        let mut known = self.0.get(key)?;
+        let mut known = self.known.get(key)?;
         loop {
             match known {
                 Known::Verdict(verdict) => return Some((verdict.clone(), lines)),
@@ -71,17 +78,17 @@ impl Memo {
 
     /// Remembers a verdict, which depends on `lines`, in the order of their reading.
     pub(crate) fn insert(&mut self, key: Key, lines: &[(u32, u64)], verdict: Verdict) {
-        match self.0.entry(key) {
+        self.lines += lines.len() + 1;
+        match self.known.entry(key) {
             Entry::Vacant(place) => drop(place.insert(Known::path(lines, verdict))),
             Entry::Occupied(known) => known.into_mut().add(lines, verdict),
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+    /// Forgets all of it if it has become large.
+    pub(crate) fn trim(&mut self) {
+        if self.lines > LINES_MAX {
+            *self = Memo::default();
+        }
     }
 }

@@ -6,12 +6,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use nvm::{EventKind, Recording, RecordingOptions};
+use nvm::{Recording, RecordingOptions};
 use vfs::{Error, RenameFlags, Time};
 
-use crate::judge::{Counts, Point, Violation};
-use crate::lab::{Stage, WorkloadError, clock};
-use crate::machine::Machine;
+use crate::judge::{Counts, Violation};
+use crate::lab::{Moment, Stage, WorkloadError, clock};
 use crate::operation::{Actor, Operation};
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -19,8 +18,18 @@ use crate::scene::Scene;
 use crate::schedule::{self, Schedule, run_two, schedules};
 use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
+use crate::workload::Id;
 
 type Answer = Result<(), Error>;
+
+/// Two operations on a volume with [`Scene::Common`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// Their places in the list of operations that are paired.
+    places: [usize; 2],
+    /// What is done.
+    pub operations: [Operation; 2],
+}
 
 /// What became of a pair.
 #[derive(Clone, Debug, Default)]
@@ -69,8 +78,38 @@ struct Outcome {
     tree: Rc<Tree>,
 }
 
+impl PairFailure {
+    /// The name by which [`replay_pair`] finds it again; `None` if no schedule is to blame.
+    pub fn id(&self, subject: &dyn Subject, pair: &Pair) -> Option<Id> {
+        let (schedule, event, lines) = match self {
+            PairFailure::Workload(_) => return None,
+            PairFailure::Deadlock(schedule) | PairFailure::NoOrder { schedule, .. } => {
+                (schedule, 0, Vec::new())
+            }
+            PairFailure::Violation { schedule, violation } => {
+                (schedule, violation.event, violation.lines.clone())
+            }
+        };
+        let numbers: Vec<String> = schedule.iter().map(u32::to_string).collect();
+        let workload = format!("two-{},{}@{}", pair.places[0], pair.places[1], numbers.join(","));
+        let (subject, promise) = (subject.name().to_owned(), Promise::Operation);
+        Some(Id { subject, workload, promise, seed: 0, event, lines })
+    }
+}
+
+/// The pair and the schedule that the workload of an [`Id`] names: `two-4,8@3,5`; `None` if it is no pair's.
+fn named(workload: &str) -> Option<(Pair, Schedule)> {
+    let (places, schedule) = workload.strip_prefix("two-")?.split_once('@')?;
+    let (first, second) = places.split_once(',')?;
+    let places = [first.parse().ok()?, second.parse().ok()?];
+    let numbers = schedule.split(',').filter(|number| !number.is_empty());
+    let schedule = numbers.map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
+    let pair = pairs().into_iter().find(|pair| pair.places == places)?;
+    Some((pair, Schedule(schedule)))
+}
+
 /// Operations of [`Scene::Common`] that have something to do with each other, each with each and with itself.
-pub fn pairs() -> Vec<[Operation; 2]> {
+pub fn pairs() -> Vec<Pair> {
     use crate::operation::Operation::*;
     let path = |text: &str| text.to_owned();
     let all = [
@@ -88,18 +127,19 @@ pub fn pairs() -> Vec<[Operation; 2]> {
         Truncate(path("/a/file"), 100),
         Sync,
     ];
-    let with = |n: usize| all[n..].iter().map(move |other| (n, other.clone()));
-    (0..all.len()).flat_map(with).map(|(n, other)| [all[n].clone(), other]).collect()
+    let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
+    places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()
 }
 
 /// Explores `pair` on a volume with [`Scene::Common`]: all schedules, or `limit` of them that `seed` chooses.
 pub fn explore_pair(
     subject: &'static dyn Subject,
-    pair: &[Operation; 2],
+    pair: &Pair,
     limit: usize,
     seed: u64,
 ) -> Result<PairReport, PairFailure> {
     let mut stage = Stage::set(subject, Promise::Operation, Scene::Common).map_err(PairFailure::Workload)?;
+    let pair = &pair.operations;
     let outcomes = outcomes(&stage, pair).map_err(PairFailure::Workload)?;
     let mut report = PairReport::default();
     let steps = run(&mut stage, pair, &outcomes, &Schedule(Vec::new()), &mut report)?;
@@ -112,6 +152,32 @@ pub fn explore_pair(
     Ok(report)
 }
 
+/// Judges one state again, by its name: what breaks the promise, if anything does. Of a name without a crash, whether its
+/// schedule still ends in a deadlock, or in what no order explains.
+pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<PairFailure>, String> {
+    let (pair, schedule) = named(&id.workload).ok_or_else(|| format!("{:?} names no pair", id.workload))?;
+    let told = |error: WorkloadError| error.to_string();
+    let mut stage = Stage::set(subject, Promise::Operation, Scene::Common).map_err(told)?;
+    let outcomes = outcomes(&stage, &pair.operations).map_err(told)?;
+    let ran = match ran(&mut stage, &pair.operations, &outcomes, &schedule) {
+        Ok(ran) => ran,
+        Err(failure) => return Ok(Some(failure)),
+    };
+    if id.event == 0 {
+        return Ok(None);
+    }
+    let mut found = Err(format!("event {} is no crash point of {}", id.event, id.workload));
+    let walked = stage.walk(&ran.recording, ran.allowed(&outcomes), |judge, machine, point| {
+        if point.event != id.event {
+            return Ok(true);
+        }
+        found = judge.replay(machine, &point, &id.lines).map(Result::err);
+        Ok(false)
+    });
+    let violation = walked.map_or_else(|violation| Ok(Some(violation)), |()| found)?;
+    Ok(violation.map(|violation| PairFailure::Violation { schedule: schedule.0, violation }))
+}
+
 /// Runs one schedule and crashes it everywhere; returns how many steps each operation made.
 fn run(
     stage: &mut Stage,
@@ -120,39 +186,68 @@ fn run(
     schedule: &Schedule,
     report: &mut PairReport,
 ) -> Result<[u32; 2], PairFailure> {
-    let recorded = record(stage, pair, schedule);
-    Time::stop(None);
-    stage.judge.arena.zone.stop_recording();
-    stage.judge.arena.put_back(stage.base);
-    let Recorded { recording, answers, steps, tree } = recorded?;
-    // The orders that explain the answers, and the tree.
-    let fits = |outcome: &&Outcome| {
-        outcome.order.len() == 2
-            && outcome.order.iter().zip(&outcome.answers).all(|(who, answer)| answers[*who] == *answer)
-    };
-    let orders: Vec<&Outcome> = outcomes.iter().filter(fits).collect();
-    if !orders.iter().any(|outcome| outcome.tree.hash() == tree.hash()) {
-        let difference = orders.last().and_then(|outcome| tree.difference(&outcome.tree));
-        let difference = difference.unwrap_or_else(|| "none gives these answers".to_owned());
-        return Err(PairFailure::NoOrder { schedule: schedule.0.clone(), answers, difference });
-    }
-    let orders: Vec<&Outcome> =
-        orders.into_iter().filter(|outcome| outcome.tree.hash() == tree.hash()).collect();
+    let ran = ran(stage, pair, outcomes, schedule)?;
     stage.judge.counts = Counts::default();
-    let walked = walk(stage, &recording, |returned| {
-        let is_left = |outcome: &&Outcome| {
-            returned.iter().all(|who| outcome.order.contains(who))
-                && orders.iter().any(|whole| whole.order.starts_with(&outcome.order))
-        };
-        outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect()
+    let walked = stage.walk(&ran.recording, ran.allowed(outcomes), |judge, machine, point| {
+        judge.point(machine, &point).map(|()| true)
     });
     stage.judge.arena.put_back(stage.base);
     report.schedules += 1;
     report.counts.add(stage.judge.counts);
     match walked {
-        Ok(()) => Ok(steps),
+        Ok(()) => Ok(ran.steps),
         Err(violation) => Err(PairFailure::Violation { schedule: schedule.0.clone(), violation }),
     }
+}
+
+/// A schedule that was run, and the orders of the two operations that explain what they did.
+struct Ran<'o> {
+    recording: Recording,
+    steps: [u32; 2],
+    orders: Vec<&'o Outcome>,
+}
+
+impl Ran<'_> {
+    /// The trees that may be left: of some of the operations, in such an order, with all that had returned.
+    fn allowed(&self, outcomes: &[Outcome]) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
+        let mut returned = Vec::new();
+        move |moment| {
+            if let Moment::Mark(name) = moment {
+                returned.push([0, 1].into_iter().find(|who| returned_mark(*who) == name)?);
+            }
+            let is_left = |outcome: &&Outcome| {
+                returned.iter().all(|who| outcome.order.contains(who))
+                    && self.orders.iter().any(|whole| whole.order.starts_with(&outcome.order))
+            };
+            Some(outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect())
+        }
+    }
+}
+
+/// Runs one schedule, without crashes.
+fn ran<'o>(
+    stage: &mut Stage,
+    pair: &[Operation; 2],
+    outcomes: &'o [Outcome],
+    schedule: &Schedule,
+) -> Result<Ran<'o>, PairFailure> {
+    let recorded = record(stage, pair, schedule);
+    Time::stop(None);
+    stage.judge.arena.zone.stop_recording();
+    stage.judge.arena.put_back(stage.base);
+    let Recorded { recording, answers, steps, tree } = recorded?;
+    let explains = |outcome: &&Outcome| {
+        outcome.order.len() == 2
+            && outcome.order.iter().zip(&outcome.answers).all(|(who, answer)| answers[*who] == *answer)
+    };
+    let mut orders: Vec<&Outcome> = outcomes.iter().filter(explains).collect();
+    let difference = orders.last().and_then(|outcome| tree.difference(&outcome.tree));
+    orders.retain(|outcome| outcome.tree.hash() == tree.hash());
+    if orders.is_empty() {
+        let difference = difference.unwrap_or_else(|| "none gives these answers".to_owned());
+        return Err(PairFailure::NoOrder { schedule: schedule.0.clone(), answers, difference });
+    }
+    Ok(Ran { recording, steps, orders })
 }
 
 /// The name of the mark that follows operation 0 or 1.
@@ -224,37 +319,45 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
     orders.into_iter().map(outcome).collect()
 }
 
-/// Cuts the power before each fence and each return. `allowed` gives the trees that may be left when these operations
-/// had returned.
-fn walk(
-    stage: &mut Stage,
-    recording: &Recording,
-    allowed: impl Fn(&[usize]) -> Vec<Rc<Tree>>,
-) -> Result<(), Violation> {
-    let arena = stage.judge.arena.clone();
-    let mut machine = Machine::new(0);
-    let mut returned = Vec::new();
-    for (index, event) in recording.events.iter().enumerate() {
-        let who = [0, 1].into_iter().find(|who| {
-            event.kind == EventKind::Mark && recording.operation_of(event) == returned_mark(*who)
-        });
-        returned.extend(who);
-        if event.kind == EventKind::Fence || who.is_some() {
-            let durable = arena.mark();
-            let point = Point {
-                event: index,
-                durable,
-                durable_hash: machine.durable_hash,
-                depth: 1,
-                allowed: &allowed(&returned),
-                seed: index as u64,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::native_subject::Native;
+
+    /// What a schedule does is the same in every run: so a name of a state means the same state.
+    #[test]
+    fn a_schedule_repeats_to_the_byte() {
+        for workload in ["two-0,1@", "two-0,3@2,4", "two-8,9@0,3,2", "two-6,7@4"] {
+            let (pair, schedule) = named(workload).unwrap();
+            let events = || {
+                // In a thread of its own, which would have another lane.
+                let (pair, schedule) = (pair.clone(), schedule.clone());
+                let run = std::thread::spawn(move || {
+                    let mut stage = Stage::set(&Native, Promise::Operation, Scene::Common).unwrap();
+                    let recorded = record(&mut stage, &pair.operations, &schedule).unwrap();
+                    let shown = |event: &nvm::Event| (event.kind, event.address, event.length);
+                    let all: Vec<_> = recorded.recording.events.iter().map(shown).collect();
+                    (all, recorded.recording.bytes)
+                });
+                run.join().unwrap()
             };
-            let judged = stage.judge.point(&machine, &point);
-            arena.put_back(durable);
-            judged?;
+            assert!(events() == events(), "{workload}");
         }
-        machine.step(recording, index, |line| arena.line(line));
-        arena.patch(machine.take_fresh().iter().map(|(line, bytes)| (*line, bytes)));
     }
-    Ok(())
+
+    #[test]
+    fn states_of_pairs_have_names() {
+        let pair = pairs().swap_remove(5);
+        let violation = Violation { event: 7, lines: vec![(3, 1)], what: String::new(), deeper: None };
+        for schedule in [vec![], vec![0, 3, 2]] {
+            let failure = PairFailure::Violation { schedule: schedule.clone(), violation: violation.clone() };
+            let id = failure.id(&Native, &pair).unwrap();
+            let read: Id = id.to_string().parse().unwrap();
+            assert_eq!(read, id);
+            assert_eq!(named(&read.workload), Some((pair.clone(), Schedule(schedule))));
+        }
+        for text in ["two-0,1", "two-9,3@", "two-0,99@", "two-0,1@x", "create"] {
+            assert_eq!(named(text), None, "{text}");
+        }
+    }
 }

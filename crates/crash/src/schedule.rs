@@ -96,16 +96,26 @@ impl Turns {
         self.controller.unpark();
     }
 
-    /// Waits until no thread runs: each has arrived, has finished, or sleeps at every look.
-    fn rest(&self, looks: u32) {
+    /// Waits until no thread runs: each has arrived, has finished, or sleeps at every look. One that was seen to wait before
+    /// and sleeps still was not let go since: who lets it go does so before it arrives anywhere itself. So one look at it
+    /// will do. `waits` says which these are, before and after.
+    fn rest(&self, looks: u32, waits: &mut [bool; 2]) {
         let mut seen = 0;
         let mut glances = 0u32;
-        while seen < looks {
-            if self.players.iter().all(|player| !player.is(RUNNING)) {
+        loop {
+            let running = [0, 1].map(|player| self.players[player].is(RUNNING));
+            if running == [false; 2] {
                 return;
             }
-            let resting = |player: &Player| !player.is(RUNNING) || player.sleeps();
-            seen = if self.players.iter().all(resting) { seen + 1 } else { 0 };
+            let sleeps = [0, 1].map(|player| running[player] && self.players[player].sleeps());
+            seen = if sleeps == running { seen + 1 } else { 0 };
+            for player in [0, 1] {
+                waits[player] &= sleeps[player];
+            }
+            if seen >= looks || (seen > 0 && *waits == running) {
+                *waits = running;
+                return;
+            }
             glances += 1;
             match glances < 50 && seen == 0 {
                 true => thread::yield_now(),
@@ -119,8 +129,9 @@ impl Turns {
         let mut switches = schedule.0.iter().copied();
         let mut turn = 0;
         let mut left = switches.next();
+        let mut waits = [false; 2];
         loop {
-            self.rest(LOOKS);
+            self.rest(LOOKS, &mut waits);
             if self.players.iter().all(|player| player.is(FINISHED)) {
                 return Ok(());
             }
@@ -131,7 +142,8 @@ impl Turns {
             let runs = [turn, 1 - turn].into_iter().find(|player| self.players[*player].is(ARRIVED));
             let Some(runs) = runs else {
                 // Nothing is left that could wake either: but that is not said in a hurry.
-                self.rest(1000);
+                waits = [false; 2];
+                self.rest(1000, &mut waits);
                 let arrived = self.players.iter().any(|player| player.is(ARRIVED));
                 if arrived || self.players.iter().all(|player| !player.is(RUNNING)) {
                     continue;

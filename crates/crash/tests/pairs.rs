@@ -1,6 +1,6 @@
 //! Two operations at the same time leave what one after the other leaves, whatever the schedule and the power cut.
 
-use crash::{Native, explore_pair, pairs};
+use crash::{Id, Native, explore_pair, pairs, replay_pair};
 
 #[test]
 fn pairs_of_operations_are_as_if_one_came_first() {
@@ -9,8 +9,21 @@ fn pairs_of_operations_are_as_if_one_came_first() {
     for pair in pairs().iter().step_by(7) {
         match explore_pair(&Native, pair, 6, 1) {
             Ok(report) => schedules += report.schedules,
-            Err(failure) => panic!("{} beside {}: {failure}", pair[0], pair[1]),
+            Err(failure) => panic!("{:?}: {failure}", pair.operations),
         }
     }
     assert!(schedules > 50, "only {schedules} schedules were run");
+}
+
+#[test]
+fn states_of_pairs_are_judged_again_by_their_names() {
+    let replay = |id: &str| replay_pair(&Native, &id.parse::<Id>().unwrap());
+    assert!(matches!(replay("native:two-0,3@2,4:op:0:0"), Ok(None)), "without a crash");
+    // With nothing arrived, at each event that is a fence or a return.
+    let states = (1..60).filter_map(|event| replay(&format!("native:two-0,3@2,4:op:0:{event}")).ok());
+    let states: Vec<_> = states.collect();
+    assert!(states.len() >= 4 && states.iter().all(Option::is_none), "{states:?}");
+    for id in ["native:two-0,3@2,4:op:0:99999", "native:two-0,99@:op:0:0", "native:two-0,3@:op:0:4.1=1"] {
+        assert!(replay(id).is_err(), "{id}");
+    }
 }

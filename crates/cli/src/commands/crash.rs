@@ -75,7 +75,11 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
                 runs += report.schedules;
                 counts.add(report.counts);
             }
-            Err(failure) => failures.push(format!("{} beside {}: {failure}", pair[0], pair[1])),
+            Err(failure) => {
+                let [first, second] = &pair.operations;
+                let name = failure.id(&Native, pair).map_or_else(String::new, |id| format!("{id}\n  "));
+                failures.push(format!("{name}{first} beside {second}: {failure}"));
+            }
         }
         if failures.len() >= FAILURES_MAX {
             break;
@@ -200,6 +204,9 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
     if id.subject != "native" {
         return Err(Failure::new(format!("there is no volume kind {:?} to crash", id.subject)));
     }
+    if id.workload.starts_with("two-") {
+        return replay_two(id);
+    }
     let workload = Workload::named(&id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
     if arguments.shrink {
         let Some((smaller, violation)) = crash::shrink(&Native, id.promise, arguments.depth, &workload)
@@ -220,6 +227,20 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
         }
         Some(violation) => {
             report::print_text(&Found { workload, found: Ok((id.clone(), violation)) }.text())?;
+            Ok(EXIT_FAILURE)
+        }
+    }
+}
+
+/// A state of two operations at the same time.
+fn replay_two(id: &Id) -> Result<u8, Failure> {
+    match crash::replay_pair(&Native, id).map_err(Failure::new)? {
+        None => {
+            report::print_text(&format!("{id}: the promise is kept\n"))?;
+            Ok(0)
+        }
+        Some(failure) => {
+            report::print_text(&format!("{id}\n  {failure}\n"))?;
             Ok(EXIT_FAILURE)
         }
     }

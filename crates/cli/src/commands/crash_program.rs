@@ -35,7 +35,12 @@ pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
     let scratch = scratch.join(format!("amberfs-crash-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).doing(format_args!("making {}", scratch.display()))?;
     let began = Instant::now();
-    let explored = record(&program, arguments, &scratch).and_then(|life| {
+    let recorded = record(&program, arguments, &scratch).inspect_err(|_| {
+        // Nothing was laid out yet. Not with all that is in it: that could be a mount that was not undone.
+        let _ = std::fs::remove_dir(scratch.join("mount"));
+        let _ = std::fs::remove_dir(&scratch);
+    });
+    let explored = recorded.and_then(|life| {
         let events = life.recording.events.len();
         report::progress(&format!("{}: {events} events recorded", arguments.command));
         let options =
