@@ -58,8 +58,8 @@ pub struct Problem {
 }
 
 /// Checks the volume in `region`, which nobody has mounted. With `repair`, a log left by a crash is replayed first, and
-/// what can be rebuilt from the tree is: valid bits, segment counts, a damaged superblock or its copy. What the
-/// tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
+/// what can be rebuilt from the tree is: valid bits, segment counts, the hidden directory, a damaged superblock or its
+/// copy. What the tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
 ///
 /// `Err` only if there is no volume to check: no superblock, no checkpoint.
 pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
@@ -71,7 +71,14 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
         // Recovery needs room to work in, so that comes first.
         rebuild_sit(&before, &mut report);
     }
-    if needs_recovery && repair {
+    let hidden = hidden_directory(&before);
+    if let Err(error) = &hidden
+        && repair
+    {
+        // Recovery makes it anew.
+        report.problems.push(Problem { what: format!("the hidden directory: {error}"), repaired: true });
+    }
+    if (needs_recovery || hidden.is_err()) && repair {
         match inspect::recover(region) {
             Ok(left_out) => {
                 (report.recovered, report.transactions_dropped) = (true, left_out);
@@ -114,6 +121,12 @@ impl CheckReport {
     fn found(&mut self, what: String) {
         self.problems.push(Problem { what, repaired: false });
     }
+}
+
+/// Whether the names of inodes without a name can be read.
+fn hidden_directory(at_rest: &AtRest) -> vfs::Result<()> {
+    let nodes = at_rest.nodes();
+    directory::list(&nodes, nodes.inode(ORPHANS)?, 0, &mut |_| true)
 }
 
 fn check_superblocks(region: &Region, repair: bool, report: &mut CheckReport) -> Result<(), Error> {

@@ -294,6 +294,33 @@ pub(crate) fn list(
     Ok(())
 }
 
+/// Makes a damaged directory an empty one. What was below a damaged table is found by nobody any more.
+pub(crate) fn begin_anew(nodes: &Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<()> {
+    let edit = edit(nodes, budget, dir)?;
+    let derived = *edit.inode().derived();
+    let mut held = Held::default();
+    let mut below = vec![(Name(derived.body.get()), KEY_BITS)];
+    while let Some((name, shift)) = below.pop() {
+        if name.0 == 0 || held.meet(name.nid()).is_err() {
+            continue;
+        }
+        if name.kind() == BlockKind::Table
+            && let Ok(table) = part(nodes, name, shift, edit.block)
+        {
+            let slots = (0..1 << TABLE_BITS).map(|index| Name(table.u32_at(HEADER + index * 4)));
+            below.extend(slots.map(|slot| (slot, shift - TABLE_BITS)));
+        }
+        match nodes.discard(name.nid(), false) {
+            Ok(()) | Err(vfs::Error::Stale) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    edit.set_body(0);
+    edit.add_blocks(-(derived.blocks.get() as i64));
+    edit.add_entries(-(derived.entries.get() as i64));
+    Ok(())
+}
+
 /// Calls `visit` for every table and bucket of a directory, each once, parents first. One that is met in two places is an
 /// error: it ends walks over forged ones.
 pub(crate) fn walk(

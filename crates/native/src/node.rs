@@ -350,7 +350,16 @@ impl Nodes {
 
     /// Removes node `nid`: its block and its number become free; the number not yet if it `is_promised`.
     pub(crate) fn remove(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
-        let block = self.any(nid)?.block;
+        self.any(nid)?;
+        self.discard(nid, is_promised)
+    }
+
+    /// The same for a node that may be damaged: it is not looked at.
+    pub(crate) fn discard(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
+        let block = self.nat.locate(nid)?.pointer.block();
+        if !self.medium.geometry.in_main(block) {
+            return Err(vfs::Error::Stale);
+        }
         self.allocator.free(block, 1);
         // Held from before the entry is empty: the search must not come across it in between.
         let mut nids = self.nids.lock();

@@ -5,11 +5,11 @@ use vfs::{Error, FileKind, Handle, Result, Time};
 
 use crate::allocator::Urgency;
 use crate::bia::BlockKind;
-use crate::core::{Core, Operation};
+use crate::core::{Core, NextLog, Operation};
 use crate::directory;
 use crate::fault::{Fault, planted};
 use crate::index;
-use crate::inode::{Inode, Layout};
+use crate::inode::{Inode, Layout, number_of, slots_in};
 use crate::namespace::{NAMES_BLOCKS, NAMES_LOG};
 use crate::node::ORPHANS;
 use crate::record::Item;
@@ -105,6 +105,26 @@ impl Core {
         }
         operation.log(&Item::Remove { ino });
         operation.commit()
+    }
+
+    /// Makes the hidden directory anew, which is damaged, while nobody has opened anything; returns the inodes without a
+    /// name, which it named. What is done is durable, and may be done again, if it is cut short.
+    pub(crate) fn renew_orphans(&self) -> Result<Vec<u32>> {
+        let nodes = &self.nodes;
+        let budget = nodes.allocator.reserve(8, Urgency::Checkpoint).ok_or(Error::NoSpace)?;
+        directory::begin_anew(nodes, &budget, ORPHANS)?;
+        drop(budget);
+        self.checkpoint(NextLog::WithEpoch)?;
+        let mut unnamed = Vec::new();
+        for nid in 0..nodes.next_nid() {
+            // What cannot be read is told by the check that asked for this.
+            let Ok(view) = nodes.view(nid, BlockKind::Inode) else { continue };
+            let inodes = slots_in(view.header().slots.get()).map(|slot| number_of(nid, slot as u32));
+            unnamed.extend(
+                inodes.filter(|ino| self.inode(*ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)),
+            );
+        }
+        Ok(unnamed)
     }
 
     /// Inodes without a name, open or left over from a crash.

@@ -45,7 +45,7 @@ pub(crate) fn newest(medium: &Medium, read_only: bool) -> std::result::Result<(R
 pub(crate) enum Rest {
     /// Mount with everything before it, and change nothing.
     Keep,
-    /// Let go of it and of all that follow.
+    /// Let go of it and of all that follow; and of a hidden directory that is damaged.
     Drop,
 }
 
@@ -59,7 +59,19 @@ pub(crate) fn open(
     let began = Instant::now();
     let (core, mut recovery) = open_bare(region, superblock, options, rest)?;
     if !options.read_only && core.failure().is_none() {
-        let orphans = if planted(Fault::OrphanNotReclaimed) { Vec::new() } else { core.orphan_list()? };
+        let orphans = match core.orphan_list() {
+            _ if planted(Fault::OrphanNotReclaimed) => Vec::new(),
+            Ok(orphans) => orphans,
+            Err(_) if rest == Rest::Drop => core.renew_orphans()?,
+            Err(error) => {
+                // The files with names are not to suffer for it.
+                tracing::error!(
+                    "the hidden directory is damaged: inodes without a name stay, and an open file keeps its last name; \
+                     `amberfs fsck --repair` makes it anew: {error}"
+                );
+                Vec::new()
+            }
+        };
         for orphan in orphans {
             match core.reclaim(orphan) {
                 Ok(()) => recovery.orphans_reclaimed += 1,

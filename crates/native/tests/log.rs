@@ -171,6 +171,49 @@ fn damage_is_not_taken_for_a_power_cut() {
     }
 }
 
+/// The hidden directory was damaged, and with it the whole volume could not be mounted.
+#[test]
+fn a_damaged_hidden_directory_keeps_nobody_out() {
+    let (zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let root = Caller::root();
+    write_file(&volume, ROOT_INO, "named", b"bytes").unwrap();
+    let unnamed = volume.create(&root, ROOT_INO, b"unnamed", 0o644, RW).unwrap();
+    volume.write(&root, unnamed.handle, 0, &[7; 3 * BLOCK]).unwrap();
+    volume.unlink(&root, ROOT_INO, b"unnamed").unwrap();
+    volume.checkpoint().unwrap();
+    let mut image = zone.snapshot_image();
+    let start = region.entry().start as usize;
+    // Its bucket: kind 5, and of inode 2.
+    let is_hidden = |at: &usize| image[*at] == 5 && image[*at + 8..*at + 12] == [2, 0, 0, 0];
+    let buckets: Vec<usize> = (start + (4 << 20)..image.len()).step_by(BLOCK).filter(is_hidden).collect();
+    assert!(!buckets.is_empty());
+    buckets.iter().for_each(|at| image[*at + 40] ^= 1);
+    let (_zone, region) = zone_of(&image);
+    for _ in 0..2 {
+        let volume = mount(&region, Durability::Operation);
+        assert!(volume.failure().is_none());
+        assert_eq!(read_file(&volume, ROOT_INO, "named").unwrap(), b"bytes");
+        let open = volume.create(&root, ROOT_INO, b"open", 0o644, RW).unwrap();
+        assert!(matches!(volume.unlink(&root, ROOT_INO, b"open"), Err(Error::Corrupt(_))));
+        volume.release(open.handle).unwrap();
+        volume.unlink(&root, ROOT_INO, b"open").unwrap();
+        assert_eq!(volume.getattr(unnamed.attr.ino).unwrap().nlink, 0, "it stays");
+        volume.close().unwrap();
+    }
+    assert!(!check(&region, false).unwrap().is_clean());
+    let mended = check(&region, true).unwrap();
+    assert!(mended.is_clean() && !mended.problems.is_empty(), "{mended:?}");
+    assert_sound(&region);
+    let volume = mount(&region, Durability::Operation);
+    assert_eq!(volume.getattr(unnamed.attr.ino), Err(Error::Stale));
+    let open = volume.create(&root, ROOT_INO, b"open", 0o644, RW).unwrap();
+    volume.unlink(&root, ROOT_INO, b"open").unwrap();
+    volume.release(open.handle).unwrap();
+    drop(volume);
+    assert_sound(&region);
+}
+
 /// A header of the log is damaged, and the other half's is not: the two don't join, and nothing is skipped silently.
 #[test]
 fn a_half_that_does_not_follow_is_not_replayed() {
