@@ -75,7 +75,9 @@ impl Core {
     pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let opened = self.handles.get_for(handle, OpenFlags::READ)?;
         if let Some(n) = self.read_glimpse(opened.ino, offset, buf) {
-            self.handles.get(handle)?;
+            if !self.handles.is_still_open(handle) {
+                return Err(Error::BadHandle);
+            }
             self.medium.check_media()?;
             return Ok(n);
         }
@@ -140,8 +142,15 @@ impl Core {
             if data.len() > DIFFERENCE_MAX {
                 operation.expect_data(data.len());
             }
+            // A difference waits for its record, and what follows waits with it.
+            let is_mapped = inode.layout() == Layout::Mapped;
+            if is_mapped {
+                operation.log(&Item::Hot { ino, hot: new_hot });
+            }
             self.log_write(&mut operation, inode, offset, data)?;
-            operation.log(&Item::Hot { ino, hot: new_hot });
+            if !is_mapped {
+                operation.log(&Item::Hot { ino, hot: new_hot });
+            }
         }
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
@@ -232,6 +241,8 @@ impl Core {
                 && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
+                // Where they go once their record is durable.
+                self.medium.region.prefetch(old.block() * BLOCK + part.offset as u64);
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
                 return Ok(());
             }

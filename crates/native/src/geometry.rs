@@ -167,6 +167,7 @@ impl Medium {
     }
 
     /// `EIO` if the medium has failed under a load or store.
+    #[inline]
     pub(crate) fn check_media(&self) -> vfs::Result<()> {
         self.region.check().map_err(|error| vfs::Error::Io(error.to_string()))
     }

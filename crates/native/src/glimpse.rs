@@ -13,7 +13,7 @@ use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX, PointerAt};
 use crate::inode::{self, Layout, PAYLOAD, SLOT, nid_of, slot_of};
 use crate::locks::Glimpse;
-use crate::nat::Located;
+use crate::nat::CachedEntry;
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
 
@@ -21,8 +21,8 @@ use crate::reader::Reader;
 struct Seen<'a> {
     glimpse: Glimpse<'a>,
     nodes: &'a Reader,
-    nid: u32,
-    located: Located,
+    entry: &'a CachedEntry,
+    version: u32,
     /// Address of its slot.
     at: u64,
 }
@@ -32,15 +32,11 @@ impl<'a> Seen<'a> {
     #[inline]
     fn begin(core: &'a Core, ino: u32) -> Option<Seen<'a>> {
         let glimpse = core.locks.glimpse(ino)?;
-        let (nodes, nid) = (&core.nodes, nid_of(ino));
-        let located = nodes.nat.locate(nid).ok()?;
-        let block = located.pointer.block();
-        if !located.verified || !nodes.medium.geometry.in_main(block) {
-            return None;
-        }
+        let nodes = &core.nodes;
+        let (entry, version, block) = nodes.nat.verified(nid_of(ino))?;
         let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
         nodes.medium.region.prefetch(at);
-        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, nid, located, at })
+        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, entry, version, at })
     }
 
     #[inline]
@@ -51,37 +47,42 @@ impl<'a> Seen<'a> {
     /// Whether all that was seen is what the inode is.
     #[inline]
     fn holds(&self) -> bool {
-        self.glimpse.holds()
-            && self.nodes.nat.locate(self.nid).is_ok_and(|now| now.version == self.located.version)
+        self.glimpse.holds() && self.entry.version() == self.version
     }
 }
 
+/// A node seen without a lock.
+struct SeenNode<'a> {
+    nodes: &'a Reader,
+    /// Address of its block.
+    at: u64,
+    /// Bytes of it that mean something.
+    used: u64,
+}
+
 impl Reader {
-    /// The block of node `nid`, if its checksum has been verified.
+    /// Begins looking at node `nid`; `None` if it is not of this kind, or not verified yet.
     #[inline]
-    fn verified_block(&self, nid: u32, kind: BlockKind) -> Option<u64> {
-        let located = self.nat.locate(nid).ok()?;
-        let block = located.pointer.block();
-        if !located.verified || !self.medium.geometry.in_main(block) {
-            return None;
-        }
-        let first = self.medium.region.load_u64(block * BLOCK);
-        (first & 0xff == kind as u64).then_some(block)
+    fn seen(&self, nid: u32, kind: BlockKind) -> Option<SeenNode<'_>> {
+        let (_, _, block) = self.nat.verified(nid)?;
+        let at = block * BLOCK;
+        let (first, second) = (self.medium.region.load_u64(at), self.medium.region.load_u64(at + 8));
+        (first & 0xff == kind as u64).then_some(SeenNode { nodes: self, at, used: second >> 32 })
+    }
+}
+
+impl SeenNode<'_> {
+    /// The aligned word at byte `at`; `None` beyond what the node uses.
+    #[inline]
+    fn word(&self, at: usize) -> Option<u64> {
+        (at as u64 + 8 <= self.used).then(|| self.nodes.medium.region.load_u64(self.at + at as u64))
     }
 
-    /// The aligned word at byte `at` of a block; `None` beyond what the node uses.
     #[inline]
-    fn word(&self, block: u64, at: usize) -> Option<u64> {
-        let used = self.medium.region.load_u64(block * BLOCK + 8) >> 32;
-        (at as u64 + 8 <= used).then(|| self.medium.region.load_u64(block * BLOCK + at as u64))
-    }
-
-    #[inline]
-    fn nid(&self, block: u64, at: usize) -> Option<u32> {
-        let word = self.medium.region.load_u64(block * BLOCK + (at & !7) as u64);
-        let used = self.medium.region.load_u64(block * BLOCK + 8) >> 32;
+    fn nid(&self, at: usize) -> Option<u32> {
+        let word = self.nodes.medium.region.load_u64(self.at + (at & !7) as u64);
         let nid = (word >> ((at & 4) * 8)) as u32;
-        (at as u64 + 4 <= used && nid != 0).then_some(nid)
+        (at as u64 + 4 <= self.used && nid != 0).then_some(nid)
     }
 }
 
@@ -102,13 +103,13 @@ impl Core {
         {
             return None;
         }
-        let map = || nodes.verified_block(seen.word(inode::BODY_WORD) as u32, BlockKind::Map);
+        let map = || nodes.seen(seen.word(inode::BODY_WORD) as u32, BlockKind::Map);
         let word = match index::pointer_at(offset / BLOCK) {
             PointerAt::Inode { at } => seen.word(at),
-            PointerAt::Map { at } => nodes.word(map()?, at)?,
+            PointerAt::Map { at } => map()?.word(at)?,
             PointerAt::Direct { root, at } => {
-                let direct = nodes.nid(map()?, root)?;
-                nodes.word(nodes.verified_block(direct, BlockKind::Direct)?, at)?
+                let direct = map()?.nid(root)?;
+                nodes.seen(direct, BlockKind::Direct)?.word(at)?
             }
             PointerAt::Deeper => return None,
         };

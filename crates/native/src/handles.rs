@@ -164,6 +164,12 @@ impl Handles {
         Ok(Opened { number, ino: number as u32, flags: OpenFlags::from_bits_truncate(flags) })
     }
 
+    /// Whether `handle`, which was open, still is.
+    #[inline]
+    pub(crate) fn is_still_open(&self, handle: Handle) -> bool {
+        self.slot(handle).is_some_and(|(slot, used)| slot.used.load(Ordering::Acquire) == used)
+    }
+
     /// What `handle` stands for, if it was opened for `flags`.
     #[inline]
     pub(crate) fn get_for(&self, handle: Handle, flags: OpenFlags) -> Result<Opened> {

@@ -46,6 +46,20 @@ pub(crate) struct CachedEntry {
     state: AtomicU32,
 }
 
+impl CachedEntry {
+    #[inline]
+    fn located(&self) -> Located {
+        let version = self.version();
+        let pointer = NodePointer(self.pointer.load(Ordering::Acquire));
+        Located { pointer, version, verified: self.state.load(Ordering::Relaxed) & VERIFIED != 0 }
+    }
+
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+}
+
 /// The node's checksum has been verified, or needs no verification.
 const VERIFIED: u32 = 1;
 /// The inode block is on a list of those that have room.
@@ -104,7 +118,7 @@ impl Nat {
     }
 
     /// The entry of `nid`, which has [`NID_BITS`].
-    #[inline]
+    #[inline(always)]
     fn entry(&self, nid: u32) -> vfs::Result<&CachedEntry> {
         let page_index = nid as usize / FANOUT as usize;
         let group = self.groups[page_index / PAGES_PER_GROUP]
@@ -141,10 +155,22 @@ impl Nat {
         if nid >> NID_BITS != 0 {
             return Ok(Located::default()); // no volume has so many
         }
-        let entry = self.entry(nid)?;
-        let version = entry.version.load(Ordering::Acquire);
-        let pointer = NodePointer(entry.pointer.load(Ordering::Acquire));
-        Ok(Located { pointer, version, verified: entry.state.load(Ordering::Relaxed) & VERIFIED != 0 })
+        Ok(self.entry(nid)?.located())
+    }
+
+    /// The cached entry of `nid`, its version, and then its block, if the node has been verified and lies where nodes can.
+    /// For who looks without a lock: nothing is loaded into the cache.
+    #[inline]
+    pub(crate) fn verified(&self, nid: u32) -> Option<(&CachedEntry, u32, u64)> {
+        if nid >> NID_BITS != 0 {
+            return None;
+        }
+        let page = nid as usize / FANOUT as usize;
+        let page = self.groups[page / PAGES_PER_GROUP].get()?[page % PAGES_PER_GROUP].get()?;
+        let entry = &page[nid as usize % FANOUT as usize];
+        let located = entry.located();
+        let block = located.pointer.block();
+        (located.verified && self.medium.geometry.in_main(block)).then_some((entry, located.version, block))
     }
 
     /// Remembers that the node's checksum is right.

@@ -339,10 +339,20 @@ fn length_of(bytes: &[u8]) -> Option<usize> {
     (length >= ALIGN && length.is_multiple_of(ALIGN)).then_some(length)
 }
 
+/// Bytes of the log that are on their way while a record is read.
+const AHEAD: u64 = 2048;
+
 /// Calls `visit` for the items of all records in `range`, which this process wrote.
 pub(crate) fn each_written(medium: &Medium, range: &Range<u64>, mut visit: impl FnMut(&Item<'_>)) {
     let mut bytes = medium.region.bytes(range.start, (range.end - range.start) as usize);
+    // The log was streamed past the caches, and where a record ends is in the record: one miss would follow the other.
+    let ask_for = |from: u64, to: u64| {
+        (from..to.min(range.end)).step_by(nvm::LINE as usize).for_each(|at| medium.region.prefetch(at))
+    };
+    ask_for(range.start, range.start + AHEAD);
     while let Some(record) = length_of(bytes).and_then(|length| bytes.get(..length)) {
+        let ahead = range.end - bytes.len() as u64 + AHEAD;
+        ask_for(ahead, ahead + record.len() as u64);
         Items(&record[TRANSACTION_HEADER..]).flatten().for_each(|item| visit(&item));
         bytes = &bytes[record.len()..];
     }

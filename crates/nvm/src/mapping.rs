@@ -242,7 +242,7 @@ impl Window {
     }
 
     /// The address of `at`, of whose `len` bytes all are readable.
-    #[inline]
+    #[inline(always)]
     fn readable(&self, at: u64, len: u64) -> *const u8 {
         if len > self.len || at > self.len - len {
             self.refuse(at, len);
@@ -297,15 +297,17 @@ impl Window {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, pointer: *const u8, at: u64) -> &AtomicU64 {
-        assert!((pointer as usize).is_multiple_of(8), "8-byte access at {at}, which is not a multiple of 8");
+        if !(pointer as usize).is_multiple_of(8) {
+            refuse_misaligned(at);
+        }
         // SAFETY: in range by the caller's `readable` or `writable`, aligned by the line above, alive
         // with `self`; all accesses through it are atomic.
         unsafe { &*pointer.cast::<AtomicU64>() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load_u64(&self, at: u64) -> u64 {
         u64::from_le(self.word(self.readable(at, 8), at).load(Ordering::Acquire))
     }
@@ -372,6 +374,13 @@ impl Window {
         // SAFETY: in range; the method was checked against the processor when the zone was opened.
         unsafe { persist::flush_lines(self.method, from, len as usize) };
     }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse_misaligned(at: u64) -> ! {
+    panic!("8-byte access at {at}, which is not a multiple of 8")
 }
 
 #[cfg(test)]

@@ -180,21 +180,22 @@ pub(crate) unsafe fn copy_out(to: *mut u8, from: *const u8, len: usize) {
 
 /// Bytes that one hardware prefetcher's stream covers.
 const PAGE: usize = 4096;
+/// Lines of a page that are asked for before the first is copied. Fewer than 16 gained nothing where it was measured.
+const AHEAD: usize = 16;
 
 /// # Safety
 /// As [`copy_out`], with whole pages, on a processor with AVX-512F.
 #[target_feature(enable = "avx512f")]
 unsafe fn copy_pages_avx512(to: *mut u8, from: *const u8, len: usize) {
     for page in (0..len).step_by(PAGE) {
-        // Four places in a page at once: more misses are under way than one sequential walk begins.
-        for line in 0..PAGE / 256 {
-            for part in 0..4 {
-                let at = page + part * (PAGE / 4) + line * 64;
-                // SAFETY: `at + 64 <= len`, as `len` is a multiple of PAGE.
-                unsafe {
-                    _mm512_storeu_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast()));
-                }
-            }
+        // A copy that nothing before overlaps with begins all its misses at once, rather than as its loads come up.
+        for line in 0..AHEAD {
+            // SAFETY: SSE is x86-64's baseline; a prefetch changes no memory and never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.add(page + line * 64).cast()) };
+        }
+        for at in (page..page + PAGE).step_by(64) {
+            // SAFETY: `at + 64 <= len`, as `len` is a multiple of PAGE.
+            unsafe { _mm512_storeu_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast())) };
         }
     }
 }

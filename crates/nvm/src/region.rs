@@ -95,7 +95,7 @@ impl Region {
     }
 
     /// An aligned 8-byte little-endian word, atomically, with acquire ordering.
-    #[inline]
+    #[inline(always)]
     pub fn load_u64(&self, at: u64) -> u64 {
         if self.instruments.on(SPIN | WATCH) {
             self.read_slowly(at, 8);

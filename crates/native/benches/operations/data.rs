@@ -16,6 +16,9 @@ use crate::table::{Limit, Series, Table};
 const BLOCK: usize = 4096;
 /// Operations at a time, each on a block of its own.
 const CHUNK: usize = 32_768;
+/// Bytes of a long read or write, and how many are made at a time.
+const LONG: usize = 1 << 20;
+const LONG_TURNS: usize = 64;
 /// Blocks that are appended at a time.
 const APPENDED: usize = 16_384;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -30,6 +33,7 @@ struct Bench {
     order: Vec<u32>,
     block: Vec<u8>,
     into: Vec<u8>,
+    long: Vec<u8>,
     root: Caller,
 }
 
@@ -40,33 +44,49 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, bytes: u64) {
     let write = format!("overwrite 4 KiB, random, {size}");
     let append = format!("append 4 KiB, beside {size}");
     let small = format!("overwrite 64 B, random, {size}");
-    if !plan.wants(&[&read, &slices, &write, &append, &small]) {
+    let alone = format!("copy 4 KiB, none overlaps, {size}");
+    let long_read = format!("read 1 MiB, sequential, {size}");
+    let long_write = format!("overwrite 1 MiB, sequential, {size}");
+    let rows = [
+        (read, Limit::Floor(1.4)),
+        (alone, Limit::None),
+        (slices, Limit::Micros(0.2)),
+        (write, Limit::Floor(2.0)),
+        (append, Limit::Floor(2.2)),
+        (small, Limit::Micros(0.8)),
+        (long_read, Limit::Floor(1.18)),
+        (long_write, Limit::Floor(1.18)),
+    ];
+    if !plan.wants(&rows.each_ref().map(|(name, _)| name.as_str())) {
         return;
     }
     let mut bench = Bench::new(plan, bytes);
-    let mut series: [Series; 5] = Default::default();
+    let mut series: [Series; 8] = Default::default();
     for round in 0..=plan.rounds {
         let start = round * CHUNK % bench.order.len();
         let visit: Vec<usize> =
             bench.order[start..][..CHUNK].iter().map(|block| *block as usize * BLOCK).collect();
-        let mut measured =
-            [bench.read(&visit), bench.borrow(&visit), bench.overwrite(&visit), bench.append(&visit)]
-                .into_iter()
-                .chain([bench.overwrite_little(&visit)]);
+        let measured = [
+            bench.read(&visit),
+            bench.copy_alone(&visit),
+            bench.borrow(&visit),
+            bench.overwrite(&visit),
+            bench.append(&visit),
+            bench.overwrite_little(&visit),
+            bench.read_long(),
+            bench.overwrite_long(),
+        ];
         if round == 0 {
             continue; // warms up
         }
-        for series in &mut series {
-            let (sample, floor, peer) = measured.next().expect("a measurement for each series");
+        for (series, (sample, floor, peer)) in series.iter_mut().zip(measured) {
             series.samples.push(sample);
             series.floors.extend(floor);
             series.peers.extend(peer);
         }
     }
-    let limits =
-        [Limit::Floor(1.4), Limit::Micros(0.2), Limit::Floor(2.0), Limit::Floor(2.2), Limit::Micros(0.8)];
-    for ((name, limit), series) in [read, slices, write, append, small].iter().zip(limits).zip(&series) {
-        table.operation(name, limit, series);
+    for ((name, limit), series) in rows.iter().zip(&series) {
+        table.operation(name, *limit, series);
     }
 }
 
@@ -96,7 +116,7 @@ impl Bench {
         volume.checkpoint().expect("a checkpoint");
         let order = shuffled(bytes as usize / BLOCK, 4711);
         let (block, into) = (vec![0xA5; BLOCK], vec![0; BLOCK]);
-        Bench { volume, file, floor, peer, peer_place, order, block, into, root }
+        Bench { volume, file, floor, peer, peer_place, order, block, into, long: piece, root }
     }
 
     /// Copies blocks out, against memcpy out of the same mapping.
@@ -119,6 +139,22 @@ impl Bench {
             }
         });
         (ours, Some(floor), Some(peer))
+    }
+
+    /// The same copy, but each begins when the one before has ended: its address depends on a byte that was copied, as
+    /// that of a read does on a pointer in a direct node.
+    fn copy_alone(&mut self, visit: &[usize]) -> Measured {
+        let into = &mut self.into[..];
+        let mut last = 0u8;
+        let alone = cost(visit.len(), || {
+            for at in visit {
+                // 0 more, which the processor does not know before the byte has come.
+                let at = *at + black_box(usize::from(last)) / 256;
+                into.copy_from_slice(self.floor.bytes(at as u64, BLOCK));
+                last = black_box(&mut *into)[BLOCK - 1];
+            }
+        });
+        (alone.into(), None, None)
     }
 
     /// Borrows blocks, touching nothing in them.
@@ -177,6 +213,37 @@ impl Bench {
             }
         });
         (ours, Some(floor), Some(peer))
+    }
+
+    /// Reads the file from its beginning on, a MiB at a time, against memcpy.
+    fn read_long(&mut self) -> Measured {
+        let (volume, file, into) = (&self.volume, self.file, &mut self.long[..]);
+        let ours = batch(volume, LONG_TURNS, |n| {
+            volume.read(file, (n * LONG) as u64, into).expect("read");
+            black_box(&mut *into);
+        });
+        let floor = cost(LONG_TURNS, || {
+            for n in 0..LONG_TURNS {
+                into.copy_from_slice(self.floor.bytes((n * LONG) as u64, LONG));
+                black_box(&mut *into);
+            }
+        });
+        (ours, Some(floor), None)
+    }
+
+    /// Writes over it, a MiB at a time, against a non-temporal copy and a fence.
+    fn overwrite_long(&mut self) -> Measured {
+        let (volume, file, from) = (&self.volume, self.file, &self.long[..]);
+        let ours = batch(volume, LONG_TURNS, |n| {
+            volume.write(&self.root, file, (n * LONG) as u64, from).expect("write");
+        });
+        let floor = cost(LONG_TURNS, || {
+            for n in 0..LONG_TURNS {
+                let flushed = self.floor.stream(Purpose::Data, (n * LONG) as u64, black_box(from));
+                self.floor.fence(flushed).ignore();
+            }
+        });
+        (ours, Some(floor), None)
     }
 
     /// Overwrites a line somewhere in each block.

@@ -10,7 +10,7 @@ use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO};
 use crate::Plan;
 use crate::measure::cost;
 use crate::place::{self, Names, shuffled};
-use crate::table::{Limit, Series, Table};
+use crate::table::{Bound, Limit, Series, Table};
 
 /// The argument with which this program starts itself to die with a volume mounted.
 pub(crate) const CRASH: &str = "--die-mounted";
@@ -80,7 +80,7 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, path: &Path, names: &Names) {
         "mount, after clean unmount",
         "ms",
         &clean,
-        Some(LIMIT_MS),
+        Some(Bound::Most(LIMIT_MS)),
         format!("10^6 files, {} GiB", plan.volume_bytes >> 30),
     );
     for changes in [0, 10_000, 100_000] {
@@ -104,7 +104,7 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, path: &Path, names: &Names) {
                 each / replayed as f64
             ),
         };
-        let limit = (replayed == 0).then_some(LIMIT_MS);
+        let limit = (replayed == 0).then_some(Bound::Most(LIMIT_MS));
         table.figure(&format!("mount, after a crash, {changes} creates"), "ms", &times, limit, note);
     }
 }

@@ -11,7 +11,7 @@ use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
 use crate::Plan;
 use crate::measure::{Cost, Sample, batch, cost};
 use crate::place::{self, Names, Temporary, shuffled};
-use crate::table::{Limit, Series, Table};
+use crate::table::{Bound, Limit, Series, Table};
 
 /// Files in the small directory, and operations in each batch.
 const FEW: usize = 20_000;
@@ -259,7 +259,7 @@ fn space(volume: &Volume, names: &Directory, table: &mut Table) {
             volume.release(file.handle).expect("close");
         });
         let name = format!("NVM per file of {bytes} bytes, 20,000");
-        table.figure(&name, "KiB", &[kib], Some(0.5), String::new());
+        table.figure(&name, "KiB", &[kib], Some(Bound::Most(0.5)), String::new());
     }
 }
 
@@ -304,7 +304,13 @@ impl Million {
         let (ours, theirs) = self.filling;
         let filling = Series { samples: vec![ours], peers: vec![theirs], ..Series::default() };
         table.operation("create+close, filling to 10^6", Limit::None, &filling);
-        table.figure("NVM per file of 0 bytes, 10^6", "KiB", &[self.kib], Some(0.5), String::new());
+        table.figure(
+            "NVM per file of 0 bytes, 10^6",
+            "KiB",
+            &[self.kib],
+            Some(Bound::Most(0.5)),
+            String::new(),
+        );
         self.volume.close().expect("closing");
         drop(self.volume);
         crate::mount::run(plan, table, &self.file.path, &self.names.names);

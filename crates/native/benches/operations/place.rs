@@ -1,5 +1,6 @@
 //! Where the benchmark works: a zone in a file that is gone afterwards, prepared names, random orders.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,38 @@ use native::{FormatOptions, MountOptions, Volume, format};
 use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
 
 use crate::Plan;
+
+/// Where files are in memory.
+const MEMORY: &str = "/dev/shm";
+
+/// The argument with which this program starts itself in a mount namespace of its own.
+pub(crate) const OWN_MOUNTS: &str = "--own-mounts";
+
+/// A directory in memory. Root gets a tmpfs with pages of 2 MiB, as DAX has them: this program starts itself anew where
+/// nobody else sees what is mounted, and it goes with the process.
+pub(crate) fn memory(has_own_mounts: bool) -> PathBuf {
+    use rustix::mount::{MountFlags, mount};
+    let why_not = if has_own_mounts {
+        let options = Some(c"huge=always,size=90%");
+        match mount("amberfs-bench", MEMORY, "tmpfs", MountFlags::empty(), options) {
+            Ok(()) => {
+                println!("zones are in a tmpfs of huge pages that only this process sees");
+                return PathBuf::from(MEMORY);
+            }
+            Err(error) => error.to_string(),
+        }
+    } else if rustix::process::geteuid().is_root() {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "--"]).arg(program);
+        let error = command.args(std::env::args_os().skip(1)).arg(OWN_MOUNTS).exec();
+        format!("unshare: {error}")
+    } else {
+        String::from("only root can mount one")
+    };
+    println!("zones are in {MEMORY} as it is, in no tmpfs of huge pages: {why_not}");
+    PathBuf::from(MEMORY)
+}
 
 /// A path that is removed when this is dropped.
 pub(crate) struct Temporary {

@@ -13,6 +13,28 @@ pub(crate) enum Limit {
     Floor(f64),
 }
 
+/// What a figure must not leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    Most(f64),
+    Least(f64),
+}
+
+impl Bound {
+    fn limit(self) -> f64 {
+        match self {
+            Bound::Most(limit) | Bound::Least(limit) => limit,
+        }
+    }
+
+    fn verdict(self, figure: f64) -> String {
+        match self {
+            Bound::Most(limit) => verdict(figure, limit),
+            Bound::Least(limit) => verdict(limit, figure),
+        }
+    }
+}
+
 /// How a measured figure stands to its limit.
 fn verdict(figure: f64, limit: f64) -> String {
     match figure / limit {
@@ -55,7 +77,7 @@ struct Figure {
     name: String,
     unit: &'static str,
     spread: Spread,
-    limit: Option<f64>,
+    bound: Option<Bound>,
     note: String,
 }
 
@@ -77,12 +99,12 @@ impl Table {
         name: &str,
         unit: &'static str,
         values: &[f64],
-        limit: Option<f64>,
+        bound: Option<Bound>,
         note: String,
     ) {
         if name.contains(&self.filter) && !values.is_empty() {
             let spread = spread(values.iter().copied());
-            self.figures.push(Figure { name: name.to_string(), unit, spread, limit, note });
+            self.figures.push(Figure { name: name.to_string(), unit, spread, bound, note });
         }
     }
 
@@ -117,8 +139,8 @@ impl Table {
                 "{:<34} {median:>8.2} {:<15} {:>8}  {:<14} {}",
                 figure.name,
                 format!("{unit} [{low:.2}–{high:.2}]"),
-                figure.limit.map_or(String::from("-"), |limit| format!("{limit} {unit}")),
-                figure.limit.map_or(String::from("-"), |limit| verdict(median, limit)),
+                figure.bound.map_or(String::from("-"), |bound| format!("{} {unit}", bound.limit())),
+                figure.bound.map_or(String::from("-"), |bound| bound.verdict(median)),
                 figure.note,
             );
         }

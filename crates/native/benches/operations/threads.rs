@@ -1,0 +1,156 @@
+//! Two threads at once: how much more they do than one alone.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use native::Volume;
+use vfs::{Caller, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
+
+use crate::Plan;
+use crate::place::{self, Names, shuffled};
+use crate::table::{Bound, Table};
+
+const BLOCK: usize = 4096;
+/// Bytes of each file.
+const FILE: usize = 128 << 20;
+/// Operations of a thread.
+const TURNS: usize = 20_000;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+/// What is done, and how many times what one thread does two should do at least.
+const ROWS: [(&str, f64); 5] = [
+    ("two threads: read, a file each", 1.8),
+    ("two threads: read, one file", 1.5),
+    ("two threads: overwrite, a file each", 1.8),
+    ("two threads: overwrite, one file", 1.3),
+    ("two threads: create, one directory", 1.3),
+];
+
+struct Bench {
+    volume: Volume,
+    files: [Handle; 2],
+    /// Halves of a file's blocks, in random order: two threads never meet in one block.
+    visit: [Vec<u64>; 2],
+    names: [Names; 2],
+    root: Caller,
+}
+
+pub(crate) fn run(plan: &Plan, table: &mut Table) {
+    if !plan.wants(&ROWS.map(|(name, _)| name)) {
+        return;
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("no rows of two threads: there is one processor");
+        return;
+    }
+    let bench = Bench::new(plan);
+    let mut speedups: [Vec<f64>; ROWS.len()] = Default::default();
+    for round in 0..=plan.rounds {
+        let measured = [
+            bench.speedup(|thread, n| bench.read(bench.files[thread], thread, n)),
+            bench.speedup(|thread, n| bench.read(bench.files[0], thread, n)),
+            bench.speedup(|thread, n| bench.overwrite(bench.files[thread], thread, n)),
+            bench.speedup(|thread, n| bench.overwrite(bench.files[0], thread, n)),
+            bench.create(round),
+        ];
+        if round == 0 {
+            continue; // warms up
+        }
+        speedups.iter_mut().zip(measured).for_each(|(speedups, speedup)| speedups.push(speedup));
+    }
+    for ((name, least), speedups) in ROWS.iter().zip(&speedups) {
+        table.figure(name, "×", speedups, Some(Bound::Least(*least)), String::new());
+    }
+}
+
+/// Nanoseconds from when the first of `threads` begins until the last has ended.
+fn wall(threads: usize, work: impl Fn(usize, usize) + Sync) -> f64 {
+    let ready = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        let (ready, work) = (&ready, &work);
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    ready.wait();
+                    (0..TURNS).for_each(|n| work(thread, n));
+                })
+            })
+            .collect();
+        ready.wait();
+        let begun = Instant::now();
+        workers.into_iter().for_each(|worker| worker.join().expect("a worker that ends"));
+        begun.elapsed().as_nanos() as f64
+    })
+}
+
+impl Bench {
+    fn new(plan: &Plan) -> Bench {
+        let bytes = 1 << 30;
+        let (zone_file, zone) = place::zone(&plan.dir, "threads", bytes);
+        let volume = place::volume(place::region(&zone, "threads", bytes));
+        drop(zone_file); // the mapping lives on
+        let root = Caller::root();
+        let piece = vec![0x5A; 1 << 20];
+        let files = ["one", "other"].map(|name| {
+            let file = volume.create(&root, ROOT_INO, name.as_bytes(), 0o644, RW).expect("create").handle;
+            for at in (0..FILE).step_by(piece.len()) {
+                volume.write(&root, file, at as u64, &piece).expect("write");
+            }
+            file
+        });
+        volume.checkpoint().expect("a checkpoint");
+        let order = shuffled(FILE / BLOCK, 4711);
+        let half = |parity: u32| {
+            let mine = order.iter().filter(|block| *block % 2 == parity);
+            mine.map(|block| u64::from(*block) * BLOCK as u64).collect()
+        };
+        let names = ["one-", "other-"].map(|prefix| Names::new(prefix, TURNS));
+        Bench { volume, files, visit: [half(0), half(1)], names, root }
+    }
+
+    /// How much more two threads do than one.
+    fn speedup(&self, work: impl Fn(usize, usize) + Sync) -> f64 {
+        let one = wall(1, &work);
+        self.volume.checkpoint().expect("a checkpoint");
+        let two = wall(2, &work);
+        self.volume.checkpoint().expect("a checkpoint");
+        2.0 * one / two
+    }
+
+    fn at(&self, thread: usize, n: usize) -> u64 {
+        self.visit[thread][n % self.visit[thread].len()]
+    }
+
+    fn read(&self, file: Handle, thread: usize, n: usize) {
+        let mut into = [0; BLOCK];
+        self.volume.read(file, self.at(thread, n), &mut into).expect("read");
+        std::hint::black_box(&into);
+    }
+
+    fn overwrite(&self, file: Handle, thread: usize, n: usize) {
+        self.volume.write(&self.root, file, self.at(thread, n), &[0xA5; BLOCK]).expect("write");
+    }
+
+    /// In a directory for one thread, and in another for two.
+    fn create(&self, round: usize) -> f64 {
+        let make = |threads: usize| {
+            let name = format!("of-{threads}-{round}");
+            let dir = self.volume.mkdir(&self.root, ROOT_INO, name.as_bytes(), 0o755).expect("mkdir").ino;
+            let took = wall(threads, |thread, n| self.create_in(dir, self.names[thread].get(n)));
+            for names in &self.names[..threads] {
+                (0..TURNS).for_each(|n| self.volume.unlink(&self.root, dir, names.get(n)).expect("unlink"));
+            }
+            self.volume.rmdir(&self.root, ROOT_INO, name.as_bytes()).expect("rmdir");
+            self.volume.checkpoint().expect("a checkpoint");
+            took
+        };
+        let (one, two) = (make(1), make(2));
+        2.0 * one / two
+    }
+
+    fn create_in(&self, dir: Ino, name: &[u8]) {
+        let flags = RW | OpenFlags::EXCLUSIVE;
+        let file = self.volume.create(&self.root, dir, name, 0o644, flags).expect("create");
+        self.volume.release(file.handle).expect("close");
+    }
+}
