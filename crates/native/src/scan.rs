@@ -59,10 +59,8 @@ impl<'a> Log<'a> {
             broken: None,
             extents: Vec::new(),
         };
-        let mut halves: Vec<Half<'a>> = (0..2)
-            .filter_map(|half| Half::read(medium, key, half))
-            .filter(|half| half.header.version.get() > body.version.get() || planted(Fault::OldHalfReplayed))
-            .collect();
+        let mut halves: Vec<Half<'a>> =
+            (0..2).filter_map(|half| Half::read(medium, key, half, body.version.get())).collect();
         halves.sort_by_key(|half| half.header.version.get());
         let firsts: Vec<u64> = halves.iter().map(|half| half.header.first.get()).collect();
         for (index, half) in halves.into_iter().enumerate() {
@@ -217,11 +215,14 @@ struct Half<'a> {
 }
 
 impl<'a> Half<'a> {
-    /// `None` if the half has no header of this volume.
-    fn read(medium: &'a Medium, key: [u64; 2], half: usize) -> Option<Half<'a>> {
+    /// `None` if the half has no header of this volume, or one that is not newer than the checkpoint of version `published`.
+    fn read(medium: &'a Medium, key: [u64; 2], half: usize, published: u32) -> Option<Half<'a>> {
         let at = medium.geometry.log_at(half);
         let header: HalfHeader = medium.region.load(at);
         if !header.is_intact(key) || header.lanes.get() as usize > LANES {
+            return None;
+        }
+        if header.version.get() <= published && !planted(Fault::OldHalfReplayed) {
             return None;
         }
         let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
