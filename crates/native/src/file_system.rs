@@ -16,10 +16,10 @@ impl FileSystem for Volume {
         if !is_own(dir) {
             return self.core.lookup_outside(caller, dir, name);
         }
-        match self.core.lookup(caller, dir, name) {
-            Err(Error::NotFound) if is_directory(dir, name) => Ok(self.core.snapshots_attr()),
-            found => found,
+        if is_directory(dir, name) {
+            return self.core.lookup_directory(caller);
         }
+        self.core.lookup(caller, dir, name)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {

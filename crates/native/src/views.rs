@@ -143,7 +143,9 @@ impl Views {
 }
 
 impl Core {
-    /// Runs `call` on the tree that has inode `ino`, which is not the volume's own.
+    /// Runs `call` on the tree that has inode `ino`, which is not the volume's own. Not inlined, so that calls that
+    /// are about the volume's own are as short as they can be.
+    #[inline(never)]
     pub(crate) fn outside<T>(&self, ino: Ino, call: impl FnOnce(&dyn Tree) -> Result<T>) -> Result<T> {
         if is_one_tree(ino, DIRECTORY) {
             return call(&ReadOnly(Directory(self)));
@@ -161,6 +163,7 @@ impl Core {
     }
 
     /// The same for what `handle` is open on.
+    #[inline(never)]
     pub(crate) fn outside_opened<T>(
         &self,
         handle: Handle,
@@ -183,7 +186,15 @@ impl Core {
         Ok(())
     }
 
+    /// Looks the directory of snapshots up.
+    #[inline(never)]
+    pub(crate) fn lookup_directory(&self, caller: &Caller) -> Result<Attr> {
+        self.access(caller, ROOT_INO, rules::EXECUTE)?;
+        Ok(self.snapshots_attr())
+    }
+
     /// Looks a name up in a tree that is not the volume's own.
+    #[inline(never)]
     pub(crate) fn lookup_outside(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
         let (ino, attr) = self.outside(dir, |tree| {
             let ino = tree.find(caller, dir, name)?;
