@@ -9,8 +9,8 @@ use crate::table::{Bound, Table};
 
 /// Bytes over which the lines are spread: what the nodes of a million files take.
 const BYTES: u64 = 320 << 20;
-/// Lines of a look-up each of whose addresses is in the one before, and which no cache holds: a bucket's tags, the offset
-/// of the entry with the right one, the entry, the inode.
+/// Lines of a look-up each of whose addresses is in the one before, and which no near cache holds: the slot of the trie, a
+/// bucket's tags, the entry, the inode.
 const STEPS: usize = 4;
 const LOOK_UPS: usize = 50_000;
 

@@ -27,6 +27,8 @@ const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 struct Bench {
     volume: Volume,
     file: Handle,
+    /// As it was written, one run after the other: nothing else changes it.
+    long_file: Handle,
     floor: Region,
     peer: std::os::fd::OwnedFd,
     peer_place: Temporary,
@@ -113,10 +115,14 @@ impl Bench {
             floor.fence(flushed).ignore();
             pwrite(&peer, &piece, at).expect("pwrite");
         }
+        let long_file = volume.create(&root, ROOT_INO, b"long", 0o644, RW).expect("create").handle;
+        for n in 0..LONG_TURNS {
+            volume.write(&root, long_file, (n * LONG) as u64, &piece).expect("write");
+        }
         volume.checkpoint().expect("a checkpoint");
         let order = shuffled(bytes as usize / BLOCK, 4711);
         let (block, into) = (vec![0xA5; BLOCK], vec![0; BLOCK]);
-        Bench { volume, file, floor, peer, peer_place, order, block, into, long: piece, root }
+        Bench { volume, file, long_file, floor, peer, peer_place, order, block, into, long: piece, root }
     }
 
     /// Copies blocks out, against memcpy out of the same mapping.
@@ -215,9 +221,9 @@ impl Bench {
         (ours, Some(floor), Some(peer))
     }
 
-    /// Reads the file from its beginning on, a MiB at a time, against memcpy.
+    /// Reads a file from its beginning on, a MiB at a time, against memcpy.
     fn read_long(&mut self) -> Measured {
-        let (volume, file, into) = (&self.volume, self.file, &mut self.long[..]);
+        let (volume, file, into) = (&self.volume, self.long_file, &mut self.long[..]);
         let ours = batch(volume, LONG_TURNS, |n| {
             volume.read(file, (n * LONG) as u64, into).expect("read");
             black_box(&mut *into);
@@ -233,7 +239,7 @@ impl Bench {
 
     /// Writes over it, a MiB at a time, against a non-temporal copy and a fence.
     fn overwrite_long(&mut self) -> Measured {
-        let (volume, file, from) = (&self.volume, self.file, &self.long[..]);
+        let (volume, file, from) = (&self.volume, self.long_file, &self.long[..]);
         let ours = batch(volume, LONG_TURNS, |n| {
             volume.write(&self.root, file, (n * LONG) as u64, from).expect("write");
         });
