@@ -419,6 +419,35 @@ fn a_snapshot_alone_needs_no_recovery() {
     assert_eq!(read_file(&recovered, ROOT_INO, "file").unwrap(), b"after it");
 }
 
+/// What rots on the medium is an error for who meets it: nobody panics, walks for ever, or sees other names.
+#[test]
+fn damage_is_an_error() {
+    let (zone, region) = made(16 << 20);
+    let mut random = Random(11);
+    let volume = mount(&region, Durability::Operation);
+    populate(&volume, &mut random);
+    volume.take_snapshot("kept", "").unwrap();
+    disturb(&volume, &mut random);
+    drop(volume);
+    let expected = tree(&*open_snapshot(&region, "kept").unwrap()).unwrap();
+    let image = zone.snapshot_image();
+    let start = nvm::SEGMENT as usize; // behind the zone's entrance
+    let mut damaged = 0;
+    for _ in 0..300 {
+        let mut image = image.clone();
+        for _ in 0..200 {
+            let at = start + random.below((image.len() - start) as u64) as usize;
+            image[at] ^= 1 << random.below(8);
+        }
+        let (_zone, region) = zone_of(&image);
+        match open_snapshot(&region, "kept").map(|alone| tree(&*alone)) {
+            Ok(Ok(found)) => assert!(found.keys().eq(expected.keys())),
+            _ => damaged += 1,
+        }
+    }
+    assert!((1..300).contains(&damaged), "{damaged} of 300");
+}
+
 /// Whoever lists a snapshot when it is removed comes to the end of the listing.
 #[test]
 fn removing_waits_for_calls_under_way() {

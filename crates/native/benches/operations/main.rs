@@ -24,6 +24,7 @@ mod measure;
 mod mount;
 mod names;
 mod place;
+mod snapshots;
 mod table;
 mod threads;
 
@@ -103,6 +104,7 @@ fn main() {
     if !plan.quick && place::memory_available() > 6 << 30 {
         data::run(&plan, &mut table, 1 << 30);
     }
+    snapshots::run(&plan, &mut table);
     chase::run(&plan, &mut table);
     threads::run(&plan, &mut table);
     table.print();
