@@ -4,9 +4,12 @@
 
 mod volumes;
 
+use std::cell::RefCell;
+
 use native::{Durability, FormatOptions, MountOptions, Volume, check, format};
 use nvm::{OpenOptions, RecordingOptions, VolumeKind, Zone};
 use vfs::torture::{Limits, Torture};
+use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
 use volumes::*;
 
 /// Records what `run` does to a zone and replays it.
@@ -38,7 +41,7 @@ fn nothing_bypasses(durability: Durability) {
         }
         torture.close(&volume);
         torture.run(&volume, 100);
-        vfs::FileSystem::syncfs(&volume).unwrap();
+        volume.syncfs().unwrap();
         torture.run(&volume, 50);
         torture.close(&volume);
         volume.close().unwrap();
@@ -71,4 +74,48 @@ fn with_durable_fsyncs() {
 #[test]
 fn with_durable_checkpoints() {
     nothing_bypasses(Durability::Snapshot);
+}
+
+thread_local! {
+    /// The zone that is looked at, and the checksum of its bytes before each event.
+    static LOOKED_AT: RefCell<Option<(Zone, Vec<u32>)>> = const { RefCell::new(None) };
+}
+
+/// Before every single event, a fence like any other, memory holds what was recorded until then, and nothing else: a store
+/// that is recorded too late, or taken back before the end, would show.
+#[test]
+fn memory_is_what_was_recorded_at_every_event() {
+    let zone = Zone::anonymous(native::MIN_VOLUME_BYTES + nvm::SEGMENT, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    format(&region, &FormatOptions { log_bytes: Some(1), ..FormatOptions::default() }).unwrap();
+    let mut image = zone.snapshot_image();
+    LOOKED_AT.set(Some((zone.clone(), Vec::new())));
+    zone.start_recording(RecordingOptions::default());
+    zone.set_gate(Some(|| {
+        LOOKED_AT.with_borrow_mut(|looked_at| {
+            if let Some((zone, checksums)) = looked_at {
+                checksums.push(crc32c::crc32c(&zone.snapshot_image()));
+            }
+        });
+    }));
+    let options = MountOptions { background: false, ..MountOptions::default() };
+    let volume = Volume::open(region, &options).unwrap();
+    let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap();
+    volume.write(&root, file.handle, 0, &[1; 9_000]).unwrap();
+    volume.write(&root, file.handle, 4_000, &[2; 300]).unwrap();
+    volume.rename(&root, ROOT_INO, b"file", ROOT_INO, b"renamed", RenameFlags::empty()).unwrap();
+    volume.checkpoint().unwrap();
+    volume.unlink(&root, ROOT_INO, b"renamed").unwrap();
+    volume.release(file.handle).unwrap();
+    volume.close().unwrap();
+    zone.set_gate(None);
+    let recording = zone.stop_recording().unwrap();
+    let (_, checksums) = LOOKED_AT.take().unwrap();
+    assert_eq!(checksums.len(), recording.events.len());
+    for (index, checksum) in checksums.into_iter().enumerate() {
+        recording.replay(&mut image, index).unwrap();
+        let event = &recording.events[index];
+        assert_eq!(crc32c::crc32c(&image), checksum, "before event {index}, {event:?}");
+    }
 }
