@@ -6,7 +6,7 @@
 //! Views are opened when somebody asks for something in them, and the longest unused are dropped. A call in a view holds
 //! the list of views, of which there are as many as lanes, all alike: each thread its own, so that calls don't meet. Who
 //! changes them holds all; so whoever takes a view away waits for the calls in it. Order of locks: the publisher, the
-//! table of snapshots, the lists, what [`Handles`] has.
+//! list of snapshots, the lists, what [`Handles`] has.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ impl Views {
     }
 
     /// Takes the view of a snapshot away: `EBUSY` if a file in it is open; else it waits for calls in it to end. The
-    /// table of snapshots is held exclusively, and will say that there is no such snapshot.
+    /// list of snapshots is held exclusively, and will say that there is no such snapshot.
     pub(crate) fn forget(&self, version: u32) -> Result<()> {
         let mut lists = self.all();
         let base = Ino::from(version) << 32;
