@@ -2,15 +2,16 @@
 //!
 //! One word says which of them is on. A store tests it once; when all are off, that is all it costs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::mapping::Mapping;
+use crate::LINE;
+use crate::mapping::{Mapping, Window};
 use crate::recording::Recorder;
 use crate::technology::Spinner;
-use crate::watch::Watch;
+use crate::watch::{self, Watch};
 use crate::wear::WearMap;
 
 /// Stores, flushes and fences are recorded.
@@ -30,6 +31,8 @@ pub(crate) struct Instruments {
     attention: AtomicU32,
     pub(crate) recorder: Mutex<Option<Recorder>>,
     watch: Mutex<Option<Watch>>,
+    /// The lines that a watch seeks.
+    sought: OnceLock<watch::Words>,
     gate: Mutex<Option<fn()>>,
     pub(crate) wear: Option<WearMap>,
     pub(crate) spinner: Option<Spinner>,
@@ -55,6 +58,7 @@ impl Instruments {
             attention: AtomicU32::new(attention),
             recorder: Mutex::new(None),
             watch: Mutex::new(None),
+            sought: OnceLock::new(),
             gate: Mutex::new(None),
             wear,
             spinner,
@@ -79,14 +83,21 @@ impl Instruments {
         self.recorder.lock().take()
     }
 
-    pub(crate) fn start_watch(&self, watch: Watch) {
-        *self.watch.lock() = Some(watch);
+    pub(crate) fn start_watch(&self, window: Window) {
+        let sought = self.sought.get_or_init(|| watch::words(window.len() / LINE)).clone();
+        *self.watch.lock() = Some(Watch::new(window, sought));
         self.attention.fetch_or(WATCH, Ordering::SeqCst);
     }
 
     pub(crate) fn stop_watch(&self) {
         self.attention.fetch_and(!WATCH, Ordering::SeqCst);
         *self.watch.lock() = None;
+    }
+
+    /// Whether the watch seeks a line of `[at, at + len)`: a glance without a lock, as most reads are of none.
+    pub(crate) fn seeks(&self, at: u64, len: u64) -> bool {
+        let sought = self.sought.get();
+        len > 0 && sought.is_some_and(|sought| watch::has_any(sought, at / LINE, (at + len - 1) / LINE))
     }
 
     /// Gives the watch to `with`, if there is one.

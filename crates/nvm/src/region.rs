@@ -293,7 +293,7 @@ impl Region {
 
     #[cold]
     fn read_slowly(&self, at: u64, len: u64) {
-        if self.instruments.on(WATCH) {
+        if self.instruments.on(WATCH) && self.instruments.seeks(self.zone_address(at), len) {
             self.instruments.watched(|watch| watch.reads(self.zone_address(at), len));
         }
         if let Some(spinner) = &self.instruments.spinner {

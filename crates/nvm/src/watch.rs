@@ -5,6 +5,8 @@
 //! which of those lines the recovery looked at, and puts back what was there before.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::LINE;
 use crate::mapping::Window;
@@ -30,15 +32,16 @@ pub struct Watch {
 pub struct WatchMark(usize);
 
 impl Watch {
-    pub(crate) fn new(window: Window) -> Watch {
+    /// A watch whose set of lines sought is in `sought`.
+    pub(crate) fn new(window: Window, sought: Words) -> Watch {
         let lines = window.len() / LINE;
         Watch {
             window,
             before: Vec::new(),
-            remembered: Bits::new(lines),
-            sought: Bits::new(lines),
+            remembered: Bits::new(words(lines)),
+            sought: Bits::new(sought),
             read: Vec::new(),
-            still_sought: Bits::new(lines),
+            still_sought: Bits::new(words(lines)),
         }
     }
 
@@ -140,70 +143,82 @@ impl Watch {
     }
 }
 
+/// The words of a set of line numbers: others may look at them while one changes them.
+pub(crate) type Words = Arc<[AtomicU64]>;
+
+/// Words for `lines` lines, none of which is a member.
+pub(crate) fn words(lines: u64) -> Words {
+    (0..lines.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Whether any line of `first..=last` is a member.
+pub(crate) fn has_any(words: &[AtomicU64], first: u64, last: u64) -> bool {
+    (first / 64..=last / 64).any(|index| words[index as usize].load(Relaxed) & mask(index, first, last) != 0)
+}
+
+/// The bits of `first..=last` that lie in word `index`.
+fn mask(index: u64, first: u64, last: u64) -> u64 {
+    let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
+    let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
+    low & high
+}
+
 /// A set of line numbers that is emptied in the time its members took to be added.
 struct Bits {
-    words: Vec<u64>,
+    words: Words,
     /// Words that may not be zero.
     used: Vec<u32>,
 }
 
 impl Bits {
-    fn new(lines: u64) -> Bits {
-        Bits { words: vec![0; lines.div_ceil(64) as usize], used: Vec::new() }
+    fn new(words: Words) -> Bits {
+        words.iter().for_each(|word| word.store(0, Relaxed));
+        Bits { words, used: Vec::new() }
     }
 
     /// Adds `line`; false if it was a member.
     fn set(&mut self, line: u64) -> bool {
-        let (index, bit) = ((line / 64) as usize, 1 << (line % 64));
-        let word = &mut self.words[index];
-        if *word == 0 {
-            self.used.push(index as u32);
-        }
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
+        let is_new = !self.has(line);
+        self.set_all(line, line);
+        is_new
     }
 
     fn has(&self, line: u64) -> bool {
-        self.words[(line / 64) as usize] & 1 << (line % 64) != 0
+        has_any(&self.words, line, line)
     }
 
     /// Adds `first..=last`.
     fn set_all(&mut self, first: u64, last: u64) {
         for index in first / 64..=last / 64 {
-            let word = &mut self.words[index as usize];
-            if *word == 0 {
+            let word = &self.words[index as usize];
+            let before = word.load(Relaxed);
+            if before == 0 {
                 self.used.push(index as u32);
             }
-            *word |= Self::mask(index, first, last);
+            word.store(before | mask(index, first, last), Relaxed);
         }
     }
 
     fn clear_all(&mut self) {
         for index in self.used.drain(..) {
-            self.words[index as usize] = 0;
+            self.words[index as usize].store(0, Relaxed);
         }
-    }
-
-    /// The bits of `first..=last` that lie in word `index`.
-    fn mask(index: u64, first: u64, last: u64) -> u64 {
-        let low = if index == first / 64 { u64::MAX << (first % 64) } else { u64::MAX };
-        let high = if index == last / 64 { u64::MAX >> (63 - last % 64) } else { u64::MAX };
-        low & high
     }
 
     fn clear(&mut self, first: u64, last: u64) {
         for index in first / 64..=last / 64 {
-            self.words[index as usize] &= !Self::mask(index, first, last);
+            let word = &self.words[index as usize];
+            word.store(word.load(Relaxed) & !mask(index, first, last), Relaxed);
         }
     }
 
     /// Moves the members within `first..=last` to `into`.
     fn take(&mut self, first: u64, last: u64, into: &mut Vec<u32>) {
         for index in first / 64..=last / 64 {
-            let word = &mut self.words[index as usize];
-            let mut hits = *word & Self::mask(index, first, last);
-            *word &= !hits;
+            let word = &self.words[index as usize];
+            let before = word.load(Relaxed);
+            let mut hits = before & mask(index, first, last);
+            word.store(before & !hits, Relaxed);
             while hits != 0 {
                 into.push(index as u32 * 64 + hits.trailing_zeros());
                 hits &= hits - 1;

@@ -303,7 +303,7 @@ impl Zone {
     pub fn watch(&self) {
         let state = self.inner.state.lock();
         let window = Window::new(state.mapping.clone(), 0, state.entrance.bytes, self.inner.method);
-        self.inner.instruments.start_watch(Watch::new(window));
+        self.inner.instruments.start_watch(window);
     }
 
     /// Ends a watch. What was stored meanwhile stays.
