@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use native::Durability;
+use native::{Durability, Journaling};
 use nvm::{PersistMethod, Technology};
 
 /// How a volume is to be mounted.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) durability: Durability,
+    pub(crate) journaling: Journaling,
     pub(crate) commit_interval: Duration,
     pub(crate) read_only: bool,
     /// Show this snapshot of the volume, and nothing else.
@@ -32,6 +33,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             durability: Durability::Fsync,
+            journaling: Journaling::default(),
             commit_interval: Duration::from_secs(5),
             read_only: false,
             snapshot: None,
@@ -85,6 +87,16 @@ const TABLE: &[MountOption] = &[
                or the last checkpoint (snapshot)",
         effect: Effect::Value("op|fsync|snapshot", |options, value| {
             options.durability = parsed(value)?;
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "journal",
+        help: "how bytes are logged: small changes as such and large ones as blocks that stay where they are (adaptive, \
+               the default); or, to compare, as blocks (block) or changes (diff) that are written twice, or always as \
+               blocks that stay (block-switch)",
+        effect: Effect::Value("adaptive|block|diff|block-switch", |options, value| {
+            options.journaling = parsed(value)?;
             Ok(())
         }),
     },

@@ -444,6 +444,7 @@ fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
     }
     let how = native::MountOptions {
         durability: options.durability,
+        journaling: options.journaling,
         commit_interval: options.commit_interval,
         read_only: options.read_only,
         ..native::MountOptions::default()

@@ -104,10 +104,10 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             check_block(nodes, block)?;
             let at = block * BLOCK + u64::from(offset);
             let region = &nodes.medium.region;
-            region.store(Purpose::Data, at, bytes);
+            region.store(Purpose::Checkpoint, at, bytes);
             if in_place == InPlace::Now {
                 let length = bytes.len() as u64;
-                let flushed = fault::flush(region, Fault::BytesNotFlushed, Purpose::Data, at, length);
+                let flushed = fault::flush(region, Fault::BytesNotFlushed, Purpose::Checkpoint, at, length);
                 region.fence(flushed).ignore();
             }
             Ok(())

@@ -13,7 +13,7 @@ use crate::record::Item;
 use crate::xattr;
 
 /// Bytes that changing attributes logs at most: objects, an ACL, a moved inline file, a zeroed tail.
-const LOG: usize = 2 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
+const LOG: usize = 3 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
 
 impl Core {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {

@@ -268,7 +268,7 @@ fn flush_data(medium: &Medium, log: &[Range<u64>]) -> Flushed {
             if let Item::Bytes { block, offset, bytes } = *item {
                 let at = block * BLOCK + u64::from(offset);
                 let (region, length) = (&medium.region, bytes.len() as u64);
-                let sent = fault::flush(region, Fault::InPlaceNotFlushed, Purpose::Data, at, length);
+                let sent = fault::flush(region, Fault::InPlaceNotFlushed, Purpose::Checkpoint, at, length);
                 flushed = std::mem::replace(&mut flushed, Flushed::none()).and(sent);
             }
         });

@@ -1,13 +1,14 @@
-//! Bytes of files: reading, and writing by adaptive logging (Shortcut-JFS §III.A, ADP-S).
+//! Bytes of files: reading, and writing by adaptive logging (Shortcut-JFS §III.A, ADP-S) or one of the schemes that it
+//! was compared with.
 //!
 //! Whole blocks, and parts of more than half a block, go to new blocks to which a logged pointer then switches (block
 //! logging, in-place checkpointing). Smaller parts of a block that has data are logged as differences and
-//! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes beyond the end of a file's last block are zero, always.
+//! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes
+//! beyond the end of a file's last block are zero, always.
 
 use parking_lot::RwLockReadGuard;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
-use crate::Durability;
 use crate::allocator::Urgency;
 use crate::bia;
 use crate::core::{Core, Operation, now};
@@ -19,9 +20,12 @@ use crate::locks::Exclusive;
 use crate::namespace::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
+use crate::{Durability, Journaling};
 
 /// Bytes one transaction writes at most.
 const CHUNK: usize = 1 << 20;
+/// The same, if all of them go through the log.
+const LOGGED_CHUNK: usize = 32 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 /// Bytes of a logged run of blocks.
@@ -33,9 +37,13 @@ pub(crate) fn blocks_for(count: u64) -> u64 {
 }
 
 /// Bytes of items that writing `bytes` logs at most.
-fn log_for(bytes: usize) -> usize {
+fn log_for(bytes: usize, journaling: Journaling) -> usize {
+    let blocks = bytes / BLOCK as usize + 3;
+    if journaling.rewrites() {
+        return blocks * (MAP_LOG + BLOCK as usize + 32) + 256;
+    }
     // A run for each block, two differences, an inline file that moves out, the inode's objects.
-    (bytes / BLOCK as usize + 3) * MAP_LOG + 2 * (DIFFERENCE_MAX + 32) + BLOCK as usize + 256
+    blocks * MAP_LOG + 2 * (DIFFERENCE_MAX + 32) + BLOCK as usize + 256
 }
 
 /// The end of a range that a file can have.
@@ -103,10 +111,11 @@ impl Core {
             end_of_range(offset, data.len() as u64)?;
         }
         let mut done = 0;
+        let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
         while done < data.len() {
             let at = offset + done as u64;
             // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
-            let room = if appends { CHUNK } else { CHUNK - at as usize % CHUNK };
+            let room = if appends { most } else { most - at as usize % most };
             let chunk = &data[done..data.len().min(done + room)];
             match self.write_chunk(caller, handle, (!appends).then_some(at), chunk) {
                 Ok(()) => done += chunk.len(),
@@ -126,7 +135,8 @@ impl Core {
     /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction.
     fn write_chunk(&self, caller: &Caller, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<()> {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
-        let mut operation = self.begin(blocks, log_for(data.len()), Urgency::Ordinary)?;
+        let journaling = self.options.journaling;
+        let mut operation = self.begin(blocks, log_for(data.len(), journaling), Urgency::Ordinary)?;
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
         let inode = self.nodes.regular(ino)?;
         let (hot, cold) = (inode.hot(), inode.cold());
@@ -139,7 +149,7 @@ impl Core {
             operation.log(&Item::Hot { ino, hot: new_hot });
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
         } else {
-            if data.len() > DIFFERENCE_MAX {
+            if !self.rewrites() && (data.len() > DIFFERENCE_MAX || journaling == Journaling::BlockSwitch) {
                 operation.expect_data(data.len());
             }
             // A difference waits for its record, and what follows waits with it.
@@ -204,6 +214,12 @@ impl Core {
             Layout::Mapped => index::run(&self.nodes, inode, index, count)?,
             _ => (DataPointer::HOLE, count),
         };
+        if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
+            for (n, bytes) in (0..length).zip(data.chunks_exact(BLOCK as usize)) {
+                operation.log(&Item::Bytes { block: old.block() + n, offset: 0, bytes });
+            }
+            return Ok((length * BLOCK) as usize);
+        }
         let (block, length) = if old.is_unwritten() {
             // Preallocated: nothing reads these blocks before the pointer changes.
             (old.block(), length)
@@ -214,10 +230,26 @@ impl Core {
             operation.allocate(inode.ino, index, length)?
         };
         let bytes = (length * BLOCK) as usize;
-        operation.stream(block * BLOCK, &data[..bytes]);
         let pointer = DataPointer::written(block);
+        self.log_run(operation, block, &data[..bytes]);
         operation.log(&Item::Map { ino: inode.ino, index, count: length as u32, pointer });
         Ok(bytes)
+    }
+
+    /// Brings the bytes of a run of blocks, which nothing reads yet, to where they belong: streams them there, or logs
+    /// them, to be written there afterwards.
+    fn log_run(&self, operation: &mut Operation<'_>, first: u64, bytes: &[u8]) {
+        if !self.rewrites() {
+            return operation.stream(first * BLOCK, bytes);
+        }
+        for (block, bytes) in (first..).zip(bytes.chunks(BLOCK as usize)) {
+            operation.log(&Item::Bytes { block, offset: 0, bytes });
+        }
+    }
+
+    /// Whether bytes are logged first and written to where they belong afterwards, whatever changes.
+    fn rewrites(&self) -> bool {
+        self.options.journaling.rewrites() && self.options.durability != Durability::Snapshot
     }
 
     /// Whether the block belongs to the running epoch of a volume that promises nothing before its checkpoint: then it
@@ -237,7 +269,11 @@ impl Core {
         };
         if old.has_data() {
             let is_difference = self.options.durability != Durability::Snapshot
-                && part.bytes.len() <= DIFFERENCE_MAX
+                && match self.options.journaling {
+                    Journaling::Adaptive => part.bytes.len() <= DIFFERENCE_MAX,
+                    Journaling::Difference => true,
+                    Journaling::Block | Journaling::BlockSwitch => false,
+                }
                 && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
@@ -254,8 +290,12 @@ impl Core {
             block[..moved.len()].copy_from_slice(moved);
         }
         block[part.offset..part.offset + part.bytes.len()].copy_from_slice(part.bytes);
+        if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
+            operation.log(&Item::Bytes { block: old.block(), offset: 0, bytes: &block });
+            return Ok(());
+        }
         if old.is_unwritten() {
-            operation.stream(old.block() * BLOCK, &block);
+            self.log_run(operation, old.block(), &block);
             let pointer = DataPointer::written(old.block());
             operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
             return Ok(());
@@ -263,7 +303,7 @@ impl Core {
         self.log_new_block(operation, inode.ino, part.index, &block)
     }
 
-    /// Streams `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
+    /// Brings `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
     pub(crate) fn log_new_block(
         &self,
         operation: &mut Operation<'_>,
@@ -274,7 +314,7 @@ impl Core {
         let mut block = [0; BLOCK as usize];
         block[..bytes.len()].copy_from_slice(bytes);
         let (at, _) = operation.allocate(ino, index, 1)?;
-        operation.stream(at * BLOCK, &block);
+        self.log_run(operation, at, &block);
         operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
         Ok(())
     }

@@ -85,7 +85,7 @@ pub use fault::{Fault, plant};
 pub use format::format;
 pub use inspect::{Info, info, snapshots};
 pub use lanes::number_this_thread;
-pub use options::{Durability, FormatOptions, MountOptions, Recovery, Stats};
+pub use options::{Durability, FormatOptions, Journaling, MountOptions, Recovery, Stats};
 pub use roll_back::roll_back;
 pub use snapshots::{Snapshot, SnapshotUsage};
 pub use view::open_snapshot;

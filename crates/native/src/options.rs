@@ -53,11 +53,60 @@ impl fmt::Display for Durability {
     }
 }
 
+/// How bytes that change are logged, and what becomes of them when a checkpoint is made (Shortcut-JFS, Table I). Inodes
+/// and names are objects of the log in each. Without a log, with `durability=snapshot`, there is nothing to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Journaling {
+    /// ADP-S: a change of up to half a block as a difference, which is rewritten where it belongs; a larger one as a block,
+    /// to which a pointer switches.
+    #[default]
+    Adaptive,
+    /// BLK: blocks, which are rewritten where they belong. As in ext3 with `data=journal`.
+    Block,
+    /// DIFF: differences, which are rewritten where they belong.
+    Difference,
+    /// BLK-S: blocks, to which a pointer switches.
+    BlockSwitch,
+}
+
+impl Journaling {
+    /// All of them, in the order of Table I.
+    pub const ALL: [Journaling; 4] =
+        [Journaling::Block, Journaling::Difference, Journaling::BlockSwitch, Journaling::Adaptive];
+
+    /// Whether what is logged is written a second time, to where it belongs.
+    pub(crate) fn rewrites(self) -> bool {
+        matches!(self, Journaling::Block | Journaling::Difference)
+    }
+}
+
+impl FromStr for Journaling {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Journaling, String> {
+        let found = Journaling::ALL.into_iter().find(|journaling| journaling.to_string() == text);
+        found.ok_or_else(|| format!("journal is adaptive, block, diff or block-switch, not {text:?}"))
+    }
+}
+
+impl fmt::Display for Journaling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Journaling::Adaptive => "adaptive",
+            Journaling::Block => "block",
+            Journaling::Difference => "diff",
+            Journaling::BlockSwitch => "block-switch",
+        })
+    }
+}
+
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// The promise.
     pub durability: Durability,
+    /// How bytes are logged.
+    pub journaling: Journaling,
     /// Longest time between checkpoints while there are changes.
     pub commit_interval: Duration,
     /// Nothing is changed, not even for recovery.
@@ -74,6 +123,7 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         MountOptions {
             durability: Durability::default(),
+            journaling: Journaling::default(),
             commit_interval: Duration::from_secs(5),
             read_only: false,
             removal_steps: 1 << 14,

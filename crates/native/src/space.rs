@@ -16,7 +16,7 @@ use crate::record::Item;
 /// Blocks that one transaction preallocates at most.
 const CHUNK_BLOCKS: u64 = 1024;
 /// Bytes of log for the edges of a range and the inode.
-const EDGES_LOG: usize = 3 * BLOCK as usize + 512;
+const EDGES_LOG: usize = 4 * BLOCK as usize + 512;
 
 /// Parts of a range: its edges, within a block each, and the whole blocks between.
 struct Cut {

@@ -21,11 +21,14 @@ pub enum Purpose {
     Journal = 2,
     /// What says which space is in use.
     Allocation = 3,
+    /// What a log had already, written to where it belongs.
+    Checkpoint = 4,
 }
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Purpose; 4] = [Purpose::Data, Purpose::Metadata, Purpose::Journal, Purpose::Allocation];
+    pub const ALL: [Purpose; 5] =
+        [Purpose::Data, Purpose::Metadata, Purpose::Journal, Purpose::Allocation, Purpose::Checkpoint];
 }
 
 impl std::fmt::Display for Purpose {
@@ -35,6 +38,7 @@ impl std::fmt::Display for Purpose {
             Purpose::Metadata => "metadata",
             Purpose::Journal => "journal",
             Purpose::Allocation => "allocation",
+            Purpose::Checkpoint => "checkpoint",
         })
     }
 }
@@ -61,7 +65,7 @@ impl Written {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Per purpose, indexed by `Purpose as usize`.
-    pub written: [Written; 4],
+    pub written: [Written; Purpose::ALL.len()],
     /// Fences. A fence waits for whatever was flushed, so it has no purpose of its own.
     pub fences: u64,
 }
@@ -118,7 +122,7 @@ const BYTES: usize = 0;
 const FLUSHED: usize = 1;
 const STREAMED: usize = 2;
 const KINDS: usize = 3;
-const FENCES: usize = KINDS * 4;
+const FENCES: usize = KINDS * Purpose::ALL.len();
 
 /// Two lines, so that the adjacent-line prefetcher doesn't join two threads' shards.
 #[repr(align(128))]

@@ -22,7 +22,7 @@ fn random(state: &mut u64) -> u64 {
 
 /// A random store of any kind.
 fn store(region: &Region, state: &mut u64) {
-    let purpose = Purpose::ALL[(random(state) % 4) as usize];
+    let purpose = Purpose::ALL[(random(state) % 5) as usize];
     let len = random(state) % 3000;
     let at = random(state) % (region.len() - len - 4096);
     let bytes: Vec<u8> = (0..len).map(|i| (i ^ at) as u8).collect();
