@@ -341,6 +341,9 @@ pub(crate) struct Crash {
     /// The promise: op, fsync or snapshot; without it, each of the three
     #[arg(long)]
     pub(crate) durability: Option<crash::Promise>,
+    /// How the volume logs bytes: adaptive, block, diff or block-switch
+    #[arg(long, default_value_t = native::Journaling::Adaptive, conflicts_with_all = ["concurrent", "program"])]
+    pub(crate) journal: native::Journaling,
     /// Threads at work; without it, as many as there are processors
     #[arg(long)]
     pub(crate) threads: Option<usize>,

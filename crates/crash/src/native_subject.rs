@@ -1,18 +1,43 @@
 //! The native volume as a subject.
 
-use native::{Durability, FormatOptions, MountOptions, Volume};
+use native::{Durability, FormatOptions, Journaling, MountOptions, Volume};
 use nvm::{Region, VolumeKind, Zone};
 use vfs::FileSystem;
 
 use crate::subject::{Ground, Mounted, Promise, Subject};
 
 /// The native volume of the smallest size, with the smallest log.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Native;
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    name: &'static str,
+    journaling: Journaling,
+}
+
+impl Native {
+    /// As it is by default.
+    pub const ADAPTIVE: Native = Native { name: "native", journaling: Journaling::Adaptive };
+    /// With each way to log bytes.
+    pub const ALL: [Native; 4] = [
+        Native::ADAPTIVE,
+        Native { name: "native-block", journaling: Journaling::Block },
+        Native { name: "native-diff", journaling: Journaling::Difference },
+        Native { name: "native-block-switch", journaling: Journaling::BlockSwitch },
+    ];
+
+    /// The one that logs bytes in this way.
+    pub fn journaling(journaling: Journaling) -> Option<&'static Native> {
+        const { &Native::ALL }.iter().find(|native| native.journaling == journaling)
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<&'static Native> {
+        const { &Native::ALL }.iter().find(|native| native.name == name)
+    }
+}
 
 impl Subject for Native {
     fn name(&self) -> &'static str {
-        "native"
+        self.name
     }
 
     fn zone_bytes(&self) -> u64 {
@@ -38,9 +63,14 @@ impl Subject for Native {
             Promise::Fsync => Durability::Fsync,
             Promise::Snapshot => Durability::Snapshot,
         };
-        // So few that removing a snapshot takes several checkpoints, here as on a large volume.
-        let options =
-            MountOptions { durability, background: false, removal_steps: 3, ..MountOptions::default() };
+        let options = MountOptions {
+            durability,
+            journaling: self.journaling,
+            // So few that removing a snapshot takes several checkpoints, here as on a large volume.
+            removal_steps: 3,
+            background: false,
+            ..MountOptions::default()
+        };
         match Volume::open(region.clone(), &options) {
             Ok(volume) => Ok(Box::new(volume)),
             Err(error) => Err(error.to_string()),

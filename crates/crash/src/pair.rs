@@ -333,7 +333,7 @@ mod tests {
                 // In a thread of its own, which would have another lane.
                 let (pair, schedule) = (pair.clone(), schedule.clone());
                 let run = std::thread::spawn(move || {
-                    let mut stage = Stage::set(&Native, Promise::Operation, Scene::Common).unwrap();
+                    let mut stage = Stage::set(&Native::ADAPTIVE, Promise::Operation, Scene::Common).unwrap();
                     let recorded = record(&mut stage, &pair.operations, &schedule).unwrap();
                     let shown = |event: &nvm::Event| (event.kind, event.address, event.length);
                     let all: Vec<_> = recorded.recording.events.iter().map(shown).collect();
@@ -351,7 +351,7 @@ mod tests {
         let violation = Violation { event: 7, lines: vec![(3, 1)], what: String::new(), deeper: None };
         for schedule in [vec![], vec![0, 3, 2]] {
             let failure = PairFailure::Violation { schedule: schedule.clone(), violation: violation.clone() };
-            let id = failure.id(&Native, &pair).unwrap();
+            let id = failure.id(&Native::ADAPTIVE, &pair).unwrap();
             let read: Id = id.to_string().parse().unwrap();
             assert_eq!(read, id);
             assert_eq!(named(&read.workload), Some((pair.clone(), Schedule(schedule))));

@@ -1,9 +1,9 @@
 //! The native volume keeps its promises: a slice of what `amberfs crash` explores, for every run of the tests.
 
-use crash::{Campaign, Native, Promise, Report, Workload, catalogue};
+use crash::{Campaign, Native, Promise, Report, Subject, Workload, catalogue};
 
 fn campaign(promise: Promise) -> Campaign {
-    Campaign { subject: &Native, promise, depth: 2, threads: 2, failures_max: 5, until: None }
+    Campaign { subject: &Native::ADAPTIVE, promise, depth: 2, threads: 2, failures_max: 5, until: None }
 }
 
 fn assert_kept(report: &Report) {
@@ -47,6 +47,27 @@ fn with_durable_fsyncs() {
 #[test]
 fn with_durable_checkpoints() {
     kept(Promise::Snapshot, &["create-twice", "write-sync-write"]);
+}
+
+/// Whichever way bytes are logged.
+#[test]
+fn with_each_way_to_log() {
+    let catalogue = catalogue();
+    let writes = |entry: &crash::Entry| {
+        ["write", "truncate", "punch", "zero", "snapshot-then-write"]
+            .iter()
+            .any(|it| entry.name.starts_with(it))
+    };
+    let chosen: Vec<String> = catalogue.iter().filter(|it| writes(it)).map(|it| it.name.clone()).collect();
+    assert!(chosen.len() > 40, "{chosen:?}");
+    for subject in Native::ALL.iter().skip(1) {
+        for promise in [Promise::Operation, Promise::Fsync] {
+            let subject: &'static Native = Native::named(subject.name()).unwrap();
+            let shallow = Campaign { subject, depth: 1, ..campaign(promise) };
+            let workload = |index: usize| Some(Workload::named(&chosen[index], 1, &catalogue).unwrap());
+            assert_kept(&shallow.run(chosen.len(), &workload, &|_| {}));
+        }
+    }
 }
 
 /// Snapshots taken, changed under and removed, in several steps; each operation behind one.

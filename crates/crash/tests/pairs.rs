@@ -7,7 +7,7 @@ fn pairs_of_operations_are_as_if_one_came_first() {
     let mut schedules = 0;
     // Every seventh of the 91 pairs: each operation is among them.
     for pair in pairs().iter().step_by(7) {
-        match explore_pair(&Native, pair, 6, 1) {
+        match explore_pair(&Native::ADAPTIVE, pair, 6, 1) {
             Ok(report) => schedules += report.schedules,
             Err(failure) => panic!("{:?}: {failure}", pair.operations),
         }
@@ -17,7 +17,7 @@ fn pairs_of_operations_are_as_if_one_came_first() {
 
 #[test]
 fn states_of_pairs_are_judged_again_by_their_names() {
-    let replay = |id: &str| replay_pair(&Native, &id.parse::<Id>().unwrap());
+    let replay = |id: &str| replay_pair(&Native::ADAPTIVE, &id.parse::<Id>().unwrap());
     assert!(matches!(replay("native:two-0,3@2,4:op:0:0"), Ok(None)), "without a crash");
     // With nothing arrived, at each event that is a fence or a return.
     let states = (1..60).filter_map(|event| replay(&format!("native:two-0,3@2,4:op:0:{event}")).ok());

@@ -30,7 +30,7 @@ fn workloads_have_names() {
 #[test]
 fn a_state_that_is_none_is_refused() {
     let catalogue = catalogue();
-    let mut lab = crash::Lab::new(&Native, Promise::Operation, 1);
+    let mut lab = crash::Lab::new(&Native::ADAPTIVE, Promise::Operation, 1);
     for (id, what) in [("native:create:op:0:99999", "no crash point"), ("native:create:op:0:10.3=9", "no")] {
         let id: Id = id.parse().unwrap();
         let workload = Workload::named(&id.workload, id.seed, &catalogue).unwrap();

@@ -25,7 +25,7 @@ use crate::{Durability, Journaling};
 /// Bytes one transaction writes at most.
 const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
-const LOGGED_CHUNK: usize = 32 << 10;
+const LOGGED_CHUNK: usize = 128 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 /// Bytes of a logged run of blocks.

@@ -70,14 +70,15 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     let pairs = crash::pairs();
     let (mut runs, mut counts, mut failures) = (0, crash::Counts::default(), Vec::new());
     for pair in &pairs {
-        match crash::explore_pair(&Native, pair, schedules, arguments.seed) {
+        match crash::explore_pair(&Native::ADAPTIVE, pair, schedules, arguments.seed) {
             Ok(report) => {
                 runs += report.schedules;
                 counts.add(report.counts);
             }
             Err(failure) => {
                 let [first, second] = &pair.operations;
-                let name = failure.id(&Native, pair).map_or_else(String::new, |id| format!("{id}\n  "));
+                let name =
+                    failure.id(&Native::ADAPTIVE, pair).map_or_else(String::new, |id| format!("{id}\n  "));
                 failures.push(format!("{name}{first} beside {second}: {failure}"));
             }
         }
@@ -112,7 +113,7 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
 fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let campaign = Campaign {
-        subject: &Native,
+        subject: Native::journaling(arguments.journal).unwrap_or(&Native::ADAPTIVE),
         promise,
         depth: arguments.depth,
         threads: arguments.threads.unwrap_or_else(processors),
@@ -201,15 +202,14 @@ fn row(promise: Promise, report: &Report) -> Fields {
 }
 
 fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
-    if id.subject != "native" {
-        return Err(Failure::new(format!("there is no volume kind {:?} to crash", id.subject)));
-    }
+    let none = || Failure::new(format!("there is no volume kind {:?} to crash", id.subject));
+    let subject = Native::named(&id.subject).ok_or_else(none)?;
     if id.workload.starts_with("two-") {
         return replay_two(id);
     }
     let workload = Workload::named(&id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
     if arguments.shrink {
-        let Some((smaller, violation)) = crash::shrink(&Native, id.promise, arguments.depth, &workload)
+        let Some((smaller, violation)) = crash::shrink(subject, id.promise, arguments.depth, &workload)
         else {
             report::print_text(&format!("{}: no state of it breaks the promise\n", workload.name))?;
             return Ok(0);
@@ -219,7 +219,7 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
         report::print_text(&Found { workload: smaller, found: Ok((id, violation)) }.text())?;
         return Ok(EXIT_FAILURE);
     }
-    let mut lab = Lab::new(&Native, id.promise, arguments.depth);
+    let mut lab = Lab::new(subject, id.promise, arguments.depth);
     match lab.replay(&workload, id).map_err(Failure::new)? {
         None => {
             report::print_text(&format!("{id}: the promise is kept\n"))?;
@@ -234,7 +234,7 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
 
 /// A state of two operations at the same time.
 fn replay_two(id: &Id) -> Result<u8, Failure> {
-    match crash::replay_pair(&Native, id).map_err(Failure::new)? {
+    match crash::replay_pair(&Native::ADAPTIVE, id).map_err(Failure::new)? {
         None => {
             report::print_text(&format!("{id}: the promise is kept\n"))?;
             Ok(0)

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
                 report::progress(&format!("{} states, {} judged", so_far.states, so_far.judged));
             }
         };
-        let subject = crash::Native;
+        let subject = crash::Native::ADAPTIVE;
         let explored =
             crash::explore_program(&subject, arguments.promise, &program, &life, &options, &mut progress)
                 .doing("cutting the power")
