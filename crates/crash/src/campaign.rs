@@ -70,8 +70,13 @@ impl Failure {
 }
 
 fn crash(violation: &Violation) -> String {
-    let lines: Vec<String> =
-        violation.lines.iter().map(|(line, choice)| format!("{line} in version {choice}")).collect();
+    let runs = violation.lines.chunk_by(|one, next| one.0 + 1 == next.0 && one.1 == next.1);
+    let shown = |run: &[(u32, usize)]| match run {
+        [(line, choice)] => format!("{line} in version {choice}"),
+        [(first, choice), .., (last, _)] => format!("{first} to {last} in version {choice}"),
+        [] => String::new(),
+    };
+    let lines: Vec<String> = runs.map(shown).collect();
     let arrived = if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") };
     let mut text = format!(
         "  cut      before event {}; beyond what was durable, there arrived of its lines: {arrived}\n",
