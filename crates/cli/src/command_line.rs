@@ -274,6 +274,10 @@ pub(crate) enum SnapshotCommand {
     Hold(SnapshotTagged),
     /// Take a hold back
     Release(SnapshotTagged),
+    /// Make a volume, which is not mounted, what it was when a snapshot was taken
+    Rollback(SnapshotRollback),
+    /// Copy a snapshot to a new volume of the zone
+    Clone(SnapshotClone),
 }
 
 #[derive(Args, Debug)]
@@ -304,6 +308,24 @@ pub(crate) struct SnapshotRemove {
     /// Wait until its space has come back
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotRollback {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// Snapshots that were taken later may go: they have to
+    #[arg(long)]
+    pub(crate) discard_newer: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotClone {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// The new volume's name
+    #[arg(value_name = "NEW-VOLUME")]
+    pub(crate) to: String,
 }
 
 #[derive(Args, Debug)]

@@ -306,9 +306,10 @@ impl Server {
             }
             Request::Snapshot { volume, ask } => {
                 let served = self.lock().served.get(&volume).cloned();
-                let answer = match served {
-                    Some(served) => served.snapshot(&ask)?,
-                    None => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
+                let answer = match (served, &ask) {
+                    (Some(served), Ask::Clone { name, to }) => served.clone_snapshot(&zone()?, name, to)?,
+                    (Some(served), _) => served.snapshot(&ask)?,
+                    (None, _) => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
                 };
                 Ok(zone::pack(&answer))
             }
@@ -371,13 +372,27 @@ impl Server {
 }
 
 impl Served {
+    /// Copies a snapshot to a new volume of the zone.
+    fn clone_snapshot(&self, zone: &Zone, name: &str, to: &str) -> Result<Fields, Failure> {
+        let volume = self.volume.as_ref().ok_or_else(|| self.not_open())?;
+        let copy = |to: &Region| volume.clone_snapshot(name, to, &mut |_, _| {});
+        snapshot::clone_to(zone, volume.region().len(), to, copy)
+    }
+
+    fn not_open(&self) -> Failure {
+        Failure::new("a snapshot of the volume is mounted, and the volume is not")
+            .remedy(format!("amberfs umount {}, and try again", self.dir.display()))
+    }
+
     /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
     fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
-        let Some(volume) = &self.volume else {
-            return Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
-                .remedy(format!("amberfs umount {}, and try again", self.dir.display())));
-        };
+        let volume = self.volume.as_ref().ok_or_else(|| self.not_open())?;
         match ask {
+            Ask::RollBack { .. } => {
+                return Err(Failure::new(format!("the volume is mounted on {}", self.dir.display()))
+                    .leaving("nothing was changed")
+                    .remedy(format!("amberfs umount {}, and try again", self.dir.display())));
+            }
             Ask::Take { .. } => {
                 // What programs have written may be in the kernel's pages.
                 std::fs::File::open(&self.dir)

@@ -168,3 +168,43 @@ fn a_snapshot_is_mounted_alone() {
     assert_eq!(fs::read_to_string(scratch.path("mnt/file")).unwrap(), "new");
     run(&format!("umount {dir}")).ok();
 }
+
+#[test]
+fn a_volume_returns_to_a_snapshot_and_a_snapshot_becomes_a_volume() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir, other) = (scratch.text("z"), scratch.mount_point("mnt"), scratch.mount_point("other"));
+    run(&format!("zone create {zone} --size 256M")).ok();
+    run(&format!("mkfs {zone}:home --size 64M")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let file = scratch.path("mnt/file");
+    for (text, name) in [("one", "first"), ("two", "second"), ("three", "third")] {
+        fs::write(&file, text).unwrap();
+        run(&format!("snapshot take {dir} {name}")).ok();
+    }
+    run(&format!("snapshot rollback {dir} first")).fails(1, &["is mounted on", "umount"]);
+    run(&format!("snapshot clone {dir} second copy")).ok();
+    run(&format!("snapshot clone {dir} second copy")).fails(1, &["copy"]);
+    run(&format!("snapshot clone {dir} none another")).fails(1, &["no snapshot", "was removed again"]);
+    run(&format!("mount {zone}:copy {other}")).ok();
+    assert_eq!(fs::read_to_string(scratch.path("other/file")).unwrap(), "two");
+    fs::write(scratch.path("other/file"), "its own").unwrap();
+    run(&format!("umount {other}")).ok();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "three");
+    run(&format!("umount {dir}")).ok();
+
+    run(&format!("snapshot rollback {zone}:home first")).fails(1, &["second, third", "would be lost"]);
+    run(&format!("snapshot rollback {zone}:home first --discard-newer")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+    run(&format!("fsck {zone}:copy")).ok();
+    run(&format!("snapshot clone {zone}:home first unmounted")).ok();
+    for volume in ["home", "unmounted"] {
+        run(&format!("mount {zone}:{volume} {dir}")).ok();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one", "{volume}");
+        run(&format!("umount {dir}")).ok();
+    }
+    let listed = run(&format!("snapshot list {zone}:home --json")).ok().json();
+    assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1);
+}

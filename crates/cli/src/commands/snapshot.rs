@@ -1,8 +1,9 @@
 //! `amberfs snapshot`: the snapshots of a volume, by its server if it is mounted, else by opening it.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
-use nvm::{VolumeKind, Zone};
+use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
@@ -11,6 +12,7 @@ use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::Place;
 use crate::report::{self, Fields, Value};
+use crate::size;
 use crate::zone_access::{Access, reach};
 
 /// What is asked of a volume.
@@ -23,6 +25,8 @@ pub(crate) enum Ask {
     Remove { name: String, wait: bool },
     Hold { name: String, tag: String },
     Release { name: String, tag: String },
+    RollBack { name: String, discard_newer: bool },
+    Clone { name: String, to: String },
 }
 
 pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
@@ -48,6 +52,14 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
         SnapshotCommand::Release(arguments) => {
             let (name, place, json) = about(&arguments.named);
             (Ask::Release { name, tag: arguments.tag.clone() }, place, json)
+        }
+        SnapshotCommand::Rollback(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::RollBack { name, discard_newer: arguments.discard_newer }, place, json)
+        }
+        SnapshotCommand::Clone(arguments) => {
+            let (name, place, json) = about(&arguments.named);
+            (Ask::Clone { name, to: arguments.to.clone() }, place, json)
         }
     };
     let (text, answer) = ask_volume(&place, &ask)?;
@@ -88,8 +100,16 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
         let what = format!("volume '{volume}' is of kind {}, which has no snapshots", region.kind());
         return Err(Failure::new(what));
     }
-    if matches!(ask, Ask::List) {
-        return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?));
+    match ask {
+        Ask::List => return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?)),
+        Ask::RollBack { name, discard_newer } => {
+            return Ok(described(&native::roll_back(&region, name, *discard_newer)?));
+        }
+        Ask::Clone { name, to } => {
+            let copy = |to: &Region| native::clone_snapshot(&region, name, to, &mut progress());
+            return clone_to(zone, region.len(), to, copy);
+        }
+        _ => {}
     }
     let options = native::MountOptions { background: false, ..native::MountOptions::default() };
     let volume = native::Volume::open(region, &options).doing("opening the volume")?;
@@ -128,8 +148,42 @@ pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Fail
             volume.release_snapshot(name, tag)?;
             name
         }
+        Ask::RollBack { .. } | Ask::Clone { .. } => {
+            return Err(Failure::new("that is not done to a volume by itself"));
+        }
     };
     Ok(described(&volume.snapshot(name)?))
+}
+
+/// Makes a volume of `bytes` in the zone and lets `copy` fill it; if that fails, there is none.
+pub(crate) fn clone_to(
+    zone: &Zone,
+    bytes: u64,
+    name: &str,
+    copy: impl FnOnce(&Region) -> Result<(), native::Error>,
+) -> Result<Fields, Failure> {
+    let made = zone.create_volume(name, VolumeKind::Native, Some(bytes));
+    let region = made.doing("making the volume").leaving("nothing was changed")?;
+    if let Err(error) = copy(&region) {
+        drop(region);
+        let failure = Failure::new(error).doing("copying the snapshot");
+        return Err(match zone.remove_volume(name) {
+            Ok(()) => failure.leaving("the volume made for it was removed again"),
+            Err(_) => failure.leaving("the volume is there, without a file system"),
+        });
+    }
+    Ok(Fields::new().with("volume", name).with("bytes", Value::Bytes(bytes)))
+}
+
+/// Shows on a terminal how far copying has come.
+pub(crate) fn progress() -> impl FnMut(u64, u64) {
+    let shown = std::io::stderr().is_terminal();
+    move |done, all| {
+        if shown {
+            let end = if done == all { "\n" } else { "" };
+            eprint!("\r{} of {} copied{end}", size::human(done), size::human(all));
+        }
+    }
 }
 
 fn described(snapshot: &native::Snapshot) -> Fields {
