@@ -17,10 +17,10 @@ SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-snapshots soak install uninstall clean fmt lint doc licences
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the release binary
 	@scripts/install-deps.sh build
@@ -56,6 +56,10 @@ bench: ## what stores, flushes and each operation of a native volume cost, besid
 	@scripts/install-deps.sh build
 	cargo bench --locked -p amberfs-nvm --bench persist
 	cargo bench --locked -p amberfs-native --bench operations
+
+bench-snapshots: build ## taking and removing snapshots, beside btrfs and what a sync takes on ext4 and xfs (needs root)
+	@scripts/install-deps.sh bench
+	tests/bench/snapshots.py $(BIN)
 
 fuzz: ## mounting and checking damaged volumes, for a minute: FUZZ_SECONDS=60 (needs a nightly compiler)
 	@scripts/install-deps.sh build

@@ -3,6 +3,7 @@
 #
 #   build   to compile Amberfs           run    for `make run`
 #   test    for `make test`              vm     for `make test-vm`
+#   bench   for `make bench-snapshots`
 #
 # Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.
 set -euo pipefail
@@ -43,6 +44,12 @@ for group in "$@"; do
             need python3 python3
             need runuser util-linux
             ;;
+        bench)
+            need mkfs.btrfs btrfs-progs
+            need mkfs.xfs xfsprogs
+            need mkfs.ext4 e2fsprogs
+            need python3 python3
+            ;;
         programs)
             need git git
             need python3 python3
@@ -58,7 +65,7 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need xz xz-utils
             ;;
-        *) echo "install-deps: no group '$group' (build, run, test, programs, vm)" >&2; exit 2 ;;
+        *) echo "install-deps: no group '$group' (build, run, test, bench, programs, vm)" >&2; exit 2 ;;
     esac
 done
 

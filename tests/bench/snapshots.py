@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""How long taking and removing snapshots takes: a mounted native volume, btrfs, and what `syncfs` takes on ext4 and xfs.
+
+    snapshots.py AMBERFS [--files N] [--bytes N] [--rounds N]
+
+All of them lie on one tmpfs: the volume in a zone there, the others on loop devices over files there. Each gets the same
+tree of files; between two snapshots a tenth of them is written anew. Rounds go from one to the next, so that all have
+their share of whatever else the machine does. Needs root, loop devices, and mkfs of the others.
+
+A removal counts when it is durable, and in every second round when the space has come back. For that btrfs waits for its
+next commit, every 30 s; here it is mounted to commit every second.
+"""
+
+import argparse
+import ctypes
+import fcntl
+import json
+import os
+import random
+import socket
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+
+# linux/btrfs.h: _IOW(0x94, 23, 4096 bytes), _IOW(0x94, 15, 4096 bytes), _IO(0x94, 8), _IOW(0x94, 65, 16 bytes)
+SNAP_CREATE_V2, SNAP_DESTROY, SYNC, SUBVOL_SYNC_WAIT = 0x50009417, 0x5000940F, 0x9408, 0x40109441
+FILES_IN_DIRECTORY = 200
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def syncfs(path):
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(directory) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs", path)
+    finally:
+        os.close(directory)
+
+
+class Loop:
+    """A file system on a loop device over tmpfs."""
+
+    def __init__(self, kind, scratch, megabytes):
+        self.name = kind
+        self.image, self.top = f"{scratch}/{kind}.img", f"{scratch}/{kind}"
+        os.mkdir(self.top)
+        with open(self.image, "wb") as image:
+            image.truncate(megabytes << 20)
+        force = {"ext4": ["-F"], "xfs": ["-f"], "btrfs": ["-f"]}[kind]
+        run(f"mkfs.{kind}", "-q", *force, self.image)
+        options = "loop,commit=1" if kind == "btrfs" else "loop"
+        run("mount", "-o", options, self.image, self.top)
+        self.tree = self.top
+
+    def take(self, name):
+        """Only makes durable what was written."""
+
+    def end(self):
+        run("umount", self.top)
+
+
+class Btrfs(Loop):
+    def __init__(self, scratch, megabytes):
+        super().__init__("btrfs", scratch, megabytes)
+        self.tree = f"{self.top}/tree"
+        run("btrfs", "subvolume", "create", self.tree)
+        self.directory = os.open(self.top, os.O_RDONLY)
+        self.source = os.open(self.tree, os.O_RDONLY)
+        self.ids = {}
+
+    def take(self, name):
+        arguments = bytearray(struct.pack("=qQQ32s4040s", self.source, 0, 0, b"", name.encode()))
+        fcntl.ioctl(self.directory, SNAP_CREATE_V2, arguments)
+
+    def remember(self, name):
+        text = run("btrfs", "subvolume", "show", f"{self.top}/{name}")
+        self.ids[name] = int(next(line for line in text.splitlines() if "Subvolume ID" in line).split()[-1])
+
+    def remove(self, name, wait):
+        fcntl.ioctl(self.directory, SNAP_DESTROY, bytearray(struct.pack("=q4088s", 0, name.encode())))
+        fcntl.ioctl(self.directory, SYNC)
+        if not wait:
+            return
+        try:
+            fcntl.ioctl(self.directory, SUBVOL_SYNC_WAIT, struct.pack("=QII", self.ids[name], 0, 0))
+        except FileNotFoundError:
+            pass  # it is gone already
+
+    def end(self):
+        os.close(self.source)
+        os.close(self.directory)
+        super().end()
+
+
+class Amberfs:
+    name = "amberfs"
+
+    def __init__(self, program, scratch, megabytes):
+        self.program, self.zone, self.tree = program, f"{scratch}/zone", f"{scratch}/amberfs"
+        os.mkdir(self.tree)
+        run(program, "zone", "create", self.zone, "--size", f"{megabytes}M")
+        run(program, "mkfs", f"{self.zone}:v")
+        run(program, "mount", f"{self.zone}:v", self.tree)
+        uuid = json.loads(run(program, "zone", "show", self.zone, "--json"))["uuid"]
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(f"/run/amberfs/{uuid}.sock")
+        self.answers = self.socket.makefile("r")
+
+    def ask(self, **ask):
+        request = {"request": "snapshot", "volume": "v", "ask": ask}
+        self.socket.sendall((json.dumps(request) + "\n").encode())
+        answer = json.loads(self.answers.readline())
+        if "ok" not in answer:
+            raise RuntimeError(answer)
+
+    def take(self, name):
+        self.ask(take={"name": name, "comment": ""})
+
+    def remember(self, name):
+        pass
+
+    def remove(self, name, wait):
+        self.ask(remove={"name": name, "wait": wait})
+
+    def end(self):
+        self.socket.close()
+        run(self.program, "umount", self.tree)
+
+
+def paths(tree, files):
+    return [f"{tree}/{n // FILES_IN_DIRECTORY}/{n}" for n in range(files)]
+
+
+def write(path, length, seed):
+    with open(path, "wb") as file:
+        file.write(seed.to_bytes(8, "little") * (length // 8))
+
+
+def timed(action):
+    begun = time.perf_counter()
+    action()
+    return (time.perf_counter() - begun) * 1000
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--bytes", type=int, default=16 << 10)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    figures = {}
+    with tempfile.TemporaryDirectory(prefix="amberfs-bench-", dir="/tmp") as scratch:
+        run("mount", "-t", "tmpfs", "-o", "size=20G,huge=always", "tmpfs", scratch)
+        targets = []
+        try:
+            megabytes = 1024 + arguments.files * arguments.bytes * 3 // (1 << 20)
+            targets.append(Amberfs(arguments.program, scratch, megabytes))
+            targets.append(Btrfs(scratch, megabytes))
+            targets += [Loop(kind, scratch, megabytes) for kind in ("ext4", "xfs")]
+            measure(targets, arguments, figures)
+        finally:
+            for target in targets:
+                target.end()
+            run("umount", scratch)
+    report(figures)
+
+
+def measure(targets, arguments, figures):
+    for target in targets:
+        for path in paths(target.tree, arguments.files):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write(path, arguments.bytes, 1)
+        syncfs(target.tree)
+    for number in range(arguments.rounds):
+        chosen = random.Random(number).sample(range(arguments.files), arguments.files // 10)
+        for target in targets:
+            note = lambda what, value: figures.setdefault((target.name, what), []).append(value)
+            every = paths(target.tree, arguments.files)
+            for n in chosen:
+                write(every[n], arguments.bytes, number)
+            note("sync", timed(lambda: syncfs(target.tree)))
+            if not hasattr(target, "remove"):
+                continue
+            name = f"round-{number}"
+            note("take", timed(lambda: target.take(name)))
+            target.remember(name)
+            note("both", figures[target.name, "sync"][-1] + figures[target.name, "take"][-1])
+    for number in range(arguments.rounds):
+        for target in targets:
+            if hasattr(target, "remove"):
+                wait = number % 2 == 1
+                took = timed(lambda: target.remove(f"round-{number}", wait))
+                figures.setdefault((target.name, "space" if wait else "remove"), []).append(took)
+
+
+def report(figures):
+    def shown(name, what):
+        values = figures.get((name, what))
+        if not values:
+            return f"{'-':>24}"
+        low, middle, high = statistics.quantiles(values, n=4)
+        return f"{middle:.2f} [{low:.2f}-{high:.2f}]".rjust(24)
+
+    columns = {
+        "sync": "syncfs, a tenth new",
+        "take": "take, when synced",
+        "both": "both",
+        "remove": "remove, durable",
+        "space": "and the space back",
+    }
+    print("ms, medians [quartiles]  " + "".join(f"{text:>24}" for text in columns.values()))
+    for name in ("amberfs", "btrfs", "ext4", "xfs"):
+        print(f"{name:24} " + "".join(shown(name, what) for what in columns))
+    for what, text in columns.items():
+        if ("btrfs", what) in figures:
+            ours, theirs = (statistics.median(figures[name, what]) for name in ("amberfs", "btrfs"))
+            print(f"{text}: {100 * (1 - ours / theirs):.1f} % less than btrfs")
+
+
+if __name__ == "__main__":
+    main()
