@@ -222,10 +222,13 @@ impl Allocator {
         }
     }
 
-    /// Whether `block` is in use, and stays so when the running epoch ends.
-    pub(crate) fn is_used_next(&self, block: u64) -> bool {
+    /// Whether `block` is valid in the newest checkpoint, and stays so when the running epoch ends: one that was given
+    /// back and handed out again is not, even if its BIA entry does not say so yet.
+    pub(crate) fn stays_valid(&self, block: u64) -> bool {
         let (segment, index) = self.medium.geometry.segment_of(block);
-        self.segments.lock().load(&self.medium, segment).next[index / 64] >> (index % 64) & 1 == 1
+        let mut segments = self.segments.lock();
+        let map = segments.load(&self.medium, segment);
+        (map.valid[index / 64] & map.next[index / 64]) >> (index % 64) & 1 == 1
     }
 
     /// Gives back a block that nothing reaches once the checkpoint being made is published.

@@ -28,6 +28,7 @@ pub fn clone_snapshot(
     to: &Region,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
+    let (_from, _to) = (from.claim().ok_or(Error::Mounted)?, to.claim().ok_or(Error::Mounted)?);
     let AtRest { medium, checkpoint, .. } = AtRest::read(from)?;
     let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
     let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
@@ -42,10 +43,27 @@ impl Core {
         to: &Region,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let record = self.snapshots.write().begin_use(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-        let cloned = clone_record(&self.medium, &record, to, progress);
-        self.snapshots.write().end_use(record.version);
-        cloned
+        let _to = to.claim().ok_or(Error::Mounted)?;
+        let record = {
+            // What is being taken is in the list, and may not be on the medium.
+            let _publisher = self.publisher();
+            let record = self.snapshots.write().begin_use(name);
+            record.ok_or_else(|| Error::NoSnapshot(name.into()))?
+        };
+        let _use = InUse { core: self, version: record.version };
+        clone_record(&self.medium, &record, to, progress)
+    }
+}
+
+/// A snapshot that is not to be removed meanwhile.
+struct InUse<'a> {
+    core: &'a Core,
+    version: u32,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.core.snapshots.write().end_use(self.version);
     }
 }
 
@@ -106,7 +124,9 @@ fn clone_record(
     let (_, written) =
         Checkpoint::write(&target, record.block, body.tree(), no_snapshots, &facts, no_journal);
     to.fence(flushed.and(written)).ignore();
-    Root::new(record.block).write_next(to, record.block, true).ignore();
+    // The log's salts follow from the key, which is the origin's, and this number, which must be nobody's.
+    let lives = uuid::Uuid::new_v4().as_u64_pair().0 >> 2;
+    Root::new(record.block, lives).write_next(to, record.block, true).ignore();
     medium.check_media()?;
     let (label, created) = (superblock.label, Time::now().sec as u64);
     let uuid = *to.uuid().as_bytes();

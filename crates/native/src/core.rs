@@ -199,6 +199,9 @@ impl Core {
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
     pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
         self.checkpoint_for(&mut self.publisher.lock(), next_log, Aim::Newest)
     }
 

@@ -214,11 +214,14 @@ impl Core {
             Layout::Mapped => index::run(&self.nodes, inode, index, count)?,
             _ => (DataPointer::HOLE, count),
         };
-        if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
-            for (n, bytes) in (0..length).zip(data.chunks_exact(BLOCK as usize)) {
+        let is_shared = |n: &u64| self.nodes.allocator.is_shared(old.block() + n);
+        if old.has_data() && self.rewrites() && !is_shared(&0) {
+            // Blocks side by side need not be of one age.
+            let own = (1..length).find(is_shared).unwrap_or(length);
+            for (n, bytes) in (0..own).zip(data.chunks_exact(BLOCK as usize)) {
                 operation.log(&Item::Bytes { block: old.block() + n, offset: 0, bytes });
             }
-            return Ok((length * BLOCK) as usize);
+            return Ok((own * BLOCK) as usize);
         }
         let (block, length) = if old.is_unwritten() {
             // Preallocated: nothing reads these blocks before the pointer changes.

@@ -56,7 +56,7 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     let (tree, snapshots) = (Tree::default(), NodePointer::default());
     let (_, written) = Checkpoint::write(&medium, first, tree, snapshots, &facts, (0, checksum::of(&[])));
     region.fence(flushed.and(written)).ignore();
-    let mut root = Root::new(first);
+    let mut root = Root::new(first, 0);
     root.write_next(region, first, true).ignore();
 
     let superblock = superblock(region, options, &geometry);

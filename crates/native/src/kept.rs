@@ -5,6 +5,7 @@
 //! as atomic as a checkpoint, and a change writes two blocks, however many snapshots there are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use nvm::{Flushed, Purpose};
 use vfs::Time;
@@ -174,10 +175,11 @@ impl Kept {
                     )?;
                     leaf.bytes += length;
                     leaf.versions.push(record.version);
-                    if record.state == State::Kept {
-                        kept.names.insert(record.name.clone(), record.version);
+                    let named_twice = record.state == State::Kept
+                        && kept.names.insert(record.name.clone(), record.version).is_some();
+                    if kept.records.insert(record.version, (record, number)).is_some() || named_twice {
+                        return Err(damaged());
                     }
-                    kept.records.insert(record.version, (record, number));
                 }
             }
             kept.leaves.push(leaf);
@@ -239,14 +241,21 @@ impl Kept {
         self.all().rev().find(whole).map_or(0, |record| record.version)
     }
 
-    /// The one before `version`; 0 if there is none.
-    pub(crate) fn before(&self, version: u32) -> u32 {
-        self.records.range(..version).next_back().map_or(0, |(version, _)| *version)
+    /// All records behind `version`, oldest first.
+    pub(crate) fn behind(&self, version: u32) -> impl Iterator<Item = &Record> {
+        self.records.range((Bound::Excluded(version), Bound::Unbounded)).map(|(_, (record, _))| record)
     }
 
-    /// The one behind `version`.
+    /// The one before `version` that is whole; 0 if there is none.
+    pub(crate) fn before(&self, version: u32) -> u32 {
+        let mut before = self.records.range(..version).rev().map(|(_, (record, _))| record);
+        before.find(|record| record.state != State::Removing).map_or(0, |record| record.version)
+    }
+
+    /// The one behind `version` that is whole.
     pub(crate) fn after(&self, version: u32) -> Option<&Record> {
-        self.records.range(version + 1..).next().map(|(_, (record, _))| record)
+        let mut after = self.behind(version);
+        after.find(|record| record.state != State::Removing)
     }
 
     /// The one that is being removed: one at a time.
@@ -264,9 +273,14 @@ impl Kept {
         self.names.len() < self.records.len()
     }
 
-    /// Whether there is room for a record as long as this.
+    /// Whether there is room for a record, which may take the place of the one with its version.
     pub(crate) fn has_room(&self, record: &Record) -> bool {
-        self.leaves.len() < LEAVES_MAX || self.leaf_with(record.bytes()).is_some()
+        let fits = |(old, leaf): &(Record, usize)| {
+            self.leaves[*leaf].bytes - old.bytes() + record.bytes() <= BLOCK as usize
+        };
+        self.records.get(&record.version).is_some_and(fits)
+            || self.leaves.len() < LEAVES_MAX
+            || self.leaf_with(record.bytes()).is_some()
     }
 
     fn leaf_with(&self, bytes: usize) -> Option<usize> {

@@ -50,7 +50,7 @@ impl Core {
             let kept = self.snapshots.read();
             if kept.is_removing() {
                 let what =
-                    "a snapshot cannot be removed, because of damage; run `amberfs fsck --repair` first";
+                    "a snapshot cannot be removed, because of damage; copy the files of the other instead";
                 return Err(vfs::Error::Corrupt(what.into()).into());
             }
             let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;

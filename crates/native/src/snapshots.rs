@@ -7,6 +7,8 @@
 //! - What is given back and how far that came ([`Record::cursor`]) is published with one checkpoint: a crash repeats
 //!   nothing and loses nothing.
 
+use std::sync::atomic::Ordering;
+
 use nvm::Flushed;
 use vfs::{Ino, Time};
 
@@ -97,8 +99,8 @@ impl Core {
     pub(crate) fn take_snapshot(&self, name: &str, comment: &str) -> Result<Snapshot, Error> {
         check_name(name)?;
         check_text("the comment", comment, 0)?;
-        self.check_changeable()?;
         let mut publisher = self.publisher();
+        self.check_changeable()?;
         let record = Record {
             version: 0, // known when its epoch ends, as is its block
             block: 0,
@@ -200,8 +202,8 @@ impl Core {
         name: &str,
         change: impl FnOnce(&Kept, &mut Record) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.check_changeable()?;
         let mut publisher = self.publisher();
+        self.check_changeable()?;
         {
             let mut kept = self.snapshots.write();
             let mut record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
@@ -217,13 +219,16 @@ impl Core {
     pub(crate) fn check_changeable(&self) -> Result<(), Error> {
         match self.failure() {
             Some(failure) => Err(failure.clone().into()),
-            None if self.options.read_only => Err(vfs::Error::ReadOnly.into()),
+            None if self.options.read_only || self.closed.load(Ordering::Relaxed) => {
+                Err(vfs::Error::ReadOnly.into())
+            }
             None => Ok(()),
         }
     }
 
     /// Makes checkpoints until nothing waits to be removed.
     pub(crate) fn finish_removals(&self) -> Result<(), Error> {
+        self.check_changeable()?;
         while self.snapshots.read().has_changes() {
             self.checkpoint(NextLog::WithEpoch)?;
         }
@@ -270,7 +275,7 @@ impl Core {
         let next = if planted(Fault::NextIgnored) { Tree::default() } else { next };
         let is_own = |block: u64| {
             let born = Entry::read(medium, block).version;
-            born > previous && born <= record.version && self.nodes.allocator.is_used_next(block)
+            born > previous && born <= record.version && self.nodes.allocator.stays_valid(block)
         };
         let tree = Checkpoint::read(medium, record.block)?.body.tree();
         let visit = &mut |block, _| visit(block);

@@ -170,13 +170,14 @@ pub(crate) struct Root {
 const _: () = assert!(size_of::<Root>() == 64);
 
 impl Root {
-    pub(crate) fn new(checkpoint: u64) -> Root {
+    /// That of a volume which was opened `mounts` times.
+    pub(crate) fn new(checkpoint: u64, mounts: u64) -> Root {
         Root {
             crc: 0.into(),
             clean: 1.into(),
             sequence: 0.into(),
             checkpoint: checkpoint.into(),
-            mounts: 0.into(),
+            mounts: mounts.into(),
             reserved: [0; 32],
         }
     }

@@ -105,3 +105,51 @@ fn adaptive_is_the_least_of_all() {
         assert!(adaptive <= least + 64, "{length} bytes: {adaptive}, where another scheme writes {least}");
     }
 }
+
+/// Two blocks side by side, the first of them newer than the snapshot: a write over both changed the second where the
+/// snapshot has it.
+#[test]
+fn a_run_of_blocks_may_be_of_two_ages() {
+    for journaling in Journaling::ALL {
+        let (_zone, region) = made(24 << 20);
+        let volume = open(&region, Durability::Operation, journaling);
+        let root = Caller::root();
+        let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+        // A gap before each block of the file, and no room elsewhere.
+        let gaps = volume.create(&root, ROOT_INO, b"gaps", 0o644, RW).unwrap();
+        for index in 0..200 {
+            volume.write(&root, gaps.handle, index * 4096, &[7; 4096]).unwrap();
+            volume.write(&root, file.handle, index * 4096, &[1; 4096]).unwrap();
+        }
+        let other = volume.create(&root, ROOT_INO, b"other", 0o644, RW).unwrap();
+        let mut end = 0;
+        while let Ok(written) = volume.write(&root, other.handle, end, &[8; 16 << 10]) {
+            end += written as u64;
+        }
+        volume.release(gaps.handle).unwrap();
+        volume.unlink(&root, ROOT_INO, b"gaps").unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        // Opened again, so that the gaps are what is given out next.
+        let volume = open(&region, Durability::Operation, journaling);
+        let handle = |name| volume.open(&root, volumes::ino(&volume, name), RW).unwrap();
+        let (handle, other) = (handle("file"), handle("other"));
+        volume.take_snapshot("kept", "").unwrap();
+        let then = volumes::tree(&volume).unwrap();
+        for index in (0..40).step_by(2) {
+            // One gap to the other file, the next, which lies before block index + 1 of this one, to block index.
+            volume.write(&root, other, index * 4096, &[9; 4096]).unwrap();
+            volume.write(&root, handle, index * 4096, &[2; 4096]).unwrap();
+        }
+        for index in 0..40 {
+            volume.write(&root, handle, index * 4096, &[3; 8192]).unwrap();
+        }
+        volume.release(handle).unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        native::roll_back(&region, "kept", false).unwrap();
+        let volume = open(&region, Durability::Operation, journaling);
+        let now = volumes::tree(&volume).unwrap();
+        assert_eq!(volumes::difference(&now, &then), None, "{journaling}");
+    }
+}

@@ -317,3 +317,47 @@ fn a_clone_is_a_volume() {
 fn assert_has(volume: &Volume, expected: &Tree) {
     assert_eq!(difference(&tree(volume).unwrap(), expected), None);
 }
+
+/// Clones of one snapshot had the same log salts, so that one in another's place could have replayed what that had done.
+#[test]
+fn two_clones_have_logs_of_their_own() {
+    let (_zone, region) = made(64 << 20);
+    let volume = open(&region, Durability::Operation);
+    volume.take_snapshot("origin", "").unwrap();
+    let (zone, other) = made(64 << 20);
+    let mut lives: Vec<Tree> = Vec::new();
+    for life in 0..2u64 {
+        volume.clone_snapshot("origin", &other, &mut |_, _| {}).unwrap();
+        let clone = open(&other, Durability::Operation);
+        // The second is cut short, and must not be continued by what the first wrote behind.
+        for n in 0..(500 - 490 * life) {
+            volumes::write_file(&clone, ROOT_INO, &format!("{life}.{n}"), &[n as u8; 100]).unwrap();
+        }
+        lives.push(tree(&clone).unwrap());
+        let (_zone, copy) = crashed(&zone);
+        let recovered = open(&copy, Durability::Operation);
+        assert!(recovered.failure().is_none(), "{:?}", recovered.failure());
+        assert_has(&recovered, &lives[life as usize]);
+        clone.abandon();
+    }
+}
+
+/// A list that was full took no change to its records any more, and so no removal.
+#[test]
+fn a_full_list_can_be_emptied() {
+    let (_zone, region) = made(64 << 20);
+    let volume = open(&region, Durability::Operation);
+    let name = |n: u32| format!("{n:0>255}");
+    let comment = "c".repeat(255);
+    let taken = (0..10_000).find(|n| volume.take_snapshot(&name(*n), &comment).is_err()).unwrap();
+    assert!(matches!(volume.take_snapshot("more", &comment), Err(Error::TooManySnapshots)), "{taken}");
+    volume.remove_snapshot(&name(taken / 2)).unwrap();
+    volume.finish_removals().unwrap();
+    volume.take_snapshot("more", &comment).unwrap();
+    let listed = volume.snapshots();
+    assert_eq!(listed.len() as u32, taken);
+    listed.iter().for_each(|snapshot| volume.remove_snapshot(&snapshot.name).unwrap());
+    volume.finish_removals().unwrap();
+    volume.close().unwrap();
+    assert!(blocks_used(&region) < 64);
+}
