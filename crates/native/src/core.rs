@@ -25,7 +25,7 @@ use crate::lanes::{LANES, Lane, Lanes};
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
-use crate::snapshots::Newest;
+use crate::removal::{Newest, Place};
 use crate::superblock::Root;
 use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, bia::BlockKind, sit};
@@ -289,7 +289,8 @@ impl Core {
         };
         let list = |frozen: &mut Frozen, tree, block| {
             let newest = Newest { version: facts.version, block, tree };
-            self.update_snapshots(frozen, newest, keep)
+            let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
+            place.update(&mut self.snapshots.write(), frozen, keep, self.options.removal_steps.max(1))
         };
         let changes = Changes { base, nodes: &dirty, in_place: &in_place };
         let (checkpoint, journal, durable) =

@@ -10,10 +10,12 @@
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
 //! attributes, glimpse
+//! snapshots                                        roll_back, clone; views, view: snapshots as they are seen
 //! core        reservation, commit, checkpoints     recovery, replay
 //! apply       what a logged item does              scan: reading the log
 //! look                                             what operations see of an inode
 //! directory (page), index, xattr                   contents of nodes
+//! kept, twin, removal                              the list of snapshots, and what is given back
 //! node (inode), lanes, journal (record), checkpoint  copies per epoch; redo log; publishing
 //! reader                                           nodes, read and verified
 //! nat, allocator                                   where nodes are; which blocks are free
@@ -61,6 +63,7 @@ mod read_only;
 mod reader;
 mod record;
 mod recovery;
+mod removal;
 mod rename;
 mod replay;
 mod roll_back;

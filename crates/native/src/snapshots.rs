@@ -1,27 +1,17 @@
-//! Snapshots: taking one, letting go of one, and giving back what only it had (HMFS §3).
+//! Snapshots: taking one, naming and holding it, letting go of it (HMFS §3).
 //!
-//! Invariants:
-//! - A snapshot is whole from the moment in which its record is published until one is published that says it is being
-//!   removed. Blocks it has are neither freed nor changed in place meanwhile, nor in the epoch in which that changes.
-//! - One is removed at a time, between two neighbours that stay: those before and behind it in the list.
-//! - What is given back and how far that came ([`Record::cursor`]) is published with one checkpoint: a crash repeats
-//!   nothing and loses nothing.
+//! A snapshot is whole from the moment in which its record is published until one is published that says it is being
+//! removed. Blocks it has are neither freed nor changed in place meanwhile, nor in the epoch in which that changes.
 
 use std::sync::atomic::Ordering;
 
-use nvm::Flushed;
 use vfs::{Ino, Time};
 
 use crate::Error;
-use crate::allocator::Frozen;
-use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, Publisher, now};
-use crate::fault::{Fault, planted};
 use crate::kept::{Kept, Record, State, TEXT_MAX};
-use crate::nat::Tree;
-use crate::pointer::NodePointer;
-use crate::twin::Traverse;
+use crate::removal::{Newest, Place};
 
 /// A snapshot that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,13 +54,6 @@ pub struct SnapshotUsage {
     pub own_blocks: u64,
     /// Blocks that the snapshot before it, or the one behind it or the volume itself, has too.
     pub shared_blocks: u64,
-}
-
-/// The checkpoint being made.
-pub(crate) struct Newest {
-    pub(crate) version: u32,
-    pub(crate) block: u64,
-    pub(crate) tree: Tree,
 }
 
 /// Checks a text that a record is to have.
@@ -245,90 +228,9 @@ impl Core {
         let mut own_blocks = 1;
         let Checkpoint { body: newest, block } = publisher.newest;
         let newest = Newest { version: newest.version.get(), block, tree: newest.tree() };
-        let next = self.neighbour(&kept, record, &newest)?;
-        self.traverse(&kept, record, next, u64::MAX, &mut |_| own_blocks += 1)?;
+        let place = Place { medium: &self.medium, allocator: &self.nodes.allocator, newest: &newest };
+        place.own(&kept, record, u64::MAX, &mut |_| own_blocks += 1)?;
         let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
         Ok(SnapshotUsage { own_blocks, shared_blocks })
-    }
-
-    /// The tree behind a snapshot's: that of the next one, or the newest, if that is the next.
-    fn neighbour(&self, kept: &Kept, record: &Record, newest: &Newest) -> vfs::Result<Tree> {
-        match kept.after(record.version) {
-            Some(next) if next.version != newest.version => {
-                Ok(Checkpoint::read(&self.medium, next.block)?.body.tree())
-            }
-            _ => Ok(newest.tree),
-        }
-    }
-
-    /// Visits what a snapshot has alone, but for its checkpoint block; returns where to go on.
-    fn traverse(
-        &self,
-        kept: &Kept,
-        record: &Record,
-        next: Tree,
-        steps: u64,
-        visit: &mut dyn FnMut(u64),
-    ) -> vfs::Result<Option<u32>> {
-        let medium = &*self.medium;
-        let previous = if planted(Fault::PreviousIgnored) { 0 } else { kept.before(record.version) };
-        let next = if planted(Fault::NextIgnored) { Tree::default() } else { next };
-        let is_own = |block: u64| {
-            let born = Entry::read(medium, block).version;
-            born > previous && born <= record.version && self.nodes.allocator.stays_valid(block)
-        };
-        let tree = Checkpoint::read(medium, record.block)?.body.tree();
-        let visit = &mut |block, _| visit(block);
-        Traverse { medium, next, from: record.cursor, steps, is_own: &is_own, visit }.run(tree)
-    }
-
-    /// Brings the list of snapshots up to date with the checkpoint being made, which is kept if there is a record for it.
-    pub(crate) fn update_snapshots(
-        &self,
-        frozen: &mut Frozen,
-        newest: Newest,
-        keep: Option<Record>,
-    ) -> vfs::Result<(NodePointer, Flushed)> {
-        let mut kept = self.snapshots.write();
-        let (version, block) = (newest.version, newest.block);
-        if let Some(record) = keep {
-            kept.put(Record { version, block, ..record });
-        }
-        let at_once = |record: &&Record| record.state == State::Doomed && planted(Fault::RemovedAtOnce);
-        let doomed_at_once = kept.all().find(at_once).cloned();
-        match kept.removing().cloned().or(doomed_at_once) {
-            // That it is being removed has been published: nothing of it is promised any more.
-            Some(record) if !kept.stuck && record.version != version => {
-                self.remove_some(&mut kept, record, frozen, &newest)
-            }
-            _ => {}
-        }
-        if kept.removing().is_none() {
-            let doomed = kept.all().find(|record| record.state == State::Doomed).cloned();
-            doomed.into_iter().for_each(|doomed| kept.put(Record { state: State::Removing, ..doomed }));
-        }
-        kept.write(&self.medium, &self.nodes.allocator, frozen, version)
-    }
-
-    /// Gives back some of what a snapshot has alone (HMFS §3.3), and when it has no more, forgets it.
-    fn remove_some(&self, kept: &mut Kept, record: Record, frozen: &mut Frozen, newest: &Newest) {
-        let allocator = &self.nodes.allocator;
-        let removed = self.neighbour(kept, &record, newest).and_then(|next| {
-            let steps = self.options.removal_steps.max(1);
-            self.traverse(kept, &record, next, steps, &mut |block| allocator.free_now(frozen, block))
-        });
-        match removed {
-            Ok(Some(_)) if planted(Fault::CursorForgotten) => kept.forget(record.version),
-            Ok(Some(cursor)) => kept.put(Record { cursor, ..record }),
-            Ok(None) => {
-                allocator.free_now(frozen, record.block);
-                kept.forget(record.version);
-            }
-            Err(error) => {
-                let name = &record.name;
-                tracing::error!("the space of the removed snapshot {name:?} does not come back: {error}");
-                kept.stuck = true;
-            }
-        }
     }
 }
