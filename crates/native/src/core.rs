@@ -186,10 +186,14 @@ impl Core {
                     self.lanes.each(|lane| self.nodes.allocator.give_back(&mut lane.stock));
                     continue;
                 }
-                if checkpointed || !self.nodes.allocator.has_pending() {
+                if checkpointed {
                     return Err(Error::NoSpace);
                 }
                 (checkpointed, waits) = (true, 0);
+                if !self.nodes.allocator.has_pending() {
+                    // Nothing waits for a checkpoint; but one may just have been made, behind the look at what is free.
+                    continue;
+                }
             } else {
                 drop(lane);
             }
