@@ -286,7 +286,9 @@ fn endures(what: &str, count: u64, tolerance: Tolerance, blocks: impl Fn(&Specim
         let _end = End(&current);
         scope.spawn(|| {
             let mut watch = Watch::default();
-            while let Some((case, number)) = current.lock().unwrap().clone() {
+            // Not held while it sleeps.
+            let now = || current.lock().unwrap().clone();
+            while let Some((case, number)) = now() {
                 watch.look(number, || format!("{what}: AMBERFS_SEED={seed}: {case}"));
                 std::thread::sleep(PAUSE);
             }
