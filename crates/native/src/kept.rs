@@ -18,6 +18,8 @@ use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
 
+/// What errors call it.
+const STRUCTURE: &str = "list of snapshots";
 /// Begins a block of records.
 const KIND: u32 = u32::from_le_bytes(*b"SNAP");
 /// Bytes of a block before its first record: kind, and where the records end.
@@ -136,6 +138,8 @@ pub(crate) struct Kept {
     records: BTreeMap<u32, (Record, usize)>,
     /// Of those that are kept.
     names: HashMap<String, u32>,
+    /// The others: they wait to be removed, or are being.
+    doomed: BTreeSet<u32>,
     leaves: Vec<Leaf>,
     index: NodePointer,
     /// Leaves that differ from the medium.
@@ -153,13 +157,12 @@ impl Kept {
         if pointer.is_null() {
             return Ok(kept);
         }
-        let index = verified(medium, pointer, 0)?;
+        let index = pointer.verified(medium, STRUCTURE, 0)?;
         for (number, pointer) in crate::nat::pointers(index).enumerate() {
             let mut leaf = Leaf { pointer, bytes: LEAF_HEADER, ..Leaf::default() };
             if !pointer.is_null() {
-                let block = verified(medium, pointer, kept.index.block())?;
-                let damaged =
-                    || corrupt("list of snapshots", pointer.block(), "a record", "impossible", "possible");
+                let block = pointer.verified(medium, STRUCTURE, kept.index.block())?;
+                let damaged = || corrupt(STRUCTURE, pointer.block(), "a record", "impossible", "possible");
                 let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
                 let end = word(4) as usize;
                 if word(0) != KIND || !(LEAF_HEADER..=BLOCK as usize).contains(&end) {
@@ -168,18 +171,17 @@ impl Kept {
                 while leaf.bytes < end {
                     let (record, length) = Record::read(&block[leaf.bytes..end]).ok_or_else(damaged)?;
                     medium.check_main(
-                        "list of snapshots",
+                        STRUCTURE,
                         pointer.block(),
                         format_args!("checkpoint"),
                         record.block,
                     )?;
                     leaf.bytes += length;
                     leaf.versions.push(record.version);
-                    let named_twice = record.state == State::Kept
-                        && kept.names.insert(record.name.clone(), record.version).is_some();
-                    if kept.records.insert(record.version, (record, number)).is_some() || named_twice {
+                    if kept.records.contains_key(&record.version) || !kept.note(&record) {
                         return Err(damaged());
                     }
+                    kept.records.insert(record.version, (record, number));
                 }
             }
             kept.leaves.push(leaf);
@@ -195,7 +197,7 @@ impl Kept {
     pub(crate) fn of_newest(medium: &Medium, pointer: NodePointer, block: u64) -> vfs::Result<Kept> {
         let mut kept = Kept::read(medium, pointer)?;
         let is_it = |record: &&Record| record.block == block && record.state == State::Removing;
-        let version = kept.all().find(is_it).map(|record| record.version);
+        let version = kept.doomed().find(is_it).map(|record| record.version);
         version.into_iter().for_each(|version| kept.forget(version));
         Ok(kept)
     }
@@ -260,7 +262,12 @@ impl Kept {
 
     /// The one that is being removed: one at a time.
     pub(crate) fn removing(&self) -> Option<&Record> {
-        self.all().find(|record| record.state == State::Removing)
+        self.doomed().find(|record| record.state == State::Removing)
+    }
+
+    /// Those that wait to be removed or are being, oldest first.
+    pub(crate) fn doomed(&self) -> impl Iterator<Item = &Record> {
+        self.doomed.iter().filter_map(|version| self.get(*version))
     }
 
     /// Whether the next checkpoint has something to do: the list changed, or a snapshot waits to be removed.
@@ -270,7 +277,7 @@ impl Kept {
 
     /// Whether a snapshot waits to be removed, or is being.
     pub(crate) fn is_removing(&self) -> bool {
-        self.names.len() < self.records.len()
+        !self.doomed.is_empty()
     }
 
     /// Whether there is room for a record, which may take the place of the one with its version.
@@ -301,16 +308,22 @@ impl Kept {
         self.leaves[leaf].bytes += bytes;
         self.leaves[leaf].versions.push(record.version);
         self.dirty.insert(leaf);
-        if record.state == State::Kept {
-            self.names.insert(record.name.clone(), record.version);
-        }
+        self.note(&record);
         self.records.insert(record.version, (record, leaf));
+    }
+
+    /// Notes what a record is; false if another that is kept has its name.
+    fn note(&mut self, record: &Record) -> bool {
+        if record.state != State::Kept {
+            return self.doomed.insert(record.version);
+        }
+        self.names.insert(record.name.clone(), record.version).is_none()
     }
 
     /// Takes a record out.
     pub(crate) fn forget(&mut self, version: u32) {
         let Some((record, leaf)) = self.records.remove(&version) else { return };
-        if self.names.get(&record.name) == Some(&version) {
+        if !self.doomed.remove(&version) {
             self.names.remove(&record.name);
         }
         self.leaves[leaf].bytes -= record.bytes();
@@ -373,15 +386,4 @@ impl Kept {
             .filter(|pointer| !pointer.is_null())
             .for_each(|pointer| visit(pointer.block()));
     }
-}
-
-/// The bytes of a block of the list, which is what its pointer says.
-fn verified(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<&[u8]> {
-    let block = pointer.block();
-    medium.check_main("list of snapshots", parent, format_args!("pointer"), block)?;
-    let bytes = medium.block(block);
-    if !pointer.matches(checksum::of(bytes)) {
-        return Err(corrupt("list of snapshots", block, "checksum", "wrong", "what its parent holds"));
-    }
-    Ok(bytes)
 }

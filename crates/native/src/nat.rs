@@ -13,7 +13,6 @@ use parking_lot::{Mutex, RwLock};
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
 use crate::checksum;
-use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
@@ -251,12 +250,7 @@ pub(crate) fn pointers(block: &[u8]) -> impl Iterator<Item = NodePointer> + '_ {
 
 /// Verifies a NAT block that `pointer` names.
 pub(crate) fn verify(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<u64> {
-    let block = pointer.block();
-    medium.check_main("NAT", parent, format_args!("pointer"), block)?;
-    if !pointer.matches(checksum::of(medium.block(block))) {
-        return Err(corrupt("NAT block", block, "checksum", "wrong", "what its parent holds"));
-    }
-    Ok(block)
+    pointer.verified(medium, "NAT block", parent).map(|_| pointer.block())
 }
 
 /// The entry block of `page` (NID / 512) in `tree`, if there is one.

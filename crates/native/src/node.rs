@@ -16,10 +16,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::allocator::{Allocator, Budget};
 use crate::bia::BlockKind;
 use crate::checksum;
+use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
 use crate::nat::NID_BITS;
+use crate::pointer::NodePointer;
 use crate::reader::Reader;
 use crate::slots::Slots;
 
@@ -150,6 +152,18 @@ pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
         crc = Some(crc.map_or_else(|| checksum::of(part), |before| checksum::append(before, part)));
     });
     crc.filter(|_| sound)
+}
+
+/// The bytes of node `nid`, which are what its NAT entry says.
+pub(crate) fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Result<&[u8]> {
+    let block = pointer.block();
+    medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
+    let bytes = medium.block(block);
+    if checksum(bytes).is_some_and(|crc| pointer.matches(crc)) {
+        return Ok(bytes);
+    }
+    medium.check_media()?;
+    Err(corrupt(&format!("node {nid}"), block, "checksum", "wrong", "what the NAT holds"))
 }
 
 /// Flushes what a node's checksum covers.

@@ -1,6 +1,8 @@
 //! Pointers on the medium.
 
-use crate::geometry::BLOCK_BITS;
+use crate::checksum;
+use crate::error::corrupt;
+use crate::geometry::{BLOCK_BITS, Medium};
 
 const BLOCK_MASK: u64 = (1 << BLOCK_BITS) - 1;
 
@@ -26,6 +28,24 @@ impl NodePointer {
 
     pub(crate) fn is_null(self) -> bool {
         self.block() == 0
+    }
+
+    /// The bytes of the block it names, a whole one, if they are what it expects. In errors the block is called
+    /// `structure`, and `parent` is where the pointer stands.
+    pub(crate) fn verified<'m>(
+        self,
+        medium: &'m Medium,
+        structure: &str,
+        parent: u64,
+    ) -> vfs::Result<&'m [u8]> {
+        let block = self.block();
+        medium.check_main(structure, parent, format_args!("pointer"), block)?;
+        let bytes = medium.block(block);
+        if self.matches(checksum::of(bytes)) {
+            return Ok(bytes);
+        }
+        medium.check_media()?;
+        Err(corrupt(structure, block, "checksum", "wrong", "what its parent holds"))
     }
 }
 

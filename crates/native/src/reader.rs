@@ -73,17 +73,9 @@ impl Reader {
     #[cold]
     fn verify(&self, nid: u32, pointer: NodePointer) -> vfs::Result<()> {
         let block = pointer.block();
-        self.medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
-        let bytes = self.medium.block(block);
+        let bytes = node::verified(&self.medium, nid, pointer)?;
         let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
         let name = || format!("node {nid}");
-        match node::checksum(bytes) {
-            Some(crc) if pointer.matches(crc) => {}
-            _ => {
-                self.medium.check_media()?;
-                return Err(corrupt(&name(), block, "checksum", "wrong", "what the NAT holds"));
-            }
-        }
         if header.nid.get() != nid {
             return Err(corrupt(&name(), block, "NID", header.nid.get(), nid));
         }

@@ -75,20 +75,27 @@ impl Place<'_> {
         if let Some(record) = keep {
             kept.put(Record { version, block, ..record });
         }
+        if kept.is_removing() {
+            self.go_on(kept, frozen, steps);
+        }
+        kept.write(self.medium, self.allocator, frozen, version)
+    }
+
+    /// Goes on with the removal under way, or begins with the next.
+    fn go_on(&self, kept: &mut Kept, frozen: &mut Frozen, steps: u64) {
         let at_once = |record: &&Record| record.state == State::Doomed && planted(Fault::RemovedAtOnce);
-        let doomed_at_once = kept.all().find(at_once).cloned();
+        let doomed_at_once = kept.doomed().find(at_once).cloned();
         match kept.removing().cloned().or(doomed_at_once) {
             // That it is being removed has been published: nothing of it is promised any more.
-            Some(record) if !kept.stuck && record.version != version => {
+            Some(record) if !kept.stuck && record.version != self.newest.version => {
                 self.give_back(kept, record, frozen, steps);
             }
             _ => {}
         }
         if kept.removing().is_none() {
-            let doomed = kept.all().find(|record| record.state == State::Doomed).cloned();
+            let doomed = kept.doomed().find(|record| record.state == State::Doomed).cloned();
             doomed.into_iter().for_each(|doomed| kept.put(Record { state: State::Removing, ..doomed }));
         }
-        kept.write(self.medium, self.allocator, frozen, version)
     }
 
     /// Gives back some of what a snapshot has alone, and when it has no more, forgets it.

@@ -215,6 +215,10 @@ impl Core {
         while self.snapshots.read().has_changes() {
             self.checkpoint(NextLog::WithEpoch)?;
         }
+        if self.snapshots.read().stuck {
+            let what = "damage keeps the space of a removed snapshot from coming back; `amberfs fsck` tells where it is";
+            return Err(vfs::Error::Corrupt(what.into()).into());
+        }
         Ok(())
     }
 

@@ -17,7 +17,6 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::bia::BlockKind;
-use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::index;
 use crate::nat::{self, FANOUT, Tree};
@@ -43,6 +42,11 @@ impl Twin {
             _ => Twin::Below(tree),
         }
     }
+}
+
+/// Whether both trees have the same there.
+fn is_same(pointer: NodePointer, twin: Twin) -> bool {
+    matches!(twin, Twin::At(other) if other.block() == pointer.block())
 }
 
 /// A traverse of one tree beside another.
@@ -106,10 +110,16 @@ impl Traverse<'_> {
                 if let Some(stop) = self.nat(child, twin, level - 1, at)? {
                     return Ok(Some(stop));
                 }
-            } else if self.is_alone(child, twin)? {
-                if self.steps == 0 {
-                    return Ok(Some(at as u32));
-                }
+                continue;
+            }
+            if is_same(child, twin) {
+                continue;
+            }
+            if self.steps == 0 {
+                return Ok(Some(at as u32));
+            }
+            self.steps -= 1;
+            if self.is_alone(child, twin)? {
                 self.node(at as u32, child, twin)?;
             }
         }
@@ -119,9 +129,7 @@ impl Traverse<'_> {
 
     /// Whether what a pointer names is this checkpoint's alone.
     fn is_alone(&self, pointer: NodePointer, twin: Twin) -> vfs::Result<bool> {
-        if let Twin::At(other) = twin
-            && other.block() == pointer.block()
-        {
+        if is_same(pointer, twin) {
             return Ok(false);
         }
         self.medium.check_main("NAT", 0, format_args!("entry"), pointer.block())?;
@@ -130,9 +138,9 @@ impl Traverse<'_> {
 
     fn node(&mut self, nid: u32, pointer: NodePointer, twin: Twin) -> vfs::Result<()> {
         let medium = self.medium;
-        let bytes = verified(medium, nid, pointer)?;
+        let bytes = node::verified(medium, nid, pointer)?;
         let other = match twin {
-            Twin::At(twin) if !twin.is_null() => Some(verified(medium, nid, twin)?),
+            Twin::At(twin) if !twin.is_null() => Some(node::verified(medium, nid, twin)?),
             _ => None,
         };
         let others: SmallVec<[Range<usize>; 15]> = match other {
@@ -142,7 +150,6 @@ impl Traverse<'_> {
         let at = |bytes: &[u8], at: usize| {
             DataPointer(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))).block()
         };
-        self.steps = self.steps.saturating_sub(1);
         for place in index::data_pointers(bytes).into_iter().flat_map(|range| range.step_by(8)) {
             let block = at(bytes, place);
             let is_shared = || {
@@ -160,16 +167,5 @@ impl Traverse<'_> {
         }
         (self.visit)(pointer.block(), BlockKind::from_u8(bytes[0]).unwrap_or(BlockKind::Inode));
         Ok(())
-    }
-}
-
-/// The bytes of a node, which is what its NAT entry says.
-fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Result<&[u8]> {
-    let block = pointer.block();
-    medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
-    let bytes = medium.block(block);
-    match node::checksum(bytes) {
-        Some(crc) if pointer.matches(crc) => Ok(bytes),
-        _ => Err(corrupt(&format!("node {nid}"), block, "checksum", "wrong", "what the NAT holds")),
     }
 }

@@ -361,3 +361,33 @@ fn a_full_list_can_be_emptied() {
     volume.close().unwrap();
     assert!(blocks_used(&region) < 64);
 }
+
+/// What a snapshot shares with the one before it is looked at when it is removed, though nothing of it is given back: that
+/// counted for nothing, so that one checkpoint could look at all of a volume.
+#[test]
+fn a_removal_stops_also_where_it_gives_nothing_back() {
+    let (_zone, region) = made(64 << 20);
+    let steps = MountOptions { removal_steps: 10, ..options(Durability::Operation) };
+    let volume = Volume::open(region.clone(), &steps).unwrap();
+    let root = Caller::root();
+    let name = |n: u32| format!("file {n}").into_bytes();
+    // 15 inodes share a node.
+    let inodes: Vec<_> =
+        (0..1500).map(|n| volume.mknod(&root, ROOT_INO, &name(n), 0o100_644, 0).unwrap().ino).collect();
+    let change = |ino| {
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        volume.setattr(&root, ino, &set, None).unwrap();
+    };
+    volume.take_snapshot("before", "").unwrap();
+    change(inodes[0]); // so that the NAT's block is another
+    volume.take_snapshot("removed", "").unwrap();
+    inodes.into_iter().for_each(change);
+    volume.checkpoint().unwrap();
+    let before = volume.stats().checkpoints;
+    volume.remove_snapshot("removed").unwrap();
+    volume.finish_removals().unwrap();
+    let made = volume.stats().checkpoints - before;
+    assert!(made >= 10, "100 nodes were looked at for {made} checkpoints");
+    volume.close().unwrap();
+    assert_sound(&region);
+}

@@ -20,6 +20,7 @@
 
 mod chase;
 mod data;
+mod keeping;
 mod measure;
 mod mount;
 mod names;
@@ -105,6 +106,7 @@ fn main() {
         data::run(&plan, &mut table, 1 << 30);
     }
     snapshots::run(&plan, &mut table);
+    keeping::run(&plan, &mut table);
     chase::run(&plan, &mut table);
     threads::run(&plan, &mut table);
     table.print();
