@@ -12,6 +12,7 @@
 
 mod budget;
 mod segments;
+mod victims;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
@@ -157,7 +158,7 @@ impl Allocator {
     /// now into the next, whose version is `version`, and for which `kept` is the newest snapshot. The caller keeps
     /// operations out.
     pub(crate) fn freeze(&self, version: u32, kept: u32) -> Frozen {
-        self.version.store(version, Relaxed);
+        let ended = self.version.swap(version, Relaxed);
         let kept_before = self.kept.swap(kept, Relaxed);
         let mut segments = self.segments.lock();
         let touched = std::mem::take(&mut segments.touched);
@@ -168,6 +169,7 @@ impl Allocator {
             reached: segments.reached,
         };
         for segment in touched {
+            segments.states[segment as usize].version = ended;
             let kind = segments.states[segment as usize].kind;
             let map = segments.maps[segment as usize].as_mut().expect("a touched segment is loaded");
             map.touched = false;
@@ -188,17 +190,18 @@ impl Allocator {
         self.segments.lock().reached = blocks;
     }
 
-    /// Allocates a block for the checkpoint being made, which is `version`.
+    /// Allocates a block for the checkpoint being made, which is `version`. Its BIA entry says so, and whose it is where.
     pub(crate) fn allocate_into(
         &self,
         frozen: &mut Frozen,
         kind: BlockKind,
         version: u32,
+        (owner, place): (u32, u64),
     ) -> vfs::Result<u64> {
         let mut segments = self.segments.lock();
         let (block, _) = segments.take_run(&self.medium, SegmentKind::Meta, 1)?;
         self.free.fetch_sub(1, Relaxed);
-        Entry::write_soft(&self.medium, block, version, 0, kind, 0);
+        Entry::write_soft(&self.medium, block, version, owner, kind, place);
         if kind != BlockKind::Snapshots {
             segments.reached += 1;
             frozen.reached += 1;
@@ -256,11 +259,7 @@ impl Allocator {
                 *used &= !dead;
             }
             let count = sit::count(&dead);
-            let state = &mut segments.states[entry.segment as usize];
-            state.used -= count as u16;
-            if state.used == 0 {
-                state.kind = SegmentKind::Free;
-            }
+            segments.add_used(entry.segment, -(count as i16));
             released += count;
         }
         self.free.fetch_add(released as i64, Relaxed);

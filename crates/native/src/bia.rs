@@ -49,8 +49,8 @@ impl BlockKind {
 /// A BIA entry: two words, each stored atomically.
 ///
 /// ```text
-/// word 0: bits 0–31 start version, 32–63 owner (NID)
-/// word 1: bits 0–7 kind, 8–63 place in the owner (data: block index in the file; else 0)
+/// word 0: bits 0–31 start version, 32–63 owner (data: inode; node: its NID; NAT: its first NID; else 0)
+/// word 1: bits 0–7 kind, 8–63 place in the owner (data: block index in the file; NAT: height, 1 for entries; else 0)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -68,6 +68,14 @@ impl Entry {
         Entry { version: first as u32, owner: (first >> 32) as u32, kind: second as u8, place: second >> 8 }
     }
 
+    /// Writes this entry for `block`, as [`Entry::write_soft`] does.
+    pub(crate) fn copy_soft(&self, medium: &Medium, block: u64) {
+        let at = medium.geometry.bia_at(block);
+        let region = &medium.region;
+        region.store_u64(Purpose::Allocation, at, u64::from(self.version) | u64::from(self.owner) << 32);
+        region.store_u64(Purpose::Allocation, at + 8, u64::from(self.kind) | self.place << 8);
+    }
+
     /// Writes the entry of a block just allocated. Not flushed: the checkpoint does that.
     pub(crate) fn write_soft(
         medium: &Medium,
@@ -77,9 +85,6 @@ impl Entry {
         kind: BlockKind,
         place: u64,
     ) {
-        let at = medium.geometry.bia_at(block);
-        let region = &medium.region;
-        region.store_u64(Purpose::Allocation, at, u64::from(version) | u64::from(owner) << 32);
-        region.store_u64(Purpose::Allocation, at + 8, u64::from(kind as u8) | place << 8);
+        Entry { version, owner, kind: kind as u8, place }.copy_soft(medium, block);
     }
 }

@@ -17,7 +17,7 @@ use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
-use crate::nat::{MAX_HEIGHT, Merge, NID_BITS, Tree};
+use crate::nat::{self, MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node::{self, Nodes};
 use crate::pointer::NodePointer;
 use crate::record::Item;
@@ -73,6 +73,14 @@ impl Body {
         checksum::append(checksum::of(&block.to_le_bytes()), &self.as_bytes()[4..])
     }
 
+    fn write(&self, medium: &Medium, block: u64) -> Flushed {
+        let mut bytes = [0; BODY as usize + size_of::<Body>()];
+        bytes[..8].copy_from_slice(&NORMAL.to_le_bytes());
+        bytes[BODY as usize..].copy_from_slice(self.as_bytes());
+        let (region, at) = (&medium.region, block * BLOCK);
+        fault::stream(region, Fault::CheckpointNotSent, Purpose::Metadata, at, &bytes)
+    }
+
     pub(crate) fn tree(&self) -> Tree {
         Tree { root: NodePointer(self.nat_root.get()), height: self.nat_height.get() as u8 }
     }
@@ -101,6 +109,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) base: Tree,
     /// NIDs ascending, each with its node's new block, 0 if it was removed.
     pub(crate) nodes: &'a [(u32, u64)],
+    /// NIDs, ascending, on whose account the blocks of the NAT above them are written anew, changed or not.
+    pub(crate) touched: &'a [u32],
     /// Where in the log transactions are that changed data in place.
     pub(crate) in_place: &'a [Range<u64>],
 }
@@ -158,6 +168,13 @@ impl Checkpoint {
         Ok(medium.region.fence(sit::settle(medium, &entries)))
     }
 
+    /// Writes the same checkpoint to another block, with a tree that has moved; unfenced.
+    pub(crate) fn write_again(&self, medium: &Medium, block: u64, tree: Tree) -> Flushed {
+        let mut body = Body { nat_root: tree.root.0.into(), ..self.body };
+        body.crc = body.checksum(block).into();
+        body.write(medium, block)
+    }
+
     /// Writes a checkpoint block, unfenced.
     pub(crate) fn write(
         medium: &Medium,
@@ -186,12 +203,7 @@ impl Checkpoint {
             reserved: [0; 48],
         };
         body.crc = body.checksum(block).into();
-        let mut bytes = [0; BODY as usize + size_of::<Body>()];
-        bytes[..8].copy_from_slice(&NORMAL.to_le_bytes());
-        bytes[BODY as usize..].copy_from_slice(body.as_bytes());
-        let (region, at) = (&medium.region, block * BLOCK);
-        let flushed = fault::stream(region, Fault::CheckpointNotSent, Purpose::Metadata, at, &bytes);
-        (Checkpoint { block, body }, flushed)
+        (Checkpoint { block, body }, body.write(medium, block))
     }
 }
 
@@ -219,6 +231,11 @@ pub(crate) fn prepare(
         flushed = flushed.and(node::flush(medium, block));
         changes.push((nid, NodePointer::new(block, crc)));
     }
+    for nid in changed.touched {
+        if let Err(place) = changes.binary_search_by_key(nid, |(nid, _)| *nid) {
+            changes.insert(place, (*nid, nat::pointer_to(medium, changed.base, *nid, 0)?));
+        }
+    }
     let mut merge = Merge {
         medium,
         allocator: &nodes.allocator,
@@ -228,7 +245,7 @@ pub(crate) fn prepare(
     };
     let tree = merge.run(changed.base, &changes)?;
     flushed = flushed.and(merge.flushed);
-    let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version)?;
+    let block = nodes.allocator.allocate_into(frozen, BlockKind::Checkpoint, facts.version, (0, 0))?;
     if !planted(Fault::PredecessorNotFreed) {
         nodes.allocator.free_from(frozen, predecessor.block);
     }

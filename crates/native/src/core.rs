@@ -15,6 +15,7 @@ use crate::allocator::{Budget, Frozen, Urgency};
 use crate::apply::{self, InPlace};
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::checksum;
+use crate::collect::Collector;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::Medium;
 use crate::handles::Handles;
@@ -27,6 +28,7 @@ use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 use crate::removal::{Newest, Place};
 use crate::superblock::Root;
+use crate::transplant::Transplant;
 use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, bia::BlockKind, sit};
 
@@ -55,6 +57,7 @@ pub(crate) struct Core {
     /// Protects the orphan directory; taken after all inode locks.
     pub(crate) orphans: Mutex<()>,
     pub(crate) pressure: Pressure,
+    pub(crate) collector: Mutex<Collector>,
     _mounted: nvm::Mounted,
 }
 
@@ -87,6 +90,9 @@ pub(crate) enum Aim {
     Newest,
     /// The same, and it is kept, under this record.
     Keep(Box<Record>),
+    /// The same, without these blocks: what lies there moves, as far as the running tree does not hold it in files or
+    /// nodes of its own.
+    Move(Vec<u64>),
     /// The tree of this older checkpoint takes the running one's place. Nothing was changed since the last checkpoint,
     /// nothing is read or changed afterwards.
     Return(Checkpoint),
@@ -131,6 +137,7 @@ impl Core {
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
+            collector: Mutex::default(),
             _mounted: mounted,
         }
     }
@@ -228,6 +235,13 @@ impl Core {
         let nodes = &self.nodes;
         let medium = &*self.medium;
         let predecessor = publisher.newest;
+        let mut moved = match &aim {
+            Aim::Move(blocks) => {
+                self.snapshots.write().move_from(blocks);
+                Transplant::prepare(self, publisher, blocks)?
+            }
+            _ => Transplant::default(),
+        };
         // The epoch ends: nobody is in the middle of an operation.
         let (mut frozen, dirty, facts, in_place) = {
             let mut lanes = self.lanes.all();
@@ -246,6 +260,7 @@ impl Core {
                 self.journal.rewind(&mut lanes);
                 return Ok(());
             }
+            moved.switch(self)?;
             let version = nodes.version();
             if version >= LAST_VERSION {
                 return Err(Error::Io("the volume has made all the checkpoints that its format can number; copy its files to a new one".into()));
@@ -287,16 +302,22 @@ impl Core {
         };
         let dirty = dirty.sorted();
         let (base, keep) = match aim {
-            Aim::Newest => (predecessor.body.tree(), None),
+            Aim::Newest | Aim::Move(_) => (predecessor.body.tree(), None),
             Aim::Keep(record) => (predecessor.body.tree(), Some(*record)),
             Aim::Return(older) => (older.body.tree(), None),
         };
+        let touched = std::mem::take(&mut moved.touched);
         let list = |frozen: &mut Frozen, tree, block| {
             let newest = Newest { version: facts.version, block, tree };
             let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
-            place.update(&mut self.snapshots.write(), frozen, keep, self.options.removal_steps.max(1))
+            let mut kept = self.snapshots.write();
+            moved.records.drain(..).for_each(|record| kept.put(record));
+            let (list, listed) =
+                place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
+            Ok((list, moved.flushed.take().unwrap_or_else(Flushed::none).and(listed)))
         };
-        let changes = Changes { base, nodes: &dirty, in_place: &in_place };
+        let changes =
+            Changes { base, nodes: &dirty, touched: &touched, in_place: &in_place };
         let (checkpoint, journal, durable) =
             checkpoint::prepare(nodes, &predecessor, &mut frozen, &changes, list, &facts)?;
         if planted(Fault::SettledBeforePublished) {
@@ -314,6 +335,9 @@ impl Core {
         // An inode's block may have been copied for a neighbour's sake while somebody looked at the old one.
         self.locks.wait_for_all();
         drop(self.orphans.lock());
+        if !moved.is_empty() {
+            self.views.reopen();
+        }
         nodes.allocator.release(&frozen);
         if next_log == NextLog::OncePublished {
             self.begin_log(facts.version + 1);

@@ -121,6 +121,8 @@ struct Leaf<'a> {
     pointers: &'a [u8],
     slot: u64,
     slots: u64,
+    /// The node they are in; `None`: where nothing is.
+    node: Option<u32>,
 }
 
 impl Leaf<'_> {
@@ -134,7 +136,7 @@ impl Leaf<'_> {
 
     /// Where nothing is: `slots` holes.
     fn nothing(slots: u64) -> Leaf<'static> {
-        Leaf { pointers: &[], slot: 0, slots }
+        Leaf { pointers: &[], slot: 0, slots, node: None }
     }
 }
 
@@ -152,10 +154,14 @@ fn map<'a>(nodes: &'a Reader, inode: Inode<'a>) -> vfs::Result<Option<View<'a>>>
 
 fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf<'a>> {
     let (height, root, within) = match place(index) {
-        Place::Inode { slot } => return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE }),
+        Place::Inode { slot } => {
+            let node = Some(inode::nid_of(inode.ino));
+            return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE, node });
+        }
         Place::Map { slot } => {
+            let node = Some(inode.derived().body.get());
             return Ok(match map(nodes, inode)? {
-                Some(view) => Leaf { pointers: pointers_in(view, IN_MAP), slot, slots: IN_MAP },
+                Some(view) => Leaf { pointers: pointers_in(view, IN_MAP), slot, slots: IN_MAP, node },
                 None => Leaf::nothing(IN_MAP - slot),
             });
         }
@@ -175,7 +181,20 @@ fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf
         return Ok(Leaf::nothing(IN_DIRECT - slot));
     }
     let view = nodes.view(nid, BlockKind::Direct)?;
-    Ok(Leaf { pointers: pointers_in(view, IN_DIRECT), slot, slots: IN_DIRECT })
+    Ok(Leaf { pointers: pointers_in(view, IN_DIRECT), slot, slots: IN_DIRECT, node: Some(nid) })
+}
+
+/// The node that holds the pointer of block `index` of a mapped file, and the pointer; `None` if it has no such node.
+pub(crate) fn holder(
+    nodes: &Reader,
+    inode: Inode<'_>,
+    index: u64,
+) -> vfs::Result<Option<(u32, DataPointer)>> {
+    if index >= FILE_MAX / BLOCK {
+        return Ok(None);
+    }
+    let leaf = leaf(nodes, inode, index)?;
+    Ok(leaf.node.map(|node| (node, leaf.pointer(leaf.slot))))
 }
 
 /// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
@@ -228,7 +247,7 @@ impl LeafEdit<'_, '_> {
         let at = slot as usize * 8;
         match self {
             LeafEdit::Inode(edit) => {
-                Leaf { pointers: edit.inode().payload(), slot: 0, slots: 0 }.pointer(slot)
+                Leaf { pointers: edit.inode().payload(), slot: 0, slots: 0, node: None }.pointer(slot)
             }
             LeafEdit::Node(edit) => DataPointer(edit.view().u64_at(HEADER + at)),
         }

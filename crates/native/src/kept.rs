@@ -233,6 +233,11 @@ impl Kept {
         }
     }
 
+    /// Whether some snapshot is being read as a whole.
+    pub(crate) fn is_anyone_in_use(&self) -> bool {
+        !self.in_use.is_empty()
+    }
+
     pub(crate) fn is_in_use(&self, version: u32) -> bool {
         self.in_use.contains(&version)
     }
@@ -241,6 +246,11 @@ impl Kept {
     pub(crate) fn newest(&self) -> u32 {
         let whole = |record: &&Record| record.state != State::Removing;
         self.all().rev().find(whole).map_or(0, |record| record.version)
+    }
+
+    /// The version of the last record, 0 if there is none, and how many there are.
+    pub(crate) fn extent(&self) -> (u32, usize) {
+        (self.records.last_key_value().map_or(0, |(version, _)| *version), self.records.len())
     }
 
     /// All records behind `version`, oldest first.
@@ -355,7 +365,7 @@ impl Kept {
             if !keep {
                 return Ok(NodePointer::default());
             }
-            let block = allocator.allocate_into(frozen, BlockKind::Snapshots, version)?;
+            let block = allocator.allocate_into(frozen, BlockKind::Snapshots, version, (0, 0))?;
             let region = &medium.region;
             let streamed =
                 fault::stream(region, Fault::ListNotSent, Purpose::Metadata, block * BLOCK, &bytes);
@@ -376,6 +386,16 @@ impl Kept {
         bytes.resize(BLOCK as usize, 0);
         self.index = put(self.index, bytes, !self.records.is_empty())?;
         Ok((self.index, flushed))
+    }
+
+    /// Those of `blocks` that are the list's are written anew with the next checkpoint.
+    pub(crate) fn move_from(&mut self, blocks: &[u64]) {
+        let has = |pointer: NodePointer| !pointer.is_null() && blocks.contains(&pointer.block());
+        let moved = |number: &usize| has(self.leaves[*number].pointer);
+        self.dirty.extend((0..self.leaves.len()).filter(moved));
+        if has(self.index) {
+            self.dirty.extend(self.leaves.iter().position(|leaf| !leaf.pointer.is_null()));
+        }
     }
 
     /// Calls `visit` with each block of the list.

@@ -255,23 +255,28 @@ pub(crate) fn verify(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs:
 
 /// The entry block of `page` (NID / 512) in `tree`, if there is one.
 fn find_page(medium: &Medium, tree: Tree, page: u64) -> vfs::Result<Option<u64>> {
-    let mut level = u32::from(tree.height);
-    if tree.root.is_null() || page >= FANOUT.pow(level - 1) {
-        return Ok(None);
+    let pointer = pointer_to(medium, tree, (page * FANOUT) as u32, 1)?;
+    if pointer.is_null() { Ok(None) } else { verify(medium, pointer, 0).map(Some) }
+}
+
+/// What a NAT block of `level` is.
+pub(crate) fn kind_of(level: u32) -> BlockKind {
+    if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode }
+}
+
+/// The pointer in `tree` to its block of `level` (1: entries; 0: a node) for NID `first`; null if there is none.
+pub(crate) fn pointer_to(medium: &Medium, tree: Tree, first: u32, level: u32) -> vfs::Result<NodePointer> {
+    let (mut pointer, mut parent, mut at) = (tree.root, 0, u32::from(tree.height));
+    if at < level || u64::from(first) >= FANOUT.pow(at) {
+        return Ok(NodePointer::default());
     }
-    let (mut pointer, mut parent) = (tree.root, 0);
-    loop {
-        if pointer.is_null() {
-            return Ok(None);
-        }
+    while at > level && !pointer.is_null() {
         let block = verify(medium, pointer, parent)?;
-        level -= 1;
-        if level == 0 {
-            return Ok(Some(block));
-        }
-        let index = page / FANOUT.pow(level - 1) % FANOUT;
+        at -= 1;
+        let index = u64::from(first) / FANOUT.pow(at) % FANOUT;
         (parent, pointer) = (block, NodePointer(medium.region.load_u64(block * BLOCK + index * 8)));
     }
+    Ok(pointer)
 }
 
 /// Where new NAT blocks come from and old ones go, while a checkpoint is made.
@@ -294,7 +299,7 @@ impl Merge<'_> {
             if !tree.root.is_null() {
                 let mut block = vec![0; BLOCK as usize];
                 block[..8].copy_from_slice(&tree.root.0.to_le_bytes());
-                tree.root = self.write(&block, BlockKind::NatNode)?;
+                tree.root = self.write(&block, u32::from(tree.height) + 1, 0)?;
             }
             tree.height += 1;
         }
@@ -336,11 +341,13 @@ impl Merge<'_> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(NodePointer::default());
         }
-        self.write(&block, if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode })
+        self.write(&block, level, first)
     }
 
-    fn write(&mut self, block: &[u8], kind: BlockKind) -> vfs::Result<NodePointer> {
-        let at = self.allocator.allocate_into(self.frozen, kind, self.version)?;
+    /// A new NAT block of `level`, for NIDs from `first` on.
+    fn write(&mut self, block: &[u8], level: u32, first: u64) -> vfs::Result<NodePointer> {
+        let place = (first as u32, u64::from(level));
+        let at = self.allocator.allocate_into(self.frozen, kind_of(level), self.version, place)?;
         let region = &self.medium.region;
         let streamed = fault::stream(region, Fault::NatNotSent, Purpose::Metadata, at * BLOCK, block);
         self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
@@ -365,7 +372,7 @@ pub(crate) fn walk(
         visit: &mut dyn FnMut(u32, NodePointer) -> vfs::Result<()>,
     ) -> vfs::Result<()> {
         let at = verify(medium, pointer, 0)?;
-        block(at, if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode })?;
+        block(at, kind_of(level))?;
         let span = FANOUT.pow(level - 1);
         for (index, child) in pointers(medium.block(at)).enumerate() {
             let first = first + index as u64 * span;

@@ -178,4 +178,6 @@ pub struct Stats {
     pub blocks_free: u64,
     /// Blocks of the Main Area.
     pub blocks_total: u64,
+    /// Segments of which no block is in use.
+    pub segments_empty: u64,
 }

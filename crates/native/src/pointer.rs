@@ -84,6 +84,11 @@ impl DataPointer {
         !self.is_hole() && !self.is_unwritten()
     }
 
+    /// The same pointer to another block.
+    pub(crate) fn moved(self, block: u64) -> DataPointer {
+        DataPointer(self.0 & !BLOCK_MASK | block)
+    }
+
     /// The pointer `n` blocks further, for runs.
     pub(crate) fn plus(self, n: u64) -> DataPointer {
         DataPointer(self.0 + n)

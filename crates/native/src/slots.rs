@@ -115,6 +115,24 @@ impl Nodes {
         Ok(InodeEdit::new(&self.medium, block, ino))
     }
 
+    /// Copies block `nid` of inodes, if it is in `block` and has no copy of the running epoch.
+    pub(crate) fn copy_inodes(&self, budget: &Budget<'_>, nid: u32, block: u64) -> vfs::Result<()> {
+        let _lock = self.slots.lock(nid);
+        if self.nat.locate(nid)?.pointer.block() == block {
+            self.current_or_copy(budget, nid)?;
+        }
+        Ok(())
+    }
+
+    /// Points the NAT to the new home of block `nid` of inodes, if it is in `block`.
+    pub(crate) fn move_inodes(&self, nid: u32, block: u64, home: u64) -> vfs::Result<()> {
+        let _lock = self.slots.lock(nid);
+        if self.nat.locate(nid)?.pointer.block() == block {
+            self.nat.set(nid, home, self.version())?;
+        }
+        Ok(())
+    }
+
     /// The copy of the running epoch of a block whose lock is held.
     fn current_or_copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
         match self.current(nid)? {

@@ -123,7 +123,7 @@ impl Traverse<'_> {
                 self.node(at as u32, child, twin)?;
             }
         }
-        (self.visit)(block, if level == 1 { BlockKind::NatEntries } else { BlockKind::NatNode });
+        (self.visit)(block, nat::kind_of(level));
         Ok(None)
     }
 

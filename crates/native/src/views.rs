@@ -120,6 +120,12 @@ impl Views {
         Ok(())
     }
 
+    /// Takes all views away, when no call is in any: blocks of snapshots have moved. Who has files open finds them in the
+    /// views that are opened next.
+    pub(crate) fn reopen(&self) {
+        self.all().iter_mut().for_each(|list| list.clear());
+    }
+
     /// Notes that a snapshot has come or gone. No two times are the same: who sees one he knows need not look again.
     pub(crate) fn note_change(&self) {
         let mut changed = self.changed.lock();

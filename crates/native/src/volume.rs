@@ -153,6 +153,14 @@ impl Volume {
         self.core.release_snapshot(name, tag)
     }
 
+    /// Empties segments that are partly used, as far as that brings something, as the volume does by itself while few
+    /// are empty. Returns how many it emptied.
+    pub fn collect_garbage(&self) -> std::result::Result<u64, Error> {
+        let _op = nvm::operation("collect-garbage");
+        self.core.check_changeable()?;
+        Ok(self.core.collect_garbage(u32::MAX)?)
+    }
+
     /// Counters and sizes, now.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
@@ -171,6 +179,7 @@ impl Volume {
             snapshot_cache_bytes: view_bytes,
             blocks_free,
             blocks_total: core.medium.geometry.main_blocks(),
+            segments_empty: core.nodes.allocator.empty_segments().into(),
         }
     }
 
@@ -204,6 +213,12 @@ fn checkpoint_loop(core: &Core, interval: Duration) {
         if let Err(error) = core.checkpoint(NextLog::WithEpoch) {
             tracing::error!("checkpoint failed: {error}");
             return;
+        }
+        let wanted = core.nodes.allocator.empty_segments_wanted();
+        if core.nodes.allocator.empty_segments() < wanted
+            && let Err(error) = core.collect_garbage(2 * wanted)
+        {
+            tracing::error!("garbage collection stopped: {error}");
         }
     }
 }

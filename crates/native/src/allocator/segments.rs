@@ -20,21 +20,47 @@ pub(super) struct Segments {
     /// Blocks that the running tree reaches: not those that only snapshots have, nor the list of these.
     pub(super) reached: u64,
     pub(super) free: Arc<AtomicI64>,
+    /// Segments of which no block is in use.
+    pub(super) empty: u32,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
+    /// Version of the epoch that changed it last.
+    pub(super) version: u32,
     /// Blocks that can't be handed out.
-    pub(super) used: u16,
+    used: u16,
     pub(super) kind: SegmentKind,
-    /// The SIT entry is damaged.
-    quarantined: bool,
+    pub(super) standing: Standing,
 }
 
 impl Segment {
+    pub(super) fn used(&self) -> u64 {
+        self.used.into()
+    }
+
+    fn is_quarantined(&self) -> bool {
+        self.standing == Standing::Quarantined
+    }
+
     /// All of it counts as in use.
-    const QUARANTINED: Segment =
-        Segment { used: SEGMENT_BLOCKS as u16, kind: SegmentKind::Meta, quarantined: true };
+    const QUARANTINED: Segment = Segment {
+        version: 0,
+        used: SEGMENT_BLOCKS as u16,
+        kind: SegmentKind::Meta,
+        standing: Standing::Quarantined,
+    };
+}
+
+/// What is to be done with a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Blocks come and go.
+    Usual,
+    /// It is being emptied: nothing is handed out.
+    Emptied,
+    /// Its SIT entry is damaged.
+    Quarantined,
 }
 
 pub(super) struct Map {
@@ -58,9 +84,12 @@ impl Segments {
         let mut live = 0;
         for segment in 0..count {
             let state = match SitEntry::read(medium, segment) {
-                Ok(entry) => {
-                    Segment { used: entry.valid.get(), kind: entry.segment_kind(), quarantined: false }
-                }
+                Ok(entry) => Segment {
+                    version: entry.version.get(),
+                    used: entry.valid.get(),
+                    kind: entry.segment_kind(),
+                    standing: Standing::Usual,
+                },
                 Err(error) => {
                     tracing::error!("segment {segment} is not used: {error}; run fsck");
                     Segment::QUARANTINED
@@ -70,6 +99,7 @@ impl Segments {
             states.push(state);
         }
         Segments {
+            empty: states.iter().filter(|state| state.used == 0).count() as u32,
             states,
             maps: (0..count).map(|_| None).collect(),
             touched: Vec::new(),
@@ -94,16 +124,17 @@ impl Segments {
         let slot = &mut self.maps[segment as usize];
         slot.get_or_insert_with(|| {
             let state = &mut self.states[segment as usize];
-            let entry = if state.quarantined { None } else { SitEntry::read(medium, segment).ok() };
+            let entry = if state.is_quarantined() { None } else { SitEntry::read(medium, segment).ok() };
             let valid = match entry.filter(|entry| entry.valid.get() == state.used) {
                 Some(entry) => entry.bits(),
                 None => {
                     let lost = SEGMENT_BLOCKS - u64::from(state.used);
-                    if !state.quarantined {
+                    if !state.is_quarantined() {
                         tracing::error!(
                             "segment {segment} is not used any more: its SIT entry is damaged; run fsck"
                         );
                     }
+                    self.empty -= u32::from(state.used == 0);
                     *state = Segment::QUARANTINED;
                     self.live += lost;
                     self.free.fetch_sub(lost as i64, Relaxed);
@@ -124,13 +155,13 @@ impl Segments {
         if map.used[word] & bit == 0 {
             map.used[word] |= bit;
             self.touch(segment);
-            self.states[segment as usize].used += 1;
+            self.add_used(segment, 1);
             self.states[segment as usize].kind = SegmentKind::Data;
             self.live += 1;
             self.reached += 1;
             self.free.fetch_sub(1, Relaxed);
         }
-        was_valid && !self.states[segment as usize].quarantined
+        was_valid && !self.states[segment as usize].is_quarantined()
     }
 
     /// Block `block` is not in the next checkpoint. False if it was not in use, or if nobody knows.
@@ -142,7 +173,7 @@ impl Segments {
             tracing::error!("block {block} is freed but not in use; run fsck");
             return false;
         }
-        if self.states[segment as usize].quarantined {
+        if self.states[segment as usize].is_quarantined() {
             return false;
         }
         self.load(medium, segment).next[word] &= !bit;
@@ -155,9 +186,25 @@ impl Segments {
     pub(super) fn hand_out_again(&mut self, medium: &Medium, block: u64) {
         let (segment, index) = medium.geometry.segment_of(block);
         self.load(medium, segment).used[index / 64] &= !(1 << (index % 64));
-        self.states[segment as usize].used -= 1;
+        self.add_used(segment, -1);
         self.cursors = [Cursor { segment: NO_SEGMENT, at: 0 }; 2];
         self.free.fetch_add(1, Relaxed);
+    }
+
+    /// So many more blocks of `segment` can't be handed out.
+    pub(super) fn add_used(&mut self, segment: u32, blocks: i16) {
+        let state = &mut self.states[segment as usize];
+        self.empty -= u32::from(state.used == 0);
+        state.used = state.used.wrapping_add_signed(blocks);
+        if state.used == 0 {
+            self.empty += 1;
+            state.kind = SegmentKind::Free;
+        }
+    }
+
+    /// Whether blocks of `segment` are being handed out.
+    pub(super) fn is_filled(&self, segment: u32) -> bool {
+        self.cursors.iter().any(|cursor| cursor.segment == segment)
     }
 
     pub(super) fn touch(&mut self, segment: u32) {
@@ -197,9 +244,8 @@ impl Segments {
                         map.next[index / 64] |= 1 << (index % 64);
                     }
                     self.touch(cursor.segment);
-                    let segment = &mut self.states[cursor.segment as usize];
-                    segment.used += length as u16;
-                    segment.kind = group;
+                    self.add_used(cursor.segment, length as i16);
+                    self.states[cursor.segment as usize].kind = group;
                     self.live += length as u64;
                     self.cursors[which].at = at + length;
                     return Ok((medium.geometry.segment_start(cursor.segment) + at as u64, length as u64));
@@ -212,7 +258,7 @@ impl Segments {
 
     /// Why no block is free, although one was promised: damage had left less room than there is.
     fn full(&self) -> vfs::Error {
-        match self.states.iter().filter(|segment| segment.quarantined).count() {
+        match self.states.iter().filter(|segment| segment.is_quarantined()).count() {
             0 => vfs::Error::NoSpace,
             count => vfs::Error::Io(format!(
                 "no block is free: {count} segments are not used, because their SIT entries are damaged; run fsck"
@@ -225,8 +271,13 @@ impl Segments {
     fn choose(&self, group: SegmentKind, which: usize) -> Option<u32> {
         let other = self.cursors[1 - which].segment;
         let count = self.states.len();
-        let free = |index: &usize| self.states[*index].used == 0 && *index as u32 != other;
-        if let Some(index) = (0..count).find(free) {
+        let free = |index: &usize| {
+            let state = &self.states[*index];
+            state.used == 0 && state.standing == Standing::Usual && *index as u32 != other
+        };
+        if self.empty > 0
+            && let Some(index) = (0..count).find(free)
+        {
             return Some(index as u32);
         }
         let emptiest = |accept: &dyn Fn(usize) -> bool| {
@@ -235,8 +286,10 @@ impl Segments {
                 .min_by_key(|index| self.states[*index].used)
                 .map(|index| index as u32)
         };
-        emptiest(&|index| self.states[index].kind == group && index as u32 != other)
-            .or_else(|| emptiest(&|index| index as u32 != other))
+        // What is promised is there to be had, if need be where it is in the way.
+        let stays = |index: usize| self.states[index].standing != Standing::Emptied;
+        emptiest(&|index| self.states[index].kind == group && index as u32 != other && stays(index))
+            .or_else(|| emptiest(&|index| index as u32 != other && stays(index)))
             .or_else(|| emptiest(&|_| true))
     }
 }

@@ -1,0 +1,247 @@
+//! Garbage collection: blocks move, in the volume and in its snapshots, and nobody notices.
+
+mod volumes;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use native::{Durability, MountOptions, Volume};
+use nvm::{Region, Zone};
+use vfs::torture::{Limits, Torture};
+use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO};
+use volumes::{
+    RW, Random, Tree, assert_sound, assert_sound_if_crashed, crashed, difference, made, tree, tree_below,
+    write_file,
+};
+
+fn open(region: &Region, durability: Durability) -> Volume {
+    let options = MountOptions { durability, background: false, ..MountOptions::default() };
+    Volume::open(region.clone(), &options).unwrap()
+}
+
+fn root_of(volume: &Volume, snapshot: &str) -> Ino {
+    let root = Caller::root();
+    let all = volume.lookup(&root, ROOT_INO, b".snapshots").unwrap().ino;
+    volume.lookup(&root, all, snapshot.as_bytes()).unwrap().ino
+}
+
+#[track_caller]
+fn assert_kept(volume: &Volume, kept: &[(String, Tree)]) {
+    for (name, then) in kept {
+        let now = tree_below(volume, root_of(volume, name)).unwrap();
+        assert_eq!(difference(&now, then), None, "{name}");
+    }
+}
+
+/// Files of a few blocks, of which two thirds go: no segment is empty, all are nearly so.
+fn scattered(volume: &Volume) {
+    for n in 0..900 {
+        write_file(volume, ROOT_INO, &format!("file {n}"), &[n as u8; 60_000]).unwrap();
+    }
+    for n in (0..900).filter(|n| n % 3 != 0) {
+        volume.unlink(&Caller::root(), ROOT_INO, format!("file {n}").as_bytes()).unwrap();
+    }
+    volume.checkpoint().unwrap();
+}
+
+#[test]
+fn what_is_left_of_segments_comes_together() {
+    for durability in volumes::DURABILITIES {
+        let (zone, region) = made(96 << 20);
+        let volume = open(&region, durability);
+        scattered(&volume);
+        let (empty, then) = (volume.stats().segments_empty, tree(&volume).unwrap());
+        let emptied = volume.collect_garbage().unwrap();
+        // 4500 blocks fit into 9 segments; two more are being written to.
+        let now = volume.stats().segments_empty;
+        assert!(now >= 46 - 12, "{durability:?}: {empty} segments were empty, {emptied} were emptied, {now} are");
+        assert_eq!(difference(&tree(&volume).unwrap(), &then), None);
+        assert_eq!(volume.collect_garbage().unwrap(), 0, "there is nothing more to be had");
+        assert_sound_if_crashed(&zone);
+        let (_zone, copy) = crashed(&zone);
+        assert_eq!(difference(&tree(&open(&copy, durability)).unwrap(), &then), None);
+        volume.close().unwrap();
+        assert_sound(&region);
+    }
+}
+
+/// What lies in snapshots moves as well, in all that share it, while others look at them.
+#[test]
+fn what_snapshots_share_they_share_afterwards() {
+    let (zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    scattered(&volume);
+    let root = Caller::root();
+    let mut kept = Vec::new();
+    for round in 0..5u8 {
+        let file = volume.lookup(&root, ROOT_INO, format!("file {}", round * 3).as_bytes()).unwrap();
+        let handle = volume.open(&root, file.ino, RW).unwrap();
+        volume.write(&root, handle, 9000, &[round; 5000]).unwrap();
+        volume.release(handle).unwrap();
+        volume.unlink(&root, ROOT_INO, format!("file {}", 300 + 3 * round as u32).as_bytes()).unwrap();
+        let name = format!("snapshot {round}");
+        volume.take_snapshot(&name, "").unwrap();
+        kept.push((name, tree(&volume).unwrap()));
+    }
+    let handle = {
+        let file = volume.lookup(&root, root_of(&volume, "snapshot 2"), b"file 600").unwrap();
+        volume.open(&root, file.ino, OpenFlags::READ).unwrap()
+    };
+    let (empty, used) = (volume.stats().segments_empty, volume.stats().blocks_free);
+    let emptied = volume.collect_garbage().unwrap();
+    let stats = volume.stats();
+    assert!(stats.segments_empty >= 30, "{empty} were empty, {emptied} were emptied: {stats:?}");
+    let lost = used as i64 - stats.blocks_free as i64;
+    assert!(lost < 40, "moving took {lost} blocks");
+    let mut bytes = vec![0; 60_000];
+    assert_eq!(volume.read(handle, 0, &mut bytes).unwrap(), 60_000);
+    assert!(bytes.iter().all(|byte| *byte == 600u32 as u8));
+    volume.release(handle).unwrap();
+    assert_kept(&volume, &kept);
+    assert_sound_if_crashed(&zone);
+    drop(volume);
+    assert_sound(&region);
+    let volume = open(&region, Durability::Operation);
+    assert_kept(&volume, &kept);
+    // What each has alone is what it was: all of it comes back.
+    while let Some((name, _)) = kept.pop() {
+        volume.remove_snapshot(&name).unwrap();
+        volume.finish_removals().unwrap();
+        assert_kept(&volume, &kept);
+    }
+    for (name, ..) in volumes::names(&volume, ROOT_INO).unwrap() {
+        volume.unlink(&root, ROOT_INO, &name).unwrap();
+    }
+    volume.close().unwrap();
+    assert_sound(&region);
+    let used = native::check(&region, false).unwrap().blocks_used;
+    assert!(used < 64, "{used} blocks are in use when everything is gone");
+}
+
+/// Random operations, snapshots and crashes, with garbage collected in between.
+fn churn(seed: u64, durability: Durability, rounds: u64) {
+    let (mut zone, region): (Zone, Region) = made(128 << 20);
+    let mut volume = open(&region, durability);
+    let limits = Limits { xattr_bytes: 900, inodes: 200, file_bytes: 1 << 26, ..Limits::default() };
+    let mut torture = Torture::new(seed).with_limits(limits);
+    let mut random = Random(seed);
+    let mut kept: Vec<(String, Tree)> = Vec::new();
+    let mut emptied = 0;
+    for round in 0..rounds {
+        torture.run(&volume, 200);
+        match random.below(8) {
+            0..3 => {
+                let name = format!("round {round}");
+                volume.take_snapshot(&name, "").unwrap();
+                kept.push((name, tree(&volume).unwrap()));
+            }
+            3..5 if !kept.is_empty() => {
+                let (name, _) = kept.swap_remove(random.below(kept.len() as u64) as usize);
+                volume.remove_snapshot(&name).unwrap();
+            }
+            _ => volume.finish_removals().unwrap(),
+        }
+        emptied += volume.collect_garbage().unwrap();
+        assert_kept(&volume, &kept);
+        if round % 5 == 4 {
+            torture.close(&volume);
+            if durability != Durability::Operation {
+                volume.syncfs().unwrap();
+            }
+            assert_sound_if_crashed(&zone);
+            let copy = crashed(&zone);
+            volume.abandon();
+            volume = open(&copy.1, durability);
+            zone = copy.0;
+            torture.compare(&volume);
+            assert_kept(&volume, &kept);
+        }
+    }
+    assert!(emptied > 0, "nothing was emptied in {rounds} rounds");
+    torture.clear(&volume);
+    kept.iter().for_each(|(name, _)| volume.remove_snapshot(name).unwrap());
+    volume.finish_removals().unwrap();
+    volume.collect_garbage().unwrap();
+    volume.close().unwrap();
+    assert_sound(volume.region());
+    let used = native::check(volume.region(), false).unwrap().blocks_used;
+    assert!(used < 64, "{used} blocks are in use when everything is gone");
+}
+
+#[test]
+fn it_is_not_noticed_with_every_operation_durable() {
+    churn(volumes::seed(), Durability::Operation, 40);
+}
+
+#[test]
+fn it_is_not_noticed_with_durable_fsyncs() {
+    churn(volumes::seed() + 1, Durability::Fsync, 40);
+}
+
+#[test]
+fn it_is_not_noticed_with_durable_checkpoints() {
+    churn(volumes::seed() + 2, Durability::Snapshot, 40);
+}
+
+/// Threads write and read while segments are emptied under them, and snapshots taken and removed.
+#[test]
+fn it_goes_on_beside_operations() {
+    let (zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    scattered(&volume);
+    let done = AtomicBool::new(false);
+    let volume = &volume;
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let done = &done;
+            scope.spawn(move || {
+                let (root, mut random) = (Caller::root(), Random(thread));
+                let mut bytes = vec![0; 60_000];
+                while !done.load(Ordering::Relaxed) {
+                    let n = 3 * (random.below(100) * 3 + thread);
+                    let file = volume.lookup(&root, ROOT_INO, format!("file {n}").as_bytes()).unwrap();
+                    let handle = volume.open(&root, file.ino, RW).unwrap();
+                    assert_eq!(volume.read(handle, 0, &mut bytes).unwrap(), 60_000);
+                    assert!(bytes.iter().all(|byte| *byte == n as u8), "file {n}");
+                    let (at, length) = (random.below(55_000), random.below(5000));
+                    volume.write(&root, handle, at, &bytes[..length as usize]).unwrap();
+                    volume.release(handle).unwrap();
+                }
+            });
+        }
+        let mut random = Random(99);
+        for round in 0..30 {
+            volume.take_snapshot(&format!("{round}"), "").unwrap();
+            volume.collect_garbage().unwrap();
+            let gone = random.below(round + 1);
+            if volume.remove_snapshot(&format!("{gone}")).is_ok() && random.one_in(2) {
+                volume.finish_removals().unwrap();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(volume.failure().is_none(), "{:?}", volume.failure());
+    assert_sound_if_crashed(&zone);
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// A volume 95 % full goes on under random overwrites, with the thread that collects at work.
+#[test]
+fn a_nearly_full_volume_keeps_working() {
+    let (_zone, region) = made(64 << 20);
+    let volume = Volume::open(region.clone(), &volumes::options(Durability::Operation)).unwrap();
+    let (root, mut random) = (Caller::root(), Random(5));
+    let total = volume.stats().blocks_total;
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+    let mut blocks = 0;
+    while volume.stats().blocks_free * 20 > total {
+        volume.write(&root, file.handle, blocks * 4096, &[1; 4096]).unwrap();
+        blocks += 1;
+    }
+    for n in 0..20_000u64 {
+        let at = random.below(blocks) * 4096;
+        volume.write(&root, file.handle, at, &[n as u8; 4096]).unwrap();
+    }
+    volume.close().unwrap();
+    assert_sound(&region);
+}
