@@ -57,7 +57,7 @@ pub(crate) struct Core {
     /// Protects the orphan directory; taken after all inode locks.
     pub(crate) orphans: Mutex<()>,
     pub(crate) pressure: Pressure,
-    pub(crate) collector: Mutex<Collector>,
+    pub(crate) collector: Collector,
     _mounted: nvm::Mounted,
 }
 
@@ -137,7 +137,7 @@ impl Core {
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
-            collector: Mutex::default(),
+            collector: Collector::default(),
             _mounted: mounted,
         }
     }
@@ -312,12 +312,10 @@ impl Core {
             let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
             let mut kept = self.snapshots.write();
             moved.records.drain(..).for_each(|record| kept.put(record));
-            let (list, listed) =
-                place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
+            let (list, listed) = place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
             Ok((list, moved.flushed.take().unwrap_or_else(Flushed::none).and(listed)))
         };
-        let changes =
-            Changes { base, nodes: &dirty, touched: &touched, in_place: &in_place };
+        let changes = Changes { base, nodes: &dirty, touched: &touched, in_place: &in_place };
         let (checkpoint, journal, durable) =
             checkpoint::prepare(nodes, &predecessor, &mut frozen, &changes, list, &facts)?;
         if planted(Fault::SettledBeforePublished) {

@@ -134,6 +134,14 @@ faults! {
     CursorForgotten,
     /// The list of snapshots is stored, but not sent.
     ListNotSent,
+    /// What moves in snapshots is stored in its new home, but not sent.
+    HomeNotSent,
+    /// The running tree is not told that nodes it shares with a snapshot have moved.
+    MoveNotTold,
+    /// The list of snapshots is not told that their trees have moved.
+    MovesNotListed,
+    /// A block that moved counts as born when it moved.
+    MovedIsNewborn,
 }
 
 #[cfg(feature = "planted-faults")]

@@ -180,4 +180,6 @@ pub struct Stats {
     pub blocks_total: u64,
     /// Segments of which no block is in use.
     pub segments_empty: u64,
+    /// Segments that garbage collection emptied since the mount.
+    pub segments_emptied: u64,
 }

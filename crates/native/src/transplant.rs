@@ -8,6 +8,7 @@
 //! All of it is published with the checkpoint being made, by the list of snapshots that this has. A crash before that
 //! finds everything where it was; what the paper's Algorithm 2 undoes was not done.
 
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use nvm::{Flushed, Purpose};
@@ -18,6 +19,7 @@ use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::Checkpoint;
 use crate::checksum;
 use crate::core::{Core, Publisher};
+use crate::fault::{self, Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::Layout;
@@ -61,6 +63,9 @@ struct Plan {
     /// Blocks of the NAT that move: first NID and level.
     nat: BTreeSet<(u32, u32)>,
 }
+
+/// By the snapshots' versions.
+type Plans = BTreeMap<u32, Plan>;
 
 /// How a tree has a block.
 enum Hold {
@@ -159,7 +164,7 @@ impl<'a> Transplant<'a> {
     /// Copies the data, and points the running tree to what moved, as far as it reaches it. No operation runs.
     pub(crate) fn switch(&mut self, core: &Core) -> Result<()> {
         let (nodes, region) = (&core.nodes, &core.medium.region);
-        for (block, entry) in &self.nodes {
+        for (block, entry) in self.nodes.iter().filter(|_| !planted(Fault::MoveNotTold)) {
             let (nid, home) = (entry.owner, self.homes[block].block());
             if entry.kind == BlockKind::Inode as u8 {
                 nodes.move_inodes(nid, *block, home)?;
@@ -185,17 +190,16 @@ impl<'a> Transplant<'a> {
             }
         }
         self.homes.keys().for_each(|block| nodes.allocator.leave(*block));
+        if planted(Fault::MovesNotListed) {
+            self.records.clear();
+        }
         Ok(())
     }
 }
 
 /// Chooses which of `blocks` move, and says what that changes in which trees.
-fn plan(
-    core: &Core,
-    kept: &Kept,
-    blocks: &[u64],
-) -> Result<(Vec<(u64, Entry)>, BTreeMap<u32, Plan>)> {
-    let mut plans: BTreeMap<u32, Plan> = BTreeMap::new();
+fn plan(core: &Core, kept: &Kept, blocks: &[u64]) -> Result<(Vec<(u64, Entry)>, Plans)> {
+    let mut plans = Plans::new();
     let mut changed: HashSet<u32> = HashSet::new();
     let mut moved = Vec::new();
     for block in blocks {
@@ -209,7 +213,9 @@ fn plan(
         let holds = match holds(core, kept, (*block, &entry), &mut plans) {
             Ok(holds) => holds,
             Err(error) => {
-                tracing::warn!("block {block} is not moved, because a snapshot that has it is damaged: {error}");
+                tracing::warn!(
+                    "block {block} is not moved, because a snapshot that has it is damaged: {error}"
+                );
                 continue;
             }
         };
@@ -237,14 +243,15 @@ fn holds(
     core: &Core,
     kept: &Kept,
     (block, entry): (u64, &Entry),
-    plans: &mut BTreeMap<u32, Plan>,
+    plans: &mut Plans,
 ) -> Result<Vec<(u32, Hold)>> {
     let mut holds = Vec::new();
     for record in kept.behind(entry.version - 1).take(TREES_MAX + 1) {
-        if !plans.contains_key(&record.version) {
-            plans.insert(record.version, Plan::open(core, record)?);
-        }
-        let Some(hold) = plans[&record.version].hold(block, entry)? else { break };
+        let plan = match plans.entry(record.version) {
+            Slot::Occupied(slot) => slot.into_mut(),
+            Slot::Vacant(slot) => slot.insert(Plan::open(core, record)?),
+        };
+        let Some(hold) = plan.hold(block, entry)? else { break };
         holds.push((record.version, hold));
     }
     Ok(holds)
@@ -339,7 +346,8 @@ impl Rewrite<'_, '_> {
     /// Writes the new home of `old`.
     fn write(&mut self, old: u64, bytes: &[u8], crc: u32) -> Result<NodePointer> {
         let home = self.core.nodes.allocator.rehome(self.budget, old)?;
-        let streamed = self.core.medium.region.stream(Purpose::Metadata, home * BLOCK, bytes);
+        let region = &self.core.medium.region;
+        let streamed = fault::stream(region, Fault::HomeNotSent, Purpose::Metadata, home * BLOCK, bytes);
         self.sent(streamed);
         let pointer = NodePointer::new(home, crc);
         self.to.homes.insert(old, pointer);

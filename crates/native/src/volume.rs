@@ -161,6 +161,16 @@ impl Volume {
         Ok(self.core.collect_garbage(u32::MAX)?)
     }
 
+    /// Moves all that moves out of one segment of the Main Area; whether nothing of it is in use then.
+    pub fn empty_segment(&self, segment: u32) -> std::result::Result<bool, Error> {
+        let _op = nvm::operation("collect-garbage");
+        self.core.check_changeable()?;
+        if segment >= self.core.medium.geometry.segments {
+            return Err(vfs::Error::Invalid.into());
+        }
+        Ok(self.core.empty_segment(segment)?)
+    }
+
     /// Counters and sizes, now.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
@@ -180,6 +190,7 @@ impl Volume {
             blocks_free,
             blocks_total: core.medium.geometry.main_blocks(),
             segments_empty: core.nodes.allocator.empty_segments().into(),
+            segments_emptied: core.collector.emptied.load(Ordering::Relaxed),
         }
     }
 

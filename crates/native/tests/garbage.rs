@@ -53,7 +53,10 @@ fn what_is_left_of_segments_comes_together() {
         let emptied = volume.collect_garbage().unwrap();
         // 4500 blocks fit into 9 segments; two more are being written to.
         let now = volume.stats().segments_empty;
-        assert!(now >= 46 - 12, "{durability:?}: {empty} segments were empty, {emptied} were emptied, {now} are");
+        assert!(
+            now >= 46 - 12,
+            "{durability:?}: {empty} segments were empty, {emptied} were emptied, {now} are"
+        );
         assert_eq!(difference(&tree(&volume).unwrap(), &then), None);
         assert_eq!(volume.collect_garbage().unwrap(), 0, "there is nothing more to be had");
         assert_sound_if_crashed(&zone);

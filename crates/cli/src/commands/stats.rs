@@ -65,6 +65,8 @@ pub(crate) fn native(stats: &native::Stats) -> Fields {
         .with("open_handles", Value::Count(stats.open_handles))
         .with("blocks_free", Value::Count(stats.blocks_free))
         .with("blocks_total", Value::Count(stats.blocks_total))
+        .with("segments_empty", Value::Count(stats.segments_empty))
+        .with("segments_emptied", Value::Count(stats.segments_emptied))
 }
 
 /// What opening a volume had to do.

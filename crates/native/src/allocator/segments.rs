@@ -76,6 +76,10 @@ struct Cursor {
     at: usize,
 }
 
+impl Cursor {
+    const NOWHERE: Cursor = Cursor { segment: NO_SEGMENT, at: 0 };
+}
+
 impl Segments {
     /// Reads the SIT.
     pub(super) fn open(medium: &Medium, reached: u64) -> Segments {
@@ -103,7 +107,7 @@ impl Segments {
             states,
             maps: (0..count).map(|_| None).collect(),
             touched: Vec::new(),
-            cursors: [Cursor { segment: NO_SEGMENT, at: 0 }; 2],
+            cursors: [Cursor::NOWHERE; 2],
             live,
             reached,
             free: Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64)),
@@ -187,7 +191,7 @@ impl Segments {
         let (segment, index) = medium.geometry.segment_of(block);
         self.load(medium, segment).used[index / 64] &= !(1 << (index % 64));
         self.add_used(segment, -1);
-        self.cursors = [Cursor { segment: NO_SEGMENT, at: 0 }; 2];
+        self.cursors = [Cursor::NOWHERE; 2];
         self.free.fetch_add(1, Relaxed);
     }
 
@@ -199,6 +203,18 @@ impl Segments {
         if state.used == 0 {
             self.empty += 1;
             state.kind = SegmentKind::Free;
+        }
+    }
+
+    /// Hands out nothing more of these, but for those in quarantine, of which nothing is handed out anyway.
+    pub(super) fn stop_filling(&mut self, victims: &[u32]) {
+        for victim in victims {
+            let state = &mut self.states[*victim as usize];
+            if !state.is_quarantined() {
+                state.standing = Standing::Emptied;
+            }
+            let filled = self.cursors.iter_mut().filter(|cursor| cursor.segment == *victim);
+            filled.for_each(|cursor| *cursor = Cursor::NOWHERE);
         }
     }
 

@@ -5,9 +5,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::segments::Standing;
+use super::segments::{Segment, Standing};
 use super::{Allocator, Budget};
 use crate::bia::{BlockKind, Entry};
+use crate::fault::{Fault, planted};
 use crate::geometry::SEGMENT_BLOCKS;
 use crate::sit::{self, SegmentKind};
 
@@ -43,14 +44,22 @@ impl Allocator {
         }
         candidates.sort_unstable_by(|one, other| other.cmp(one));
         candidates.truncate(count);
-        let used: u64 = candidates.iter().map(|(_, segment)| segments.states[*segment as usize].used()).sum();
-        if used.div_ceil(SEGMENT_BLOCKS) >= candidates.len() as u64 {
+        let victims: Vec<u32> = candidates.into_iter().map(|(_, segment)| segment).collect();
+        let filled = [SegmentKind::Data, SegmentKind::Meta].map(|kind| {
+            let states = victims.iter().map(|victim| &segments.states[*victim as usize]);
+            let used: u64 = states.filter(|state| state.kind == kind).map(Segment::used).sum();
+            used.div_ceil(SEGMENT_BLOCKS)
+        });
+        if filled[0] + filled[1] >= victims.len() as u64 {
             return Vec::new();
         }
-        for (_, segment) in &candidates {
-            segments.states[*segment as usize].standing = Standing::Emptied;
-        }
-        candidates.into_iter().map(|(_, segment)| segment).collect()
+        segments.stop_filling(&victims);
+        victims
+    }
+
+    /// The same of this segment, whether it brings something or not.
+    pub(crate) fn begin_emptying_this(&self, segment: u32) {
+        self.segments.lock().stop_filling(&[segment]);
     }
 
     /// Blocks may be allocated there again.
@@ -83,7 +92,8 @@ impl Allocator {
         let group = if is_data { SegmentKind::Data } else { SegmentKind::Meta };
         let (home, _) = self.segments.lock().take_run(&self.medium, group, 1)?;
         budget.left.set(budget.left.get() - 1);
-        entry.copy_soft(&self.medium, home);
+        let version = if planted(Fault::MovedIsNewborn) { self.version.load(Relaxed) } else { entry.version };
+        Entry { version, ..entry }.copy_soft(&self.medium, home);
         Ok(home)
     }
 
