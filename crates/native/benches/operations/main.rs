@@ -19,6 +19,7 @@
 //! ago.
 
 mod chase;
+mod collecting;
 mod data;
 mod keeping;
 mod measure;
@@ -107,6 +108,7 @@ fn main() {
     }
     snapshots::run(&plan, &mut table);
     keeping::run(&plan, &mut table);
+    collecting::run(&plan, &mut table);
     chase::run(&plan, &mut table);
     threads::run(&plan, &mut table);
     table.print();
