@@ -512,7 +512,7 @@ finds!(a_glimpse_of_an_odd_count_is_found, OddGlimpse, glimpses(), "a torn glimp
 finds!(looking_early_whether_it_is_open_is_found, OpenSeenEarly, lives(2, 1), "life: ");
 finds!(opening_without_a_look_is_found, OpenUnlocked, lives(2, 1), "life: ");
 finds!(opening_after_the_look_is_found, OpenLate, lives(2, 1), "life: ");
-finds!(a_blind_reclaim_is_found, ReclaimBlind, lives(2, 1), "life: removed while open");
+finds!(a_blind_reclaim_is_found, ReclaimBlind, lives(2, 1), "life: ");
 finds!(a_lane_left_out_is_found, LaneMissed, epochs(), "lanes: ");
 finds!(a_lock_before_a_lane_is_found, LaneInside, epochs(), "deadlock");
 finds!(a_late_failure_is_found, FailedLate, epochs(), "lanes: half an operation is published");
