@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use nvm::VolumeKind;
 
 use crate::place::{Place, VolumePlace};
+use crate::retention::Policy;
 use crate::{options, size};
 
 /// File systems in byte-addressable non-volatile memory.
@@ -50,7 +51,7 @@ pub(crate) enum Command {
     Dump(Dump),
     /// Tell what a mounted volume has done: bytes, lines, fences, operations
     Stats(Stats),
-    /// Take, list, show, keep and remove snapshots of a volume
+    /// Take, list, show, keep and remove snapshots of a volume, or return to one
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
     /// Cut the power of a volume in memory at every moment of a workload, and see whether it keeps its promises
@@ -270,11 +271,13 @@ pub(crate) enum SnapshotCommand {
     Show(SnapshotNamed),
     /// Remove a snapshot that nobody holds and in which no file is open; its space comes back in the background
     Remove(SnapshotRemove),
+    /// Remove the snapshots that a policy had taken and another one, or the same, would not keep
+    Prune(SnapshotPrune),
     /// Keep a snapshot from being removed until its tag is released
     Hold(SnapshotTagged),
     /// Take a hold back
     Release(SnapshotTagged),
-    /// Make a volume, which is not mounted, what it was when a snapshot was taken
+    /// Make a volume what it was when a snapshot was taken; a mounted one if no file of it is open and nobody works in it
     Rollback(SnapshotRollback),
     /// Copy a snapshot to a new volume of the zone
     Clone(SnapshotClone),
@@ -308,6 +311,22 @@ pub(crate) struct SnapshotRemove {
     /// Wait until its space has come back
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotPrune {
+    /// The volume, or where it is mounted
+    #[arg(value_name = "ZONE:VOLUME|DIR")]
+    pub(crate) place: Place,
+    /// What to keep, as the mount option of this name: hourly=24,daily=7
+    #[arg(long, value_name = "PERIOD=N,...")]
+    pub(crate) keep: Policy,
+    /// Tell what would be removed, and remove nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

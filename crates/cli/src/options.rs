@@ -6,6 +6,8 @@ use std::time::Duration;
 use native::{Durability, Journaling};
 use nvm::{PersistMethod, Technology};
 
+use crate::retention::Policy;
+
 /// How a volume is to be mounted.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -15,6 +17,10 @@ pub(crate) struct Options {
     pub(crate) read_only: bool,
     /// Show this snapshot of the volume, and nothing else.
     pub(crate) snapshot: Option<String>,
+    /// Snapshots are taken and let go of as this says.
+    pub(crate) keep: Option<Policy>,
+    /// Also when nothing has changed.
+    pub(crate) keep_unchanged: bool,
     /// It is mounted already, and only this list is to change.
     pub(crate) remount: bool,
     /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
@@ -37,6 +43,8 @@ impl Default for Options {
             commit_interval: Duration::from_secs(5),
             read_only: false,
             snapshot: None,
+            keep: None,
+            keep_unchanged: false,
             remount: false,
             allow_other: None,
             threads: None,
@@ -131,6 +139,23 @@ const TABLE: &[MountOption] = &[
             Ok(())
         }),
     },
+    MountOption {
+        name: "keep",
+        help: "take snapshots at the beginning of each period of UTC in which something has changed, and keep the first of \
+               so many periods: hourly, daily, weekly, monthly, yearly, or less than a day such as 15min or 6h, as \
+               keep=hourly=24:daily=7. Others than those taken so are left alone, and so are those that somebody holds",
+        effect: Effect::Value("PERIOD=N[:PERIOD=N...]", |options, value| {
+            options.keep = Some(parsed(value)?);
+            Ok(())
+        }),
+    },
+    word(
+        "keep_unchanged",
+        "with keep: take snapshots also when nothing has changed since the last one",
+        |options| {
+            options.keep_unchanged = true;
+        },
+    ),
     MountOption {
         name: "technology",
         help: "emulate a memory's latencies: dram (none, the default), stt-mram, pcm, memristor, optane, cxl",
@@ -324,6 +349,9 @@ mod tests {
         assert_eq!(options.threads, Some(4));
         assert!(matches!(options.durability, Durability::Operation));
         assert!(!parse("ro,rw").unwrap().read_only);
+        let keep = parse("keep=hourly=24:daily=7,commit=1,keep_unchanged").unwrap();
+        assert_eq!(keep.keep.unwrap().to_string(), "hourly=24,daily=7");
+        assert!(keep.keep_unchanged);
         assert!(parse("snapshot=monday,rw").unwrap().read_only, "nobody can change a snapshot");
     }
 
@@ -358,9 +386,17 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_explained() {
-        for list in
-            ["threads=0", "threads", "threads=", "commit=never", "commit=0", "durability=maybe", "ro=1"]
-        {
+        for list in [
+            "threads=0",
+            "threads",
+            "threads=",
+            "commit=never",
+            "commit=0",
+            "durability=maybe",
+            "keep=hourly",
+            "keep=never=1",
+            "ro=1",
+        ] {
             let message = parse(list).unwrap_err();
             assert!(message.contains(list.split('=').next().unwrap()), "{message}");
         }

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
 use crate::failure::Failure;
@@ -176,18 +177,10 @@ pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
 
 /// A time of the wall clock, in UTC: `2026-11-21 20:59:03`.
 pub(crate) fn date(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Civil from days, after Howard Hinnant: years begin in March, eras have 400 of them.
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+    match i64::try_from(seconds).map(Timestamp::from_second) {
+        Ok(Ok(time)) => time.strftime("%F %T").to_string(),
+        _ => format!("{seconds} s after 1970"), // beyond the calendar
+    }
 }
 
 /// A line on how far a long command is, for who watches it: to standard error, if that is a terminal.
@@ -206,6 +199,7 @@ mod tests {
         assert_eq!(date(0), "1970-01-01 00:00:00");
         assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
         assert_eq!(date(1_763_758_743), "2025-11-21 20:59:03");
+        assert_eq!(date(u64::MAX), "18446744073709551615 s after 1970");
     }
 
     #[test]

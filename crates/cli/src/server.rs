@@ -2,24 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use vfs::{Caller, FileSystem, ROOT_INO};
 
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::{info, mkfs, stats, zone};
+use crate::commands::{info, mkfs, zone};
 use crate::control::{Handler, Hello, Listener, Request};
 use crate::failure::{Explain, Failure};
-use crate::metering::{Meter, Metered};
 use crate::options::Options;
 use crate::place::VolumePlace;
-use crate::report::{self, Fields, Value};
+use crate::served::Served;
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,22 +29,6 @@ pub(crate) struct MountRequest {
     pub(crate) dir: PathBuf,
     pub(crate) option_lists: Vec<String>,
     pub(crate) sloppy: bool,
-}
-
-/// A volume being served.
-struct Served {
-    dir: PathBuf,
-    options: String,
-    since: SystemTime,
-    started: Instant,
-    /// None where a snapshot of it is shown: the volume is not open then.
-    volume: Option<Arc<native::Volume>>,
-    /// For its account; the volume has one of its own.
-    region: Region,
-    meter: Arc<Meter>,
-    requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
-    unmounter: fuse::Unmounter,
-    kernel_cache: fuse::KernelCache,
 }
 
 /// The zone and what is served of it.
@@ -106,6 +87,8 @@ pub(crate) fn run(
         std::thread::spawn(move || server.obey(signals));
     }
     ready(&answer);
+    // What it has to say goes to the log from here on.
+    server.keep_snapshots(&request.place.volume);
     server.wait()
 }
 
@@ -151,6 +134,11 @@ fn native_volume(zone: &Zone, name: &str) -> Result<(Region, bool), Failure> {
     Ok((region, !clean))
 }
 
+/// Whoever panicked with it left it whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl State {
     /// The mount may have ended before the socket was there.
     fn listen(&mut self, listener: Listener) {
@@ -160,7 +148,7 @@ impl State {
 
 impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Mounts a volume and starts serving it; gives what recovery did.
@@ -173,7 +161,7 @@ impl Server {
         if let Some(served) = state.served.get(name) {
             let failure =
                 Failure::new(format!("{} is mounted already, on {}", request.place, served.dir.display()));
-            return Err(if let (Some(_), Some(name)) = (&served.volume, &options.snapshot) {
+            return Err(if let (None, Some(name)) = (&served.options.snapshot, &options.snapshot) {
                 failure
                     .remedy(format!("the snapshot is {}", served.dir.join(snapshot::path_of(name)).display()))
             } else if served.dir == request.dir {
@@ -189,44 +177,30 @@ impl Server {
         }
         let (region, _) = native_volume(&zone, name)?;
         let account = zone.volume(name)?;
-        let (volume, shown) = open(region, options)?;
-        let recovery = volume.as_ref().map(|volume| stats::recovery(&volume.recovery()).json());
-        let meter = Arc::new(Meter::default());
-        let metered = Arc::new(Metered::new(shown, meter.clone()));
-        let mount = fuse::mount(metered, &request.dir, &fuse_options(&request.place, options));
-        let mount = mount.doing("mounting").inspect_err(|_| {
-            let _ = volume.as_ref().map(|volume| volume.close());
-        })?;
-        let served = Served {
-            dir: mount.dir().to_path_buf(),
-            options: request.option_lists.join(","),
-            since: SystemTime::now(),
-            started: Instant::now(),
-            volume,
-            region: account,
-            meter,
-            requests: Mutex::new(Box::new(mount.counts())),
-            unmounter: mount.unmounter(),
-            kernel_cache: mount.kernel_cache(),
-        };
+        let (served, mount) = Served::mount(request, options, region, account)?;
+        let recovery = served.recovery();
         state.failures.remove(name);
-        state.served.insert(name.clone(), Arc::new(served));
+        state.served.insert(name.clone(), served);
         let (server, name) = (self.clone(), name.clone());
         std::thread::spawn(move || {
             let served = mount.wait().doing("serving the mount");
             server.finish(&name, served);
         });
-        Ok(json!({ "recovery": recovery.unwrap_or(json!({ "was_clean": true })) }))
+        Ok(json!({ "recovery": recovery }))
+    }
+
+    /// Begins to take snapshots of a volume, if they are to be taken and it is still served.
+    fn keep_snapshots(&self, name: &str) {
+        let served = self.lock().served.get(name).cloned();
+        if let Some(served) = served {
+            served.keep_snapshots(name);
+        }
     }
 
     /// Closes a volume whose mount has ended. It stays listed until it is closed.
     fn finish(&self, name: &str, served: Result<(), Failure>) {
-        let volume = self.lock().served.get(name).and_then(|served| served.volume.clone());
-        let closed = match &volume {
-            Some(volume) => volume.close().doing("closing the volume"),
-            None => Ok(()),
-        };
-        drop(volume);
+        let ending = self.lock().served.get(name).cloned();
+        let closed = ending.map_or(Ok(()), |ending| ending.close());
         let mut state = self.lock();
         state.served.remove(name);
         if let Err(failure) = served.and(closed) {
@@ -258,7 +232,7 @@ impl Server {
             let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
             for served in &served {
                 if told {
-                    let _ = served.volume.as_ref().map(|volume| volume.close());
+                    let _ = served.with_volume(|volume| Ok(volume.close()?));
                 } else if let Err(error) = served.unmounter.unmount(false) {
                     let lazily = served.unmounter.unmount(true).is_ok();
                     let now = if lazily {
@@ -308,6 +282,9 @@ impl Server {
                 let served = self.lock().served.get(&volume).cloned();
                 let answer = match (served, &ask) {
                     (Some(served), Ask::Clone { name, to }) => served.clone_snapshot(&zone()?, name, to)?,
+                    (Some(served), Ask::RollBack { name, discard_newer }) => {
+                        served.roll_back(&volume, name, *discard_newer)?
+                    }
                     (Some(served), _) => served.snapshot(&ask)?,
                     (None, _) => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
                 };
@@ -316,17 +293,22 @@ impl Server {
             Request::Mount { volume, dir, options, sloppy } => {
                 let parsed = Options::parse(&options, sloppy).map_err(Failure::new)?;
                 let place = VolumePlace { zone: self.path.clone(), volume };
-                self.mount(&MountRequest { place, dir, option_lists: options, sloppy }, &parsed)
+                let request = MountRequest { place, dir, option_lists: options, sloppy };
+                let answer = self.mount(&request, &parsed)?;
+                self.keep_snapshots(&request.place.volume);
+                Ok(answer)
             }
             Request::Remount { volume, read_only } => {
                 let served = self.lock().served.get(&volume).cloned();
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
                 if read_only {
-                    if let Some(volume) = &served.volume {
-                        volume.checkpoint().doing("making what was written durable")?;
+                    if served.options.snapshot.is_none() {
+                        served.with_volume(|volume| {
+                            volume.checkpoint().doing("making what was written durable")
+                        })?;
                     }
-                } else if Options::parse(&[&served.options], true).is_ok_and(|options| options.read_only) {
+                } else if served.options.read_only {
                     return Err(Failure::new("the volume was opened read-only").remedy(format!(
                         "amberfs umount {}, then mount it for writing",
                         served.dir.display()
@@ -369,103 +351,6 @@ impl Server {
             None => Ok(()),
         }
     }
-}
-
-impl Served {
-    /// Copies a snapshot to a new volume of the zone.
-    fn clone_snapshot(&self, zone: &Zone, name: &str, to: &str) -> Result<Fields, Failure> {
-        let volume = self.volume.as_ref().ok_or_else(|| self.not_open())?;
-        let copy = |to: &Region| volume.clone_snapshot(name, to, &mut |_, _| {});
-        snapshot::clone_to(zone, volume.region().len(), to, copy)
-    }
-
-    fn not_open(&self) -> Failure {
-        Failure::new("a snapshot of the volume is mounted, and the volume is not")
-            .remedy(format!("amberfs umount {}, and try again", self.dir.display()))
-    }
-
-    /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
-    fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
-        let volume = self.volume.as_ref().ok_or_else(|| self.not_open())?;
-        match ask {
-            Ask::RollBack { .. } => {
-                return Err(Failure::new(format!("the volume is mounted on {}", self.dir.display()))
-                    .leaving("nothing was changed")
-                    .remedy(format!("amberfs umount {}, and try again", self.dir.display())));
-            }
-            Ask::Take { .. } => {
-                // What programs have written may be in the kernel's pages.
-                std::fs::File::open(&self.dir)
-                    .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
-                    .doing("writing the kernel's pages back")?;
-            }
-            Ask::Remove { name, .. } => {
-                let snapshot = volume.snapshot(name)?;
-                let dir = volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino;
-                let path = snapshot::path_of(name);
-                if snapshot.holds.is_empty()
-                    && !self.kernel_cache.let_go(&path, dir, |ino| snapshot.has_inode(ino))
-                {
-                    let error = native::Error::SnapshotInUse(name.clone());
-                    return Err(Failure::new(error).leaving("it is kept").remedy(format!(
-                        "'fuser -vm {}' tells who uses files of the mount",
-                        self.dir.display()
-                    )));
-                }
-            }
-            _ => {}
-        }
-        snapshot::perform(volume, ask)
-    }
-
-    /// What the volume has done since it was mounted.
-    fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
-        let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
-        let since = self.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let user = Fields::new()
-            .with("bytes_written", Value::Bytes(self.meter.bytes_written.load(Relaxed)))
-            .with("bytes_read", Value::Bytes(self.meter.bytes_read.load(Relaxed)))
-            .with("changes", Value::Count(self.meter.changes.load(Relaxed)))
-            .with("syncs", Value::Count(self.meter.syncs.load(Relaxed)));
-        let counts = self.requests.lock().unwrap_or_else(PoisonError::into_inner)();
-        let requests = counts.iter().filter(|(_, count)| *count > 0);
-        let requests = requests
-            .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
-        let fields = Fields::new()
-            .with("volume", place.to_string())
-            .with("dir", self.dir.display().to_string())
-            .with("options", self.options.as_str())
-            .with("pid", Value::Count(std::process::id().into()))
-            .with("mounted_since", report::date(since))
-            .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
-            .with("user", Value::Fields(user))
-            .with("nvm", Value::Fields(stats::account(&self.region.account())));
-        let fields = match &self.volume {
-            Some(volume) => fields
-                .with("native", Value::Fields(stats::native(&volume.stats())))
-                .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
-            None => fields,
-        };
-        fields.with("kernel_requests", Value::Fields(requests))
-    }
-}
-
-/// A volume, open as the options say, and what is to be seen of it: itself or, unopened, one of its snapshots.
-type Opened = (Option<Arc<native::Volume>>, Arc<dyn FileSystem>);
-
-fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
-    if let Some(name) = &options.snapshot {
-        return Ok((None, native::open_snapshot(&region, name).doing("opening the snapshot")?));
-    }
-    let how = native::MountOptions {
-        durability: options.durability,
-        journaling: options.journaling,
-        commit_interval: options.commit_interval,
-        read_only: options.read_only,
-        ..native::MountOptions::default()
-    };
-    let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
-    Ok((Some(volume.clone()), volume))
 }
 
 pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {

@@ -19,7 +19,7 @@ use crate::convert::{
     time,
 };
 use crate::requests::Request;
-use crate::server::{Server, caller, content_changer};
+use crate::server::{Handled, Server, caller, content_changer};
 
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
@@ -31,31 +31,31 @@ const ACCESS_ACL: &str = "system.posix_acl_access";
 /// Handles are not used: see `inodes.rs`.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
-fn answer_entry(reply: ReplyEntry, result: Result<Attr, Errno>) {
-    match result {
+fn answer_entry(reply: ReplyEntry, handled: Handled<'_, Attr>) {
+    match handled.result {
         Ok(attr) => reply.entry(&TTL, &file_attr(&attr), generation(&attr)),
         Err(errno) => reply.error(errno),
     }
 }
 
 /// Attributes that the kernel may believe for so long.
-fn answer_attr(reply: ReplyAttr, ttl: Duration, result: Result<Attr, Errno>) {
-    match result {
+fn answer_attr(reply: ReplyAttr, ttl: Duration, handled: Handled<'_, Attr>) {
+    match handled.result {
         Ok(attr) => reply.attr(&ttl, &file_attr(&attr)),
         Err(errno) => reply.error(errno),
     }
 }
 
-fn answer(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
+fn answer(reply: ReplyEmpty, handled: Handled<'_, ()>) {
+    match handled.result {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
     }
 }
 
 /// `size` 0 asks for the length only.
-fn answer_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
+fn answer_xattr(reply: ReplyXattr, size: u32, handled: Handled<'_, Vec<u8>>) {
+    match handled.result {
         Ok(value) if size == 0 => reply.size(value.len() as u32),
         Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
         Ok(value) => reply.data(&value),
@@ -74,10 +74,10 @@ impl Filesystem for Server {
     }
 
     fn lookup(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let result = self.handle(Request::Lookup, || {
+        let handled = self.handle(Request::Lookup, || {
             self.entry(|| self.volume.lookup(&caller(request, 0), dir.0, name.as_bytes()))
         });
-        match result {
+        match handled.result {
             Ok(attr) => {
                 reply.entry(&self.entry_ttl(dir.0, attr.ino), &file_attr(&attr), generation(&attr));
             }
@@ -118,7 +118,7 @@ impl Filesystem for Server {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let result = self.handle(Request::Setattr, || {
+        let handled = self.handle(Request::Setattr, || {
             let set = SetAttr {
                 mode: mode.map(|mode| mode & 0o7777),
                 uid,
@@ -130,11 +130,11 @@ impl Filesystem for Server {
             };
             Server::setattr(self, &caller(request, 0), ino.0, set)
         });
-        answer_attr(reply, self.ttl(ino.0), result);
+        answer_attr(reply, self.ttl(ino.0), handled);
     }
 
     fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {
-        match self.handle(Request::Readlink, || self.volume.readlink(ino.0)) {
+        match self.handle(Request::Readlink, || self.volume.readlink(ino.0)).result {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -150,10 +150,10 @@ impl Filesystem for Server {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let result = self.handle(Request::Mknod, || {
+        let handled = self.handle(Request::Mknod, || {
             self.entry(|| self.volume.mknod(&caller(request, umask), dir.0, name.as_bytes(), mode, rdev))
         });
-        answer_entry(reply, result);
+        answer_entry(reply, handled);
     }
 
     fn mkdir(
@@ -165,26 +165,26 @@ impl Filesystem for Server {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let result = self.handle(Request::Mkdir, || {
+        let handled = self.handle(Request::Mkdir, || {
             self.entry(|| self.volume.mkdir(&caller(request, umask), dir.0, name.as_bytes(), mode))
         });
-        answer_entry(reply, result);
+        answer_entry(reply, handled);
     }
 
     fn unlink(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self.handle(Request::Unlink, || {
+        let handled = self.handle(Request::Unlink, || {
             let (caller, name) = (caller(request, 0), name.as_bytes());
             self.removing(&caller, dir.0, name, || self.volume.unlink(&caller, dir.0, name))
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     fn rmdir(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self.handle(Request::Rmdir, || {
+        let handled = self.handle(Request::Rmdir, || {
             let (caller, name) = (caller(request, 0), name.as_bytes());
             self.removing(&caller, dir.0, name, || self.volume.rmdir(&caller, dir.0, name))
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     fn symlink(
@@ -195,11 +195,11 @@ impl Filesystem for Server {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let result = self.handle(Request::Symlink, || {
+        let handled = self.handle(Request::Symlink, || {
             let target = target.as_os_str().as_bytes();
             self.entry(|| self.volume.symlink(&caller(request, 0), dir.0, name.as_bytes(), target))
         });
-        answer_entry(reply, result);
+        answer_entry(reply, handled);
     }
 
     fn rename(
@@ -212,7 +212,7 @@ impl Filesystem for Server {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let result = self.handle(Request::Rename, || {
+        let handled = self.handle(Request::Rename, || {
             let flags = rename_flags(flags)?;
             let (caller, name, new_name) = (caller(request, 0), name.as_bytes(), new_name.as_bytes());
             let rename = || self.volume.rename(&caller, dir.0, name, new_dir.0, new_name, flags);
@@ -222,7 +222,7 @@ impl Filesystem for Server {
                 rename().map_err(in_directory) // Neither flag lets an inode lose its name.
             }
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     fn link(
@@ -233,10 +233,10 @@ impl Filesystem for Server {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let result = self.handle(Request::Link, || {
+        let handled = self.handle(Request::Link, || {
             self.entry(|| self.volume.link(&caller(request, 0), ino.0, new_dir.0, new_name.as_bytes()))
         });
-        answer_entry(reply, result);
+        answer_entry(reply, handled);
     }
 
     /// "Never ask again."
@@ -257,9 +257,9 @@ impl Filesystem for Server {
         reply: ReplyData,
     ) {
         let mut reply = Some(reply);
-        let result =
+        let handled =
             self.handle(Request::Read, || Server::read(self, ino.0, offset, size as usize, &mut reply));
-        if let (Some(reply), Err(errno)) = (reply, result) {
+        if let (Some(reply), Err(errno)) = (reply, handled.result) {
             reply.error(errno);
         }
     }
@@ -276,8 +276,8 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let result = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, write_flags));
-        match result {
+        let handled = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, write_flags));
+        match handled.result {
             Ok(written) => reply.written(written as u32),
             Err(errno) => reply.error(errno),
         }
@@ -308,8 +308,8 @@ impl Filesystem for Server {
             self.counters.count(Request::Fsync);
             return reply.error(Errno::ENOSYS); // "Never ask again": the pages have been written before.
         }
-        let result = self.handle(Request::Fsync, || Server::fsync(self, ino.0, data_only));
-        answer(reply, result);
+        let handled = self.handle(Request::Fsync, || Server::fsync(self, ino.0, data_only));
+        answer(reply, handled);
     }
 
     /// "Never ask again."
@@ -326,7 +326,7 @@ impl Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        match self.handle(Request::Readdir, || self.list(ino.0, offset, &mut reply)) {
+        match self.handle(Request::Readdir, || self.list(ino.0, offset, &mut reply)).result {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -340,7 +340,7 @@ impl Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        match self.handle(Request::Readdirplus, || self.list_plus(ino.0, offset, &mut reply)) {
+        match self.handle(Request::Readdirplus, || self.list_plus(ino.0, offset, &mut reply)).result {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -360,7 +360,7 @@ impl Filesystem for Server {
     }
 
     fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.handle(Request::Statfs, || self.volume.statfs()) {
+        match self.handle(Request::Statfs, || self.volume.statfs()).result {
             Ok(space) => reply.statfs(
                 space.blocks,
                 space.blocks_free,
@@ -385,7 +385,7 @@ impl Filesystem for Server {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let result = self.handle(Request::Setxattr, || {
+        let handled = self.handle(Request::Setxattr, || {
             let mode = match flags {
                 0 => XattrMode::Either,
                 XATTR_CREATE => XattrMode::Create,
@@ -398,28 +398,28 @@ impl Filesystem for Server {
             }
             self.volume.setxattr(&caller, ino.0, name.as_bytes(), value, mode)
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     fn getxattr(&self, request: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let result = self
+        let handled = self
             .handle(Request::Getxattr, || self.volume.getxattr(&caller(request, 0), ino.0, name.as_bytes()));
-        answer_xattr(reply, size, result);
+        answer_xattr(reply, size, handled);
     }
 
     fn listxattr(&self, request: &fuser::Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let result = self.handle(Request::Listxattr, || {
+        let handled = self.handle(Request::Listxattr, || {
             let names = self.volume.listxattr(&caller(request, 0), ino.0)?;
             Ok(if request.uid() == 0 { names } else { without_trusted(&names) })
         });
-        answer_xattr(reply, size, result);
+        answer_xattr(reply, size, handled);
     }
 
     fn removexattr(&self, request: &fuser::Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let result = self.handle(Request::Removexattr, || {
+        let handled = self.handle(Request::Removexattr, || {
             self.volume.removexattr(&caller(request, 0), ino.0, name.as_bytes())
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     /// Does not come with `default_permissions`.
@@ -438,7 +438,7 @@ impl Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let result = self.handle(Request::Create, || {
+        let handled = self.handle(Request::Create, || {
             let created = self
                 .volume
                 .create(&caller(request, umask), dir.0, name.as_bytes(), mode, create_flags(flags))
@@ -447,7 +447,7 @@ impl Filesystem for Server {
             Ok(created.attr)
         });
         let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-        match result {
+        match handled.result {
             Ok(attr) => reply.created(&TTL, &file_attr(&attr), generation(&attr), NO_HANDLE, flags),
             Err(errno) => reply.error(errno),
         }
@@ -463,12 +463,12 @@ impl Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let result = self.handle(Request::Fallocate, || {
+        let handled = self.handle(Request::Fallocate, || {
             let mode = fallocate_mode(mode)?;
             let file = self.inodes.file(ino.0)?;
             self.volume.fallocate(&content_changer(request), file.handle(), mode, offset, length)
         });
-        answer(reply, result);
+        answer(reply, handled);
     }
 
     fn lseek(
@@ -486,7 +486,7 @@ impl Filesystem for Server {
             self.counters.count(Request::Lseek);
             return reply.error(Errno::ENOSYS);
         }
-        let result = self.handle(Request::Lseek, || {
+        let handled = self.handle(Request::Lseek, || {
             let offset = u64::try_from(offset).map_err(|_| Error::NoSuchOffset)?;
             let from = match whence {
                 SEEK_DATA => SeekFrom::Data(offset),
@@ -495,7 +495,7 @@ impl Filesystem for Server {
             };
             self.volume.seek(self.inodes.file(ino.0)?.handle(), from)
         });
-        match result {
+        match handled.result {
             Ok(offset) => reply.offset(offset as i64),
             Err(errno) => reply.error(errno),
         }
@@ -514,13 +514,13 @@ impl Filesystem for Server {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let result = self.handle(Request::CopyFileRange, || {
+        let handled = self.handle(Request::CopyFileRange, || {
             let (from, to) = (self.inodes.file(ino_in.0)?, self.inodes.file(ino_out.0)?);
             let len = len.min(COPY_MAX);
             let caller = content_changer(request);
             self.volume.copy_file_range(&caller, from.handle(), offset_in, to.handle(), offset_out, len)
         });
-        match result {
+        match handled.result {
             Ok(copied) => reply.written(copied as u32),
             Err(errno) => reply.error(errno),
         }

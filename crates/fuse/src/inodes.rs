@@ -166,6 +166,23 @@ impl Inodes {
         (0..SHARDS as Ino).any(|shard| self.shard(shard).nodes.keys().any(|ino| is_such(*ino)))
     }
 
+    /// The names in the root directory that it lists, each with its inode.
+    pub(crate) fn in_root(&self) -> Result<Vec<(Ino, Vec<u8>)>> {
+        let mut names = Vec::new();
+        self.volume.readdir(ROOT_INO, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push((entry.ino, entry.name.to_vec()));
+            }
+            true
+        })?;
+        Ok(names)
+    }
+
+    /// Whether the kernel holds `ino`.
+    pub(crate) fn holds(&self, ino: Ino) -> bool {
+        self.shard(ino).nodes.contains_key(&ino)
+    }
+
     /// The handle on `ino`, opened now if it was not.
     pub(crate) fn file(&self, ino: Ino) -> Result<Arc<OpenFile>> {
         let mut closing = Vec::new();

@@ -1,12 +1,15 @@
 //! Taking back what the kernel was told.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{INodeNo, Notifier};
-use vfs::Ino;
+use vfs::{Ino, ROOT_INO};
 
 use crate::inodes::Inodes;
 
@@ -19,12 +22,18 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct KernelCache {
     notifier: Notifier,
     inodes: Weak<Inodes>,
+    serving: Arc<RwLock<()>>,
     mount_point: PathBuf,
 }
 
 impl KernelCache {
-    pub(crate) fn new(notifier: Notifier, inodes: Weak<Inodes>, mount_point: &Path) -> KernelCache {
-        KernelCache { notifier, inodes, mount_point: mount_point.to_owned() }
+    pub(crate) fn new(
+        notifier: Notifier,
+        inodes: Weak<Inodes>,
+        serving: Arc<RwLock<()>>,
+        mount_point: &Path,
+    ) -> KernelCache {
+        KernelCache { notifier, inodes, serving, mount_point: mount_point.to_owned() }
     }
 
     /// Makes the kernel let go of what is at `path`, an entry of directory `dir` of the mount, and of all below it, which
@@ -45,5 +54,61 @@ impl KernelCache {
             thread::sleep(PAUSE);
         }
         true
+    }
+
+    /// Runs `exchange`, which lets the volume show another tree, at a moment at which the kernel holds nothing of the mount
+    /// but the root directory, and no request is being served; requests that come meanwhile wait. Afterwards the kernel
+    /// believes nothing that was true of the former tree. `unlisted` are names in the root directory that this does not list.
+    ///
+    /// `None`, and nothing has happened, if a file is open or mapped, or a directory below the root is somebody's working
+    /// directory or mounted somewhere. What is mounted *in* the mount comes off, so there should be nothing. Not to be called
+    /// by who answers the kernel.
+    pub fn exchange<T>(&self, unlisted: &[&str], exchange: impl FnOnce() -> T) -> Option<T> {
+        let inodes = self.inodes.upgrade()?;
+        let patience = Instant::now() + PATIENCE;
+        let (exchanged, before) = loop {
+            self.let_go_of_all(&inodes, unlisted, patience)?;
+            let _none_served = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+            // Somebody may have looked a name up in between.
+            if inodes.holds_any(&|_| true) {
+                if Instant::now() > patience {
+                    return None;
+                }
+                continue;
+            }
+            let before = inodes.in_root();
+            break (exchange(), before);
+        };
+        // That a name is not there is believed only of one that was not.
+        let before = before.unwrap_or_default().into_iter().map(|(_, name)| name).collect::<HashSet<_>>();
+        for (_, name) in inodes.in_root().unwrap_or_default() {
+            if !before.contains(&name) {
+                let _ = self.notifier.inval_entry(INodeNo(ROOT_INO), OsStr::from_bytes(&name));
+            }
+        }
+        // Its attributes and its listing.
+        let _ = self.notifier.inval_inode(INodeNo(ROOT_INO), 0, 0);
+        Some(exchanged)
+    }
+
+    /// Makes the kernel let go of everything but the root directory; `None` if it does not.
+    fn let_go_of_all(&self, inodes: &Inodes, unlisted: &[&str], patience: Instant) -> Option<()> {
+        let listed = inodes.in_root().ok()?.into_iter();
+        let held = listed.filter(|(ino, _)| inodes.holds(*ino)).map(|(_, name)| name);
+        let names: Vec<_> = held.chain(unlisted.iter().map(|name| name.as_bytes().to_vec())).collect();
+        for name in &names {
+            let _ = self.notifier.inval_entry(INodeNo(ROOT_INO), OsStr::from_bytes(name));
+        }
+        while inodes.holds_any(&|_| true) {
+            if Instant::now() > patience {
+                // The kernel finds what is in use by its name again when that has been looked up.
+                names.iter().for_each(|name| {
+                    let _ = std::fs::symlink_metadata(self.mount_point.join(OsStr::from_bytes(name)));
+                });
+                return None;
+            }
+            thread::sleep(PAUSE);
+        }
+        Some(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::{fs, io, thread};
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
@@ -22,6 +22,7 @@ pub struct Mount {
     unmounter: Unmounter,
     counters: Arc<Counters>,
     inodes: Weak<Inodes>,
+    serving: Arc<RwLock<()>>,
 }
 
 /// Unmounts a [`Mount`], from any thread.
@@ -41,7 +42,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
     let server = Server::new(volume, options);
     let (counters, alive) = (server.counters.clone(), Arc::downgrade(&server.alive));
-    let inodes = Arc::downgrade(&server.inodes);
+    let (inodes, serving) = (Arc::downgrade(&server.inodes), server.serving.clone());
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
@@ -60,7 +61,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         .and_then(|_| MountId::of(&dir))
         .map_err(not_answering)?;
     let unmounter = Unmounter { dir, id, alive, turn: Arc::default() };
-    Ok(Mount { session, unmounter, counters, inodes })
+    Ok(Mount { session, unmounter, counters, inodes, serving })
 }
 
 /// Shakes hands with the kernel and starts the server threads.
@@ -90,7 +91,7 @@ impl Mount {
 
     /// What the kernel remembers of the mount.
     pub fn kernel_cache(&self) -> KernelCache {
-        KernelCache::new(self.session.notifier(), self.inodes.clone(), self.dir())
+        KernelCache::new(self.session.notifier(), self.inodes.clone(), self.serving.clone(), self.dir())
     }
 
     /// How often the kernel has asked for what.

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use fuser::{InitFlags, KernelConfig, ReplyData, WriteFlags};
@@ -28,8 +28,16 @@ pub(crate) struct Server {
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
     panicked: AtomicBool,
+    /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
+    pub(crate) serving: Arc<RwLock<()>>,
     /// Who asks whether this still serves has a weak one.
     pub(crate) alive: Arc<()>,
+}
+
+/// What a handler gave. To be kept until the kernel has its answer: what that says is true until then.
+pub(crate) struct Handled<'a, T> {
+    pub(crate) result: std::result::Result<T, fuser::Errno>,
+    _serving: RwLockReadGuard<'a, ()>,
 }
 
 impl Server {
@@ -41,18 +49,16 @@ impl Server {
             writeback_cache: options.writeback_cache && !options.read_only,
             durable_operations: options.durable_operations,
             panicked: AtomicBool::new(false),
+            serving: Arc::default(),
             alive: Arc::new(()),
         }
     }
 
     /// Counts a request and runs its handler; a panic in there becomes an I/O error.
-    pub(crate) fn handle<T>(
-        &self,
-        request: Request,
-        handler: impl FnOnce() -> Result<T>,
-    ) -> std::result::Result<T, fuser::Errno> {
+    pub(crate) fn handle<T>(&self, request: Request, handler: impl FnOnce() -> Result<T>) -> Handled<'_, T> {
+        let serving = self.serving.read().unwrap_or_else(PoisonError::into_inner);
         self.counters.count(request);
-        match catch_unwind(AssertUnwindSafe(handler)) {
+        let result = match catch_unwind(AssertUnwindSafe(handler)) {
             Ok(result) => result.map_err(|error| {
                 if matches!(error, Error::Io(_) | Error::Corrupt(_)) {
                     tracing::error!("{}: {error}", request.name());
@@ -69,7 +75,8 @@ impl Server {
                 }
                 Err(fuser::Errno::EIO)
             }
-        }
+        };
+        Handled { result, _serving: serving }
     }
 
     /// Asks for what this server wants of what the kernel offers.

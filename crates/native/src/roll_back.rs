@@ -29,8 +29,12 @@ pub fn roll_back(region: &Region, name: &str, discard_newer: bool) -> Result<Sna
 }
 
 impl Core {
-    /// Afterwards this `Core` knows a tree that is gone: it is to be dropped.
-    fn roll_back(&self, name: &str, discard_newer: bool) -> Result<Snapshot, Error> {
+    /// The snapshot to return to, and newer ones, which have to go first; an error if they must not.
+    pub(crate) fn check_roll_back(
+        &self,
+        name: &str,
+        discard_newer: bool,
+    ) -> Result<(Snapshot, Vec<Snapshot>), Error> {
         self.check_changeable()?;
         let snapshot = self.snapshot(name)?;
         let is_newer = |other: &Snapshot| other.version > snapshot.version;
@@ -42,6 +46,12 @@ impl Core {
             let newer = newer.into_iter().map(|other| other.name).collect();
             return Err(Error::NewerSnapshots { name: name.into(), newer });
         }
+        Ok((snapshot, newer))
+    }
+
+    /// Afterwards this `Core` knows a tree that is gone: it is to be dropped.
+    fn roll_back(&self, name: &str, discard_newer: bool) -> Result<Snapshot, Error> {
+        let (snapshot, newer) = self.check_roll_back(name, discard_newer)?;
         newer.iter().try_for_each(|other| self.remove_snapshot(&other.name))?;
         self.finish_removals()?;
         self.checkpoint(NextLog::WithEpoch)?;

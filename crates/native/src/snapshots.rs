@@ -222,6 +222,18 @@ impl Core {
         Ok(())
     }
 
+    /// Whether the volume differs from what it was when the snapshot called `name` was taken. What is changed meanwhile
+    /// counts or not.
+    pub(crate) fn has_changed_since(&self, name: &str) -> Result<bool, Error> {
+        self.check_changeable()?;
+        self.checkpoint(NextLog::WithEpoch)?;
+        let newest = self.publisher().newest.body.tree();
+        let kept = self.snapshots.read();
+        let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        // What changed has another block, and so have all above it.
+        Ok(Checkpoint::read(&self.medium, record.block)?.body.tree().root.block() != newest.root.block())
+    }
+
     /// Counts what a snapshot has alone, in time that follows how much it differs from its neighbours.
     pub(crate) fn snapshot_usage(&self, name: &str) -> Result<SnapshotUsage, Error> {
         // No checkpoint is made meanwhile: what a snapshot has stays.

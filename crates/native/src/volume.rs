@@ -113,6 +113,12 @@ impl Volume {
         self.core.snapshot(name)
     }
 
+    /// Whether anything has changed since the snapshot called `name` was taken: makes a checkpoint and compares two
+    /// pointers.
+    pub fn has_changed_since(&self, name: &str) -> std::result::Result<bool, Error> {
+        self.core.has_changed_since(name)
+    }
+
     /// What the snapshot called `name` takes; in time that follows how much it differs from its neighbours.
     pub fn snapshot_usage(&self, name: &str) -> std::result::Result<SnapshotUsage, Error> {
         self.core.snapshot_usage(name)
@@ -128,6 +134,11 @@ impl Volume {
     pub fn finish_removals(&self) -> std::result::Result<(), Error> {
         let _op = nvm::operation("remove-snapshot");
         self.core.finish_removals()
+    }
+
+    /// The snapshot called `name`, if the volume can return to it by [`crate::roll_back`] once it is closed.
+    pub fn check_roll_back(&self, name: &str, discard_newer: bool) -> std::result::Result<Snapshot, Error> {
+        self.core.check_roll_back(name, discard_newer).map(|(snapshot, _)| snapshot)
     }
 
     /// Makes a volume of `to`, whatever was there, with the tree of the snapshot called `name`, by copying it. Calls

@@ -12,6 +12,7 @@ use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::Place;
 use crate::report::{self, Fields, Value};
+use crate::retention::{Policy, Scheduled};
 use crate::size;
 use crate::zone_access::{Access, reach};
 
@@ -23,10 +24,17 @@ pub(crate) enum Ask {
     List,
     Show { name: String },
     Remove { name: String, wait: bool },
+    Prune { keep: String, dry_run: bool },
     Hold { name: String, tag: String },
     Release { name: String, tag: String },
     RollBack { name: String, discard_newer: bool },
     Clone { name: String, to: String },
+}
+
+impl Ask {
+    fn changes_nothing(&self) -> bool {
+        matches!(self, Ask::List | Ask::Prune { dry_run: true, .. })
+    }
 }
 
 pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
@@ -44,6 +52,10 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
         SnapshotCommand::Remove(arguments) => {
             let (name, place, json) = about(&arguments.named);
             (Ask::Remove { name, wait: arguments.wait }, place, json)
+        }
+        SnapshotCommand::Prune(arguments) => {
+            let keep = arguments.keep.to_string();
+            (Ask::Prune { keep, dry_run: arguments.dry_run }, arguments.place.clone(), arguments.json)
         }
         SnapshotCommand::Hold(arguments) => {
             let (name, place, json) = about(&arguments.named);
@@ -65,7 +77,7 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
     let (text, answer) = ask_volume(&place, &ask)?;
     match (json, &ask) {
         (true, _) => report::print_json(&answer),
-        (false, Ask::List | Ask::Show { .. }) => report::print_text(&text),
+        (false, Ask::List | Ask::Show { .. } | Ask::Prune { .. }) => report::print_text(&text),
         (false, _) => Ok(()), // it has happened
     }
 }
@@ -82,7 +94,7 @@ fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), F
             let volume = client.volume_at(&dir).unwrap_or_default().to_string();
             (client, volume)
         }
-        Some(volume) => match reach(&place.zone, !matches!(ask, Ask::List))? {
+        Some(volume) => match reach(&place.zone, !ask.changes_nothing())? {
             Access::Served(client) => (client, volume.clone()),
             Access::Open(zone) => {
                 let fields = of_unmounted(&zone, volume, ask)?;
@@ -102,6 +114,10 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
     }
     match ask {
         Ask::List => return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?)),
+        Ask::Prune { keep, dry_run: true } => {
+            let snapshots = native::snapshots(&region).doing("reading the list of snapshots")?;
+            return prune(&snapshots, keep, true, |_| Ok(()));
+        }
         Ask::RollBack { name, discard_newer } => {
             return Ok(described(&native::roll_back(&region, name, *discard_newer)?));
         }
@@ -136,6 +152,9 @@ pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Fail
             }
             return Ok(described(&snapshot));
         }
+        Ask::Prune { keep, dry_run } => {
+            return prune(&volume.snapshots(), keep, *dry_run, |name| Ok(volume.remove_snapshot(name)?));
+        }
         Ask::Take { name, comment } => {
             volume.take_snapshot(name, comment)?;
             name
@@ -153,6 +172,43 @@ pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Fail
         }
     };
     Ok(described(&volume.snapshot(name)?))
+}
+
+/// Removes, oldest first, what a policy had taken and this one does not keep; or only says so. What cannot go does not
+/// keep others from going.
+pub(crate) fn prune(
+    snapshots: &[native::Snapshot],
+    keep: &str,
+    dry_run: bool,
+    mut remove: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<Fields, Failure> {
+    let policy: Policy = keep.parse().map_err(Failure::new)?;
+    let scheduled = Scheduled::among(snapshots);
+    let (mut removed, mut failures) = (Vec::new(), Vec::new());
+    for Scheduled { name, .. } in policy.superfluous(&scheduled) {
+        match if dry_run { Ok(()) } else { remove(name) } {
+            Ok(()) => {
+                removed.extend(snapshots.iter().filter(|snapshot| snapshot.name == *name).map(described))
+            }
+            Err(failure) => failures.push(failure),
+        }
+    }
+    let (gone, left) = (removed.len(), failures.len());
+    match failures.into_iter().next() {
+        None => {
+            let key = if dry_run { "would_remove" } else { "removed" };
+            Ok(Fields::new().with(key, Value::Rows(removed)))
+        }
+        Some(first) if left == 1 => {
+            let state = Some(format!("it is kept; {gone} others were removed"));
+            Err(Failure { state, ..first })
+        }
+        Some(first) => {
+            let what = format!("{left} snapshots could not be removed; the first: {}", first.what);
+            let state = Some(format!("they are kept; {gone} others were removed"));
+            Err(Failure { what, state, ..first })
+        }
+    }
 }
 
 /// Makes a volume of `bytes` in the zone and lets `copy` fill it; if that fails, there is none.
@@ -186,7 +242,7 @@ pub(crate) fn progress() -> impl FnMut(u64, u64) {
     }
 }
 
-fn described(snapshot: &native::Snapshot) -> Fields {
+pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
     Fields::new()
         .with("name", snapshot.name.as_str())
         .with("taken", report::date(u64::try_from(snapshot.taken.sec).unwrap_or(0)))

@@ -56,7 +56,7 @@ pub fn run(line: &str) -> Run {
 
 /// Waits for what happens by itself, a minute at most: a busy machine may take long for anything.
 #[track_caller]
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < patience, "{what}: it does not happen");

@@ -1,0 +1,338 @@
+//! A volume that is being served: mounted, asked beside its mount, its snapshots taken, exchanged when it returns to one.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use nvm::{Region, Zone};
+use serde_json::{Value as Json, json};
+use vfs::{Caller, FileSystem, ROOT_INO};
+
+use crate::commands::snapshot::{self, Ask};
+use crate::commands::stats;
+use crate::failure::{Explain, Failure};
+use crate::metering::{Meter, Metered};
+use crate::mount_table::{self, MountEntry};
+use crate::options::Options;
+use crate::place::VolumePlace;
+use crate::report::{self, Fields, Value};
+use crate::retention;
+use crate::schedule::{Keeper, Keeps, Schedule};
+use crate::server::{MountRequest, fuse_options, lock};
+
+/// A volume being served.
+pub(crate) struct Served {
+    pub(crate) dir: PathBuf,
+    option_list: String,
+    pub(crate) options: Options,
+    since: SystemTime,
+    started: Instant,
+    /// Shared by who uses it beside the mount, exclusively by who exchanges it. Requests of the kernel don't wait for it.
+    shown: RwLock<Shown>,
+    metered: Arc<Metered>,
+    /// For its account; the volume has one of its own.
+    region: Region,
+    meter: Arc<Meter>,
+    requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
+    pub(crate) unmounter: fuse::Unmounter,
+    kernel_cache: fuse::KernelCache,
+    keeping: Mutex<Keeping>,
+}
+
+/// Who takes snapshots.
+enum Keeping {
+    Nobody,
+    A(Schedule),
+    /// Nobody any more: the mount has ended.
+    Ended,
+}
+
+/// What a mount shows.
+enum Shown {
+    Volume(Arc<native::Volume>),
+    /// A snapshot of it: the volume is not open.
+    Snapshot,
+    /// Nothing: opening the volume again failed.
+    Nothing,
+}
+
+impl Served {
+    /// Opens the volume and mounts it.
+    pub(crate) fn mount(
+        request: &MountRequest,
+        options: &Options,
+        region: Region,
+        account: Region,
+    ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
+        let (volume, tree) = open(region, options)?;
+        let meter = Arc::new(Meter::default());
+        let metered = Arc::new(Metered::new(tree, meter.clone()));
+        let mount = fuse::mount(metered.clone(), &request.dir, &fuse_options(&request.place, options));
+        let mount = mount.doing("mounting").inspect_err(|_| {
+            let _ = volume.as_ref().map(|volume| volume.close());
+        })?;
+        let served = Served {
+            dir: mount.dir().to_path_buf(),
+            option_list: request.option_lists.join(","),
+            options: options.clone(),
+            since: SystemTime::now(),
+            started: Instant::now(),
+            shown: RwLock::new(volume.map_or(Shown::Snapshot, Shown::Volume)),
+            metered,
+            region: account,
+            meter,
+            requests: Mutex::new(Box::new(mount.counts())),
+            unmounter: mount.unmounter(),
+            kernel_cache: mount.kernel_cache(),
+            keeping: Mutex::new(Keeping::Nobody),
+        };
+        Ok((Arc::new(served), mount))
+    }
+
+    /// Closes the volume when its mount has ended.
+    pub(crate) fn close(&self) -> Result<(), Failure> {
+        let keeping = std::mem::replace(&mut *lock(&self.keeping), Keeping::Ended);
+        if let Keeping::A(schedule) = keeping {
+            schedule.stop();
+        }
+        match &*self.shown() {
+            Shown::Volume(volume) => volume.close().doing("closing the volume"),
+            Shown::Snapshot | Shown::Nothing => Ok(()),
+        }
+    }
+
+    /// What opening the volume had to do.
+    pub(crate) fn recovery(&self) -> Json {
+        match &*self.shown() {
+            Shown::Volume(volume) => stats::recovery(&volume.recovery()).json(),
+            Shown::Snapshot | Shown::Nothing => json!({ "was_clean": true }),
+        }
+    }
+
+    fn shown(&self) -> RwLockReadGuard<'_, Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies a snapshot to a new volume of the zone.
+    pub(crate) fn clone_snapshot(&self, zone: &Zone, name: &str, to: &str) -> Result<Fields, Failure> {
+        self.with_volume(|volume| {
+            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut |_, _| {});
+            snapshot::clone_to(zone, volume.region().len(), to, copy)
+        })
+    }
+
+    /// Uses the volume, which is not exchanged meanwhile.
+    pub(crate) fn with_volume<T>(
+        &self,
+        use_it: impl FnOnce(&native::Volume) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        match &*self.shown() {
+            Shown::Volume(volume) => use_it(volume),
+            Shown::Snapshot => {
+                Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
+                    .remedy(format!("amberfs umount {}, and try again", self.dir.display())))
+            }
+            Shown::Nothing => Err(Failure::new("the volume could not be opened again; nothing is served")
+                .remedy(format!("amberfs umount {}, then fsck", self.dir.display()))),
+        }
+    }
+
+    /// What programs have written may be in the kernel's pages: brings it to the volume.
+    fn write_back(&self) -> Result<(), Failure> {
+        std::fs::File::open(&self.dir)
+            .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
+            .doing("writing the kernel's pages back")
+    }
+
+    /// Returns the volume to a snapshot while it is mounted: at a moment at which the kernel holds nothing of it, it is closed,
+    /// returned as one that is not mounted, and opened anew; requests that come meanwhile wait.
+    pub(crate) fn roll_back(&self, volume: &str, to: &str, discard_newer: bool) -> Result<Fields, Failure> {
+        self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
+            .leaving("nothing was changed")?;
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let within = |entry: &MountEntry| entry.dir != self.dir && entry.dir.starts_with(&self.dir);
+        if let Some(other) = mount_table::read()?.into_iter().find(within) {
+            let other = other.dir.display();
+            return Err(Failure::new(format!("something is mounted on {other}, in the volume"))
+                .leaving("nothing was changed")
+                .remedy(format!("unmount {other}, and try again")));
+        }
+        let exchanged = self
+            .kernel_cache
+            .exchange(&[".snapshots"], || self.open_again(&mut shown, volume, to, discard_newer));
+        exchanged.unwrap_or_else(|| {
+            let what = format!("files in {} are open, or somebody works in it", self.dir.display());
+            let remedy = format!("{}; end that, or unmount it, and try again", self.who_uses_it());
+            Err(Failure::new(what).leaving("nothing was changed").remedy(remedy))
+        })
+    }
+
+    /// Closes the volume, returns it to a snapshot, and opens it again, also if it could not be returned.
+    fn open_again(
+        &self,
+        shown: &mut Shown,
+        name: &str,
+        to: &str,
+        discard_newer: bool,
+    ) -> Result<Fields, Failure> {
+        let Shown::Volume(volume) = std::mem::replace(shown, Shown::Nothing) else {
+            return Err(Failure::new("the volume is not open"));
+        };
+        self.metered.exchange(None);
+        let region = volume.region().clone();
+        let closed = volume.close();
+        drop(volume);
+        let returned = closed.and_then(|()| native::roll_back(&region, to, discard_newer));
+        match open(region, &self.options) {
+            Ok((volume, tree)) => {
+                self.metered.exchange(Some(tree));
+                *shown = volume.map_or(Shown::Snapshot, Shown::Volume);
+            }
+            Err(failure) => {
+                tracing::error!(
+                    "volume '{name}': every request fails until it is unmounted: {}",
+                    failure.what
+                );
+                let dir = self.dir.display();
+                let what = match returned {
+                    Ok(_) => failure.what,
+                    Err(returned) => format!("{returned}; and then: {}", failure.what),
+                };
+                return Err(Failure::new(what)
+                    .doing("opening the volume again")
+                    .leaving(format!("{dir} is mounted, and every request fails with an I/O error"))
+                    .remedy(format!("amberfs umount {dir}, then fsck")));
+            }
+        }
+        match returned {
+            Ok(snapshot) => {
+                tracing::info!("volume '{name}': returned to snapshot {to:?}");
+                Ok(snapshot::described(&snapshot))
+            }
+            Err(error) => Err(Failure::new(error)
+                .doing("returning to the snapshot")
+                .leaving("the volume is mounted as it was, but for newer snapshots that may be gone")),
+        }
+    }
+
+    /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
+    pub(crate) fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
+        self.with_volume(|volume| match ask {
+            Ask::Take { .. } => {
+                self.write_back()?;
+                snapshot::perform(volume, ask)
+            }
+            Ask::Remove { name, .. } => {
+                self.let_go(volume, name)?;
+                snapshot::perform(volume, ask)
+            }
+            Ask::Prune { keep, dry_run } => snapshot::prune(&volume.snapshots(), keep, *dry_run, |name| {
+                self.let_go(volume, name)?;
+                Ok(volume.remove_snapshot(name)?)
+            }),
+            _ => snapshot::perform(volume, ask),
+        })
+    }
+
+    /// Before a snapshot is removed, the kernel has to let go of it.
+    fn let_go(&self, volume: &native::Volume, name: &str) -> Result<(), Failure> {
+        let snapshot = volume.snapshot(name)?;
+        let dir = volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino;
+        let path = snapshot::path_of(name);
+        if snapshot.holds.is_empty() && !self.kernel_cache.let_go(&path, dir, |ino| snapshot.has_inode(ino)) {
+            let error = native::Error::SnapshotInUse(name.to_string());
+            return Err(Failure::new(error).leaving("it is kept").remedy(self.who_uses_it()));
+        }
+        Ok(())
+    }
+
+    fn who_uses_it(&self) -> String {
+        format!("'fuser -vm {}' tells who uses files of the mount", self.dir.display())
+    }
+
+    /// Begins to take snapshots, if they are to be taken.
+    pub(crate) fn keep_snapshots(self: &Arc<Served>, name: &str) {
+        let Some(policy) = &self.options.keep else { return };
+        if self.options.read_only {
+            tracing::warn!("volume '{name}' is mounted read-only: no snapshots are taken, none removed");
+            return;
+        }
+        let keeper = Keeper::new(name, policy.clone(), self.options.keep_unchanged);
+        let mut keeping = lock(&self.keeping);
+        if let Keeping::Nobody = *keeping {
+            match Schedule::start(keeper, self.clone()) {
+                Ok(schedule) => *keeping = Keeping::A(schedule),
+                Err(error) => tracing::error!("volume '{name}': no snapshots are taken: no thread: {error}"),
+            }
+        }
+    }
+
+    /// What the volume has done since it was mounted.
+    pub(crate) fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
+        let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
+        let since = self.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let user = Fields::new()
+            .with("bytes_written", Value::Bytes(self.meter.bytes_written.load(Relaxed)))
+            .with("bytes_read", Value::Bytes(self.meter.bytes_read.load(Relaxed)))
+            .with("changes", Value::Count(self.meter.changes.load(Relaxed)))
+            .with("syncs", Value::Count(self.meter.syncs.load(Relaxed)));
+        let counts = lock(&self.requests)();
+        let requests = counts.iter().filter(|(_, count)| *count > 0);
+        let requests = requests
+            .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
+        let fields = Fields::new()
+            .with("volume", place.to_string())
+            .with("dir", self.dir.display().to_string())
+            .with("options", self.option_list.as_str())
+            .with("pid", Value::Count(std::process::id().into()))
+            .with("mounted_since", report::date(since))
+            .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
+            .with("user", Value::Fields(user))
+            .with("nvm", Value::Fields(stats::account(&self.region.account())));
+        let fields = match &*self.shown() {
+            Shown::Volume(volume) => fields
+                .with("native", Value::Fields(stats::native(&volume.stats())))
+                .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
+            Shown::Snapshot | Shown::Nothing => fields,
+        };
+        fields.with("kernel_requests", Value::Fields(requests))
+    }
+}
+
+impl Keeps for Served {
+    fn snapshots(&self) -> Result<Vec<native::Snapshot>, Failure> {
+        self.with_volume(|volume| Ok(volume.snapshots()))
+    }
+
+    fn has_changed_since(&self, name: &str) -> Result<bool, Failure> {
+        self.write_back()?;
+        self.with_volume(|volume| Ok(volume.has_changed_since(name)?))
+    }
+
+    fn take(&self, name: &str) -> Result<(), Failure> {
+        self.snapshot(&Ask::Take { name: name.into(), comment: retention::COMMENT.into() }).map(drop)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Failure> {
+        self.snapshot(&Ask::Remove { name: name.into(), wait: false }).map(drop)
+    }
+}
+
+/// A volume, open as the options say, and what is to be seen of it: itself or, unopened, one of its snapshots.
+type Opened = (Option<Arc<native::Volume>>, Arc<dyn FileSystem>);
+
+fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
+    if let Some(name) = &options.snapshot {
+        return Ok((None, native::open_snapshot(&region, name).doing("opening the snapshot")?));
+    }
+    let how = native::MountOptions {
+        durability: options.durability,
+        journaling: options.journaling,
+        commit_interval: options.commit_interval,
+        read_only: options.read_only,
+        ..native::MountOptions::default()
+    };
+    let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
+    Ok((Some(volume.clone()), volume))
+}
