@@ -6,12 +6,13 @@ use vfs::{FileKind, InoMap, InoSet};
 
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
-use crate::check_snapshots::reach_snapshots;
+use crate::check_snapshots::{Broken, reach_snapshots};
 use crate::directory;
 use crate::geometry::{BIA_ENTRY, BLOCK, SEGMENT_BLOCKS};
 use crate::index::{self, FILE_MAX};
 use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
+use crate::mend_snapshots;
 use crate::nat;
 use crate::node::ORPHANS;
 use crate::reader::Reader;
@@ -58,8 +59,8 @@ pub struct Problem {
 }
 
 /// Checks the volume in `region`, which nobody has mounted. With `repair`, a log left by a crash is replayed first, and
-/// what can be rebuilt from the tree is: valid bits, segment counts, the hidden directory, a damaged superblock or its
-/// copy. What the tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
+/// what can be rebuilt from the tree is: valid bits, segment counts, the hidden directory, the list of snapshots, a damaged
+/// superblock or its copy. A snapshot that was removed and that damage keeps from going is let go. What the tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
 ///
 /// `Err` only if there is no volume to check: no superblock, no checkpoint.
 pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
@@ -94,27 +95,39 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     if let Some(error) = before.log().broken.filter(|_| !repair) {
         report.found(error.to_string());
     }
-    let at_rest = AtRest::read(region)?;
+    let is_settled = repair && report.is_clean();
+    if is_settled {
+        mend_snapshots::mend_list(region, &mut report)?;
+    }
+    let mut at_rest = AtRest::read(region)?;
     report.blocks_total = at_rest.medium.geometry.main_blocks();
     if !repair {
         for (_, what) in damaged_segments(&at_rest) {
             report.found(what);
         }
     }
-    let nodes = at_rest.nodes();
-    let mut walk = Walk::new(&at_rest, &nodes, &mut report);
-    walk.everything();
-    walk.validity(repair);
-    let (counted, blocks) = (at_rest.checkpoint.body.blocks.get(), walk.tree_blocks);
-    if counted != blocks && !walk.lost && !report.needs_recovery {
-        let what = format!("the checkpoint counts {counted} blocks, it reaches {blocks}");
-        let repaired = repair && report.is_clean();
-        if repaired {
-            inspect::recount(region, blocks)?;
+    loop {
+        let nodes = at_rest.nodes();
+        let mut walked = report.clone();
+        let mut walk = Walk::new(&at_rest, &nodes, &mut walked);
+        walk.everything();
+        if is_settled && walk.could_do_without_broken() {
+            mend_snapshots::drop_broken(region, &walk.broken, &mut report)?;
+            at_rest = AtRest::read(region)?;
+            continue;
         }
-        report.problems.push(Problem { what, repaired });
+        walk.validity(repair);
+        let (counted, blocks) = (at_rest.checkpoint.body.blocks.get(), walk.tree_blocks);
+        if counted != blocks && !walk.lost && !walk.report.needs_recovery {
+            let what = format!("the checkpoint counts {counted} blocks, it reaches {blocks}");
+            let repaired = repair && walk.report.is_clean();
+            if repaired {
+                inspect::recount(region, blocks)?;
+            }
+            walk.report.problems.push(Problem { what, repaired });
+        }
+        return Ok(walked);
     }
-    Ok(report)
 }
 
 impl CheckReport {
@@ -199,6 +212,8 @@ struct Walk<'a> {
     tree_blocks: u64,
     /// Something could not be read: what seems unreached may be reached from there.
     lost: bool,
+    /// Snapshots of which something could not.
+    broken: Vec<Broken>,
 }
 
 impl<'a> Walk<'a> {
@@ -213,6 +228,7 @@ impl<'a> Walk<'a> {
             inodes: InoMap::default(),
             tree_blocks: 0,
             lost: false,
+            broken: Vec::new(),
         }
     }
 
@@ -231,11 +247,23 @@ impl<'a> Walk<'a> {
     fn snapshots(&mut self) {
         let mut reached = std::mem::take(&mut self.reached);
         let (medium, newest) = (&self.at_rest.medium, &self.at_rest.checkpoint);
-        reach_snapshots(medium, newest, &mut reached, &mut |what, is_lost| {
-            self.lost |= is_lost;
-            self.report.found(what);
-        });
+        let found = reach_snapshots(medium, newest, &mut reached, &mut |what| self.report.found(what));
         self.reached = reached;
+        match found {
+            Ok(broken) => {
+                broken.iter().for_each(|broken| self.lose(broken.what.clone()));
+                self.broken = broken;
+            }
+            Err(error) => self.lose(error.to_string()),
+        }
+    }
+
+    /// Whether nothing is wrong but with snapshots that are lost anyhow.
+    fn could_do_without_broken(&self) -> bool {
+        let wrong = self.report.problems.iter().filter(|problem| !problem.repaired).count();
+        !self.broken.is_empty()
+            && wrong == self.broken.len()
+            && self.broken.iter().all(|broken| broken.is_lost)
     }
 
     /// The blocks reached, by segment.
@@ -531,7 +559,7 @@ impl<'a> Walk<'a> {
         }
         // Rebuilding from a tree with a part missing would free what that part holds.
         let mend = repair && !self.lost && self.report.is_clean();
-        let mut flushed = Flushed::none();
+        let (mut flushed, mut leaked) = (Flushed::none(), Vec::new());
         for (segment, reached) in (0..).zip(self.reached_bits()) {
             flushed = flushed.and(self.kinds_in(segment, &reached, mend));
             let mut found = Vec::new();
@@ -549,12 +577,9 @@ impl<'a> Walk<'a> {
             for index in ones(&differ(&reached, &valid)) {
                 found.push(format!("block {} is in use but not valid", first + index as u64));
             }
-            if !self.lost {
-                for index in ones(&differ(&valid, &reached)) {
-                    found.push(format!("block {} is valid but nothing reaches it", first + index as u64));
-                }
-            }
-            if mend && !found.is_empty() {
+            let unreached = if self.lost { Bitmap::default() } else { differ(&valid, &reached) };
+            leaked.extend(ones(&unreached).map(|index| first + index as u64));
+            if mend && (!found.is_empty() || unreached != Bitmap::default()) {
                 let kind = if kind == SegmentKind::Free { self.segment_kind(segment) } else { kind };
                 flushed = flushed.and(SitEntry::new(segment, kind, version, &reached).write(medium, segment));
             }
@@ -562,6 +587,14 @@ impl<'a> Walk<'a> {
             self.report.problems.extend(told);
         }
         medium.region.fence(flushed).ignore();
+        let what = match leaked[..] {
+            [] => return,
+            [block] => format!("block {block} is valid but nothing reaches it"),
+            [block, ..] => {
+                format!("{} blocks are valid but nothing reaches them, block {block} the first", leaked.len())
+            }
+        };
+        self.report.problems.push(Problem { what, repaired: mend });
     }
 
     /// Compares what blocks are reached as with what the BIA says.

@@ -13,7 +13,7 @@ use crate::checksum;
 use crate::core::Core;
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SUPERBLOCKS};
 use crate::inspect::AtRest;
-use crate::kept::{Kept, Record};
+use crate::kept::Record;
 use crate::nat::Tree;
 use crate::pointer::NodePointer;
 use crate::sit::{self, Bitmap, SegmentKind, SitEntry};
@@ -29,10 +29,8 @@ pub fn clone_snapshot(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
     let (_from, _to) = (from.claim().ok_or(Error::Mounted)?, to.claim().ok_or(Error::Mounted)?);
-    let AtRest { medium, checkpoint, .. } = AtRest::read(from)?;
-    let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
-    let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-    clone_record(&medium, record, to, progress)
+    let at_rest = AtRest::read(from)?;
+    clone_record(&at_rest.medium, &at_rest.snapshot(name)?, to, progress)
 }
 
 impl Core {

@@ -9,7 +9,7 @@ use vfs::Time;
 use crate::checkpoint::Checkpoint;
 use crate::core::NextLog;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
-use crate::kept::Kept;
+use crate::kept::{Kept, Record};
 use crate::reader::Reader;
 use crate::recovery::{self, Rest};
 use crate::scan::Log;
@@ -84,9 +84,14 @@ impl AtRest {
         journal.into_iter().flatten().map(|entry| entry.segment()).collect()
     }
 
-    /// The list of snapshots.
-    pub(crate) fn snapshots(&self) -> vfs::Result<Kept> {
-        Kept::read(&self.medium, self.checkpoint.body.snapshots())
+    /// The snapshot called `name`, whatever else of the list is damaged.
+    pub(crate) fn snapshot(&self, name: &str) -> Result<Record, Error> {
+        let (kept, damage) = Kept::of_newest(&self.medium, &self.checkpoint);
+        match (kept.find(name), damage) {
+            (Some(record), _) => Ok(record.clone()),
+            (None, Some(error)) => Err(error.into()),
+            (None, None) => Err(Error::NoSnapshot(name.into())),
+        }
     }
 
     /// The nodes of the checkpoint.
@@ -98,7 +103,11 @@ impl AtRest {
 
 /// The snapshots of a volume that is not mounted, oldest first.
 pub fn snapshots(region: &Region) -> Result<Vec<Snapshot>, Error> {
-    Ok(AtRest::read(region)?.snapshots()?.kept().map(Snapshot::from).collect())
+    let AtRest { medium, checkpoint, .. } = AtRest::read(region)?;
+    match Kept::of_newest(&medium, &checkpoint) {
+        (kept, None) => Ok(kept.kept().map(Snapshot::from).collect()),
+        (_, Some(error)) => Err(error.into()),
+    }
 }
 
 /// What the volume in `region` says of itself.
@@ -145,5 +154,15 @@ pub(crate) fn recount(region: &Region, blocks: u64) -> Result<(), Error> {
     let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
     core.nodes.allocator.recount(blocks);
     core.checkpoint(NextLog::OncePublished)?;
+    Ok(core.finish()?)
+}
+
+/// Publishes a checkpoint of a clean volume with this list of snapshots, whatever the newest one's is.
+pub(crate) fn replace_list(region: &Region, kept: Kept) -> Result<(), Error> {
+    let superblock = Superblock::read(region)?;
+    let options = crate::MountOptions::default();
+    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
+    core.check_changeable()?;
+    *core.snapshots.write() = kept;
     Ok(core.finish()?)
 }

@@ -12,6 +12,7 @@ use vfs::Time;
 
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
+use crate::checkpoint::Checkpoint;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault};
@@ -30,6 +31,11 @@ const FIXED: usize = 48;
 const LEAVES_MAX: usize = BLOCK as usize / 8;
 /// Longest name, comment, and all tags of one snapshot together, bytes.
 pub(crate) const TEXT_MAX: usize = 255;
+
+/// A record that the checksum vouches for, and that makes no sense.
+fn impossible(block: u64) -> vfs::Error {
+    corrupt(STRUCTURE, block, "a record", "impossible", "possible")
+}
 
 /// What becomes of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,58 +154,121 @@ pub(crate) struct Kept {
     in_use: Vec<u32>,
     /// Damage keeps the snapshot that is being removed from going.
     pub(crate) stuck: bool,
+    /// Not 0 if some of the list could not be read: there may be more snapshots, up to this version.
+    unknown: u32,
 }
 
 impl Kept {
-    /// Reads the list whose index `pointer` names.
-    pub(crate) fn read(medium: &Medium, pointer: NodePointer) -> vfs::Result<Kept> {
-        let mut kept = Kept { index: pointer, ..Kept::default() };
-        if pointer.is_null() {
-            return Ok(kept);
-        }
-        let index = pointer.verified(medium, STRUCTURE, 0)?;
-        for (number, pointer) in crate::nat::pointers(index).enumerate() {
-            let mut leaf = Leaf { pointer, bytes: LEAF_HEADER, ..Leaf::default() };
-            if !pointer.is_null() {
-                let block = pointer.verified(medium, STRUCTURE, kept.index.block())?;
-                let damaged = || corrupt(STRUCTURE, pointer.block(), "a record", "impossible", "possible");
-                let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
-                let end = word(4) as usize;
-                if word(0) != KIND || !(LEAF_HEADER..=BLOCK as usize).contains(&end) {
-                    return Err(damaged());
-                }
-                while leaf.bytes < end {
-                    let (record, length) = Record::read(&block[leaf.bytes..end]).ok_or_else(damaged)?;
-                    medium.check_main(
-                        STRUCTURE,
-                        pointer.block(),
-                        format_args!("checkpoint"),
-                        record.block,
-                    )?;
-                    leaf.bytes += length;
-                    leaf.versions.push(record.version);
-                    if kept.records.contains_key(&record.version) || !kept.note(&record) {
-                        return Err(damaged());
-                    }
-                    kept.records.insert(record.version, (record, number));
-                }
-            }
-            kept.leaves.push(leaf);
-        }
-        while kept.leaves.last().is_some_and(|leaf| leaf.pointer.is_null()) {
-            kept.leaves.pop();
-        }
-        Ok(kept)
-    }
-
-    /// The list as the newest checkpoint, in `block`, has it. A volume that was about to return to a snapshot, when the
-    /// power went, has its own newest checkpoint among those that are being removed: it stays what it is.
-    pub(crate) fn of_newest(medium: &Medium, pointer: NodePointer, block: u64) -> vfs::Result<Kept> {
-        let mut kept = Kept::read(medium, pointer)?;
-        let is_it = |record: &&Record| record.block == block && record.state == State::Removing;
+    /// Reads as much of the newest checkpoint's list as can be read, and tells what is damaged first. Blocks of it that are
+    /// damaged are as if they had no records, and to be written anew.
+    ///
+    /// A volume that was about to return to a snapshot, when the power went, has its own newest checkpoint among those that are
+    /// being removed: it stays what it is.
+    pub(crate) fn read(medium: &Medium, newest: &Checkpoint) -> (Kept, Option<vfs::Error>) {
+        let (mut kept, damage) = Kept::read_all(medium, newest.body.snapshots());
+        let is_it = |record: &&Record| record.block == newest.block && record.state == State::Removing;
         let version = kept.doomed().find(is_it).map(|record| record.version);
         version.into_iter().for_each(|version| kept.forget(version));
-        Ok(kept)
+        (kept, damage)
+    }
+
+    /// The same to go on with: if something is damaged, the list cannot be changed, and all blocks of now count as a
+    /// snapshot's, as they may be one's.
+    pub(crate) fn of_newest(medium: &Medium, newest: &Checkpoint) -> (Kept, Option<vfs::Error>) {
+        let (mut kept, damage) = Kept::read(medium, newest);
+        if damage.is_some() {
+            (kept.unknown, kept.stuck) = (newest.body.version.get(), true);
+        }
+        (kept, damage)
+    }
+
+    fn read_all(medium: &Medium, pointer: NodePointer) -> (Kept, Option<vfs::Error>) {
+        let mut kept = Kept { index: pointer, ..Kept::default() };
+        if pointer.is_null() {
+            return (kept, None);
+        }
+        let index = match pointer.verified(medium, STRUCTURE, 0) {
+            Ok(index) => index,
+            Err(error) => {
+                if !medium.geometry.in_main(pointer.block()) {
+                    kept.index = NodePointer::default();
+                }
+                kept.leaves.push(Leaf { bytes: LEAF_HEADER, ..Leaf::default() });
+                kept.dirty.insert(0);
+                return (kept, Some(error));
+            }
+        };
+        let mut damage = None;
+        let mut blocks = vec![pointer.block()];
+        for (number, pointer) in crate::nat::pointers(index).enumerate() {
+            kept.leaves.push(Leaf { bytes: LEAF_HEADER, ..Leaf::default() });
+            if pointer.is_null() {
+                continue;
+            }
+            let again = blocks.contains(&pointer.block());
+            let records = match again {
+                true => Err(impossible(kept.index.block())),
+                false => kept.read_leaf(medium, pointer),
+            };
+            if !again && medium.geometry.in_main(pointer.block()) {
+                kept.leaves[number].pointer = pointer;
+                blocks.push(pointer.block());
+            }
+            match records {
+                Ok(records) => records.into_iter().for_each(|record| kept.add(record, number)),
+                Err(error) => {
+                    kept.dirty.insert(number);
+                    damage.get_or_insert(error);
+                }
+            }
+        }
+        if damage.is_none() {
+            while kept.leaves.last().is_some_and(|leaf| leaf.pointer.is_null()) {
+                kept.leaves.pop();
+            }
+        }
+        (kept, damage)
+    }
+
+    /// The records of one block, none of which is there already.
+    fn read_leaf(&self, medium: &Medium, pointer: NodePointer) -> vfs::Result<Vec<Record>> {
+        let block = pointer.verified(medium, STRUCTURE, self.index.block())?;
+        let damaged = || impossible(pointer.block());
+        let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
+        let end = word(4) as usize;
+        if word(0) != KIND || !(LEAF_HEADER..=BLOCK as usize).contains(&end) {
+            return Err(damaged());
+        }
+        let (mut at, mut records) = (LEAF_HEADER, Vec::<Record>::new());
+        while at < end {
+            let (record, length) = Record::read(&block[at..end]).ok_or_else(damaged)?;
+            medium.check_main(STRUCTURE, pointer.block(), format_args!("checkpoint"), record.block)?;
+            let same = |other: &Record| {
+                let kept = record.state == State::Kept && other.state == State::Kept;
+                other.version == record.version || (kept && other.name == record.name)
+            };
+            let has_name = record.state == State::Kept && self.names.contains_key(&record.name);
+            if has_name || self.records.contains_key(&record.version) || records.iter().any(same) {
+                return Err(damaged());
+            }
+            at += length;
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// Adds a record that its block has on the medium.
+    fn add(&mut self, record: Record, number: usize) {
+        let leaf = &mut self.leaves[number];
+        leaf.bytes += record.bytes();
+        leaf.versions.push(record.version);
+        self.note(&record);
+        self.records.insert(record.version, (record, number));
+    }
+
+    /// Whether there may be snapshots that it does not tell of, so that it must not change.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.unknown != 0
     }
 
     /// All records, oldest first; also of snapshots that are to be removed.
@@ -245,7 +314,7 @@ impl Kept {
     /// The newest snapshot whose blocks stay as they are: a block not newer than that belongs to some snapshot.
     pub(crate) fn newest(&self) -> u32 {
         let whole = |record: &&Record| record.state != State::Removing;
-        self.all().rev().find(whole).map_or(0, |record| record.version)
+        self.all().rev().find(whole).map_or(0, |record| record.version).max(self.unknown)
     }
 
     /// The version of the last record, 0 if there is none, and how many there are.
@@ -322,12 +391,13 @@ impl Kept {
         self.records.insert(record.version, (record, leaf));
     }
 
-    /// Notes what a record is; false if another that is kept has its name.
-    fn note(&mut self, record: &Record) -> bool {
-        if record.state != State::Kept {
-            return self.doomed.insert(record.version);
+    /// Notes what a record is.
+    fn note(&mut self, record: &Record) {
+        if record.state == State::Kept {
+            self.names.insert(record.name.clone(), record.version);
+        } else {
+            self.doomed.insert(record.version);
         }
-        self.names.insert(record.name.clone(), record.version).is_none()
     }
 
     /// Takes a record out.
@@ -343,7 +413,7 @@ impl Kept {
 
     /// Whether the medium has an older list.
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() && !self.is_damaged()
     }
 
     /// Streams what changed to new blocks of the checkpoint being made; returns the new index.

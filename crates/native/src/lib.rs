@@ -55,6 +55,7 @@ mod kept;
 mod lanes;
 mod locks;
 mod look;
+mod mend_snapshots;
 mod namespace;
 mod nat;
 mod node;

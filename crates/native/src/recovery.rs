@@ -109,7 +109,13 @@ pub(crate) fn open_bare(
         medium.region.fence(log.flush(&medium)).ignore();
     }
     let body = checkpoint.body;
-    let kept = Kept::of_newest(&medium, body.snapshots(), checkpoint.block)?;
+    let (kept, damage) = Kept::of_newest(&medium, &checkpoint);
+    if let Some(error) = damage {
+        tracing::error!(
+            "{error}; until `amberfs fsck --repair` has mended the list of snapshots, those that can be read are shown, none is \
+             taken, removed or changed, and what was there before keeps its space when it is deleted"
+        );
+    }
     let at_checkpoint = || {
         let allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
         let reader = Reader::new(medium.clone(), body.tree(), key, body.nodes.get());

@@ -75,7 +75,7 @@ impl Place<'_> {
         if let Some(record) = keep {
             kept.put(Record { version, block, ..record });
         }
-        if kept.is_removing() {
+        if kept.is_removing() && !kept.is_damaged() {
             self.go_on(kept, frozen, steps);
         }
         kept.write(self.medium, self.allocator, frozen, version)
@@ -109,7 +109,9 @@ impl Place<'_> {
             }
             Err(error) => {
                 let name = &record.name;
-                tracing::error!("the space of the removed snapshot {name:?} does not come back: {error}");
+                tracing::error!(
+                    "the space of the removed snapshot {name:?} does not come back before `amberfs fsck --repair` has looked: {error}"
+                );
                 kept.stuck = true;
             }
         }

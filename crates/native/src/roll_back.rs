@@ -35,7 +35,7 @@ impl Core {
         name: &str,
         discard_newer: bool,
     ) -> Result<(Snapshot, Vec<Snapshot>), Error> {
-        self.check_changeable()?;
+        self.check_list_changeable()?;
         let snapshot = self.snapshot(name)?;
         let is_newer = |other: &Snapshot| other.version > snapshot.version;
         let newer: Vec<Snapshot> = self.list_snapshots().into_iter().filter(is_newer).collect();
@@ -59,8 +59,7 @@ impl Core {
         let (older, given_up) = {
             let kept = self.snapshots.read();
             if kept.is_removing() {
-                let what =
-                    "a snapshot cannot be removed, because of damage; copy the files of the other instead";
+                let what = "a snapshot cannot be removed, because of damage; run `amberfs fsck --repair`, and try again";
                 return Err(vfs::Error::Corrupt(what.into()).into());
             }
             let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;

@@ -83,7 +83,7 @@ impl Core {
         check_name(name)?;
         check_text("the comment", comment, 0)?;
         let mut publisher = self.publisher();
-        self.check_changeable()?;
+        self.check_list_changeable()?;
         let record = Record {
             version: 0, // known when its epoch ends, as is its block
             block: 0,
@@ -186,7 +186,7 @@ impl Core {
         change: impl FnOnce(&Kept, &mut Record) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut publisher = self.publisher();
-        self.check_changeable()?;
+        self.check_list_changeable()?;
         {
             let mut kept = self.snapshots.write();
             let mut record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
@@ -209,14 +209,24 @@ impl Core {
         }
     }
 
+    /// The same for the list of snapshots.
+    pub(crate) fn check_list_changeable(&self) -> Result<(), Error> {
+        self.check_changeable()?;
+        if self.snapshots.read().is_damaged() {
+            let what = "the list of snapshots is damaged, so none is taken, removed or changed; unmount the volume and run `amberfs fsck --repair`";
+            return Err(vfs::Error::Corrupt(what.into()).into());
+        }
+        Ok(())
+    }
+
     /// Makes checkpoints until nothing waits to be removed.
     pub(crate) fn finish_removals(&self) -> Result<(), Error> {
-        self.check_changeable()?;
+        self.check_list_changeable()?;
         while self.snapshots.read().has_changes() {
             self.checkpoint(NextLog::WithEpoch)?;
         }
         if self.snapshots.read().stuck {
-            let what = "damage keeps the space of a removed snapshot from coming back; `amberfs fsck` tells where it is";
+            let what = "damage keeps the space of a removed snapshot from coming back; unmount the volume and run `amberfs fsck --repair`";
             return Err(vfs::Error::Corrupt(what.into()).into());
         }
         Ok(())

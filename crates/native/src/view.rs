@@ -183,11 +183,10 @@ impl Readable for SnapshotView {
 pub fn open_snapshot(region: &Region, name: &str) -> std::result::Result<Arc<dyn FileSystem>, crate::Error> {
     let mounted = region.claim().ok_or(crate::Error::Mounted)?;
     let at_rest = AtRest::read(region)?;
-    let kept = at_rest.snapshots()?;
-    let record = kept.find(name).ok_or_else(|| crate::Error::NoSnapshot(name.into()))?;
+    let record = at_rest.snapshot(name)?;
     let numbering = Numbering { base: 0, above: ROOT_INO };
     let key = at_rest.superblock.hash_key();
     let handles = Arc::new(Handles::of_snapshots());
-    let view = SnapshotView::open(at_rest.medium.clone(), key, record, numbering, handles)?;
+    let view = SnapshotView::open(at_rest.medium.clone(), key, &record, numbering, handles)?;
     Ok(Arc::new(ReadOnly(SnapshotView { _mounted: Some(mounted), ..view })))
 }
