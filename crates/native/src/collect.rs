@@ -70,8 +70,9 @@ impl Core {
         Ok(self.empty(&[segment])?.is_empty())
     }
 
+    /// Not with snapshots that nobody knows of: what they have must stay where they point to.
     fn may_change(&self) -> bool {
-        self.check_changeable().is_ok()
+        self.check_list_changeable().is_ok()
     }
 
     /// Empties segments, of which nothing is handed out any more until this ends; returns those in which something is

@@ -298,6 +298,7 @@ fn use_it_all(region: &Region, is_killed: bool) -> Tree {
         volume.checkpoint().unwrap();
     }
     change(&volume, 6);
+    assert_eq!(volume.collect_garbage().unwrap(), 0, "what unknown snapshots have stays where it is");
     let now = tree(&volume).unwrap();
     if is_killed {
         volume.abandon();
@@ -337,4 +338,67 @@ fn what_was_being_removed_does_not_come_back_by_halves() {
         halfway.assert_shows(&region, &shown);
         assert_eq!(used(&region), wanted);
     }
+}
+
+/// Whatever block of metadata is damaged, and however: what is shown is what was, and what a repair calls clean is so.
+#[test]
+fn random_damage_is_never_believed() {
+    let mut random = Random(seed());
+    let specimen = specimen(|volume| volume.hold_snapshot("first", "a test").unwrap());
+    let blocks = specimen.blocks(|kind, _| kind != DATA);
+    let (mut clean, mut not) = (0, 0);
+    for _ in 0..250 {
+        let mut image = specimen.image.clone();
+        let mut what = Vec::new();
+        for _ in 0..=random.below(2) {
+            let block = blocks[random.below(blocks.len() as u64) as usize];
+            let range = specimen.block(block);
+            let other = specimen.block(blocks[random.below(blocks.len() as u64) as usize]);
+            match random.below(4) {
+                0 => image[range.clone()].fill(0),
+                1 => image.copy_within(other, range.start), // another's
+                _ => image[range.start + random.below(4096) as usize] ^= 1 << random.below(8),
+            }
+            what.push(block);
+        }
+        let (_zone, region) = zone_of(&image);
+        let told = check(&region, false).unwrap_or_else(|_| CheckReport::default());
+        assert_eq!(told.is_clean(), told.problems.is_empty(), "a check alone mends nothing: {told:#?}");
+        // Mounted as it is: snapshots go, something changes.
+        if random.one_in(2)
+            && let Ok(volume) =
+                Volume::open(region.clone(), &MountOptions { background: false, ..MountOptions::default() })
+        {
+            let _ = volume.remove_snapshot("second");
+            let _ = write_file(&volume, ROOT_INO, "new", &[1; 10_000]);
+            let _ = volume.unlink(&Caller::root(), ROOT_INO, b"new");
+            let _ = volume.finish_removals();
+            let _ = volume.close();
+        }
+        let Ok(report) = check(&region, true) else { continue };
+        if !report.is_clean() {
+            not += 1;
+            continue;
+        }
+        clean += 1;
+        let again = check(&region, true).unwrap();
+        assert!(
+            again.problems.is_empty(),
+            "{what:?}: {:#?}\nand then {:#?}",
+            report.problems,
+            again.problems
+        );
+        finish(&region);
+        for snapshot in native::snapshots(&region).unwrap() {
+            // One that was never taken is the volume as it was when the list was written.
+            let was = specimen.snapshots.iter().find(|was| was.version == snapshot.version);
+            let was = was.map_or("", |was| was.name.as_str());
+            specimen.assert_shows(&region, &[(&snapshot.name, was)]);
+        }
+        let shown: Tree = tree(&open(&region)).unwrap();
+        let difference = difference(&specimen.trees[""], &shown);
+        assert!(difference.is_none(), "{what:?}: {difference:?}\n{:#?}", report.problems);
+    }
+    eprintln!("{clean} volumes are clean after a repair, {not} are not");
+    assert!(clean > 20 && not > 20, "{clean} {not}");
 }
