@@ -1,5 +1,5 @@
 #!/bin/bash
-# Snapshots of a mounted volume as programs see them: copied, compared, listed, walked, and removed.
+# Snapshots of a mounted volume as programs see them: copied, compared, listed, walked, removed, and returned to.
 # usage: snapshots.sh MOUNT_POINT
 . "$(dirname "$0")/suite.sh"
 begin snapshots "$@"
@@ -67,4 +67,15 @@ check "one that nobody uses is" remove one
 check "then it is gone" fails stat "$(kept one)"
 for n in 1 2 3 4 5 6 7 8 9 10; do remove "meanwhile-$n" || failed "meanwhile-$n is removed"; done
 check "all are gone" fails sh -c "ls '$MOUNT/.snapshots' | grep -q '^$SUITE-.*-$$\$'"
+
+check "a snapshot to return to" take base
+echo later >"$WORK/later" && rm "$tree/renamed/cli/Cargo.toml"
+exec 3<"$WORK/later"
+check "the volume does not return while a file is open" fails "$amberfs" snapshot rollback "$MOUNT" "$(basename "$(kept base)")"
+check "it is as it was" test "$(cat "$WORK/later")" = later
+exec 3<&-
+check "it returns when nobody uses it" "$amberfs" snapshot rollback "$MOUNT" "$(basename "$(kept base)")"
+check "what came later is gone" fails stat "$WORK/later"
+check "what went is back" diff -r "$(kept base)/$below/tree" "$tree"
+check "the one that it returned to is removed" remove base
 finish

@@ -6,6 +6,7 @@ use vfs::{FileKind, InoMap, InoSet};
 
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
+use crate::check_report::{CheckReport, Problem};
 use crate::check_snapshots::{Broken, reach_snapshots};
 use crate::directory;
 use crate::geometry::{BIA_ENTRY, BLOCK, SEGMENT_BLOCKS};
@@ -18,45 +19,6 @@ use crate::node::ORPHANS;
 use crate::reader::Reader;
 use crate::sit::{Bitmap, SegmentKind, SitEntry, ones};
 use crate::superblock::Superblock;
-
-/// What a check found.
-#[derive(Clone, Debug, Default)]
-pub struct CheckReport {
-    /// What is wrong, or was.
-    pub problems: Vec<Problem>,
-    /// Files that are not directories.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-    /// Nodes of all kinds.
-    pub nodes: u64,
-    /// Blocks that something reaches.
-    pub blocks_used: u64,
-    /// Blocks of the Main Area.
-    pub blocks_total: u64,
-    /// A crash had left a log to replay, and it was.
-    pub recovered: bool,
-    /// Transactions of the log that could not be replayed, because one before them is missing or damaged, and were dropped.
-    pub transactions_dropped: u64,
-    /// There is a log to replay, and it was not: what was committed last is not in what was checked.
-    pub needs_recovery: bool,
-}
-
-impl CheckReport {
-    /// Whether nothing is wrong (any more).
-    pub fn is_clean(&self) -> bool {
-        self.problems.iter().all(|problem| problem.repaired)
-    }
-}
-
-/// One thing that is wrong.
-#[derive(Clone, Debug)]
-pub struct Problem {
-    /// What, and where.
-    pub what: String,
-    /// Whether it was mended.
-    pub repaired: bool,
-}
 
 /// Checks the volume in `region`, which nobody has mounted. With `repair`, a log left by a crash is replayed first, and
 /// what can be rebuilt from the tree is: valid bits, segment counts, the hidden directory, the list of snapshots, a damaged
@@ -77,15 +39,14 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
         && repair
     {
         // Recovery makes it anew.
-        report.problems.push(Problem { what: format!("the hidden directory: {error}"), repaired: true });
+        report.mended(format!("the hidden directory: {error}"));
     }
     if (needs_recovery || hidden.is_err()) && repair {
         match inspect::recover(region) {
             Ok(left_out) => {
                 (report.recovered, report.transactions_dropped) = (true, left_out);
                 if left_out > 0 {
-                    let what = format!("{left_out} transactions of the log could not be replayed");
-                    report.problems.push(Problem { what, repaired: true });
+                    report.mended(format!("{left_out} transactions of the log could not be replayed"));
                 }
             }
             Err(error) => report.found(format!("recovery fails: {error}")),
@@ -127,12 +88,6 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
             walk.report.problems.push(Problem { what, repaired });
         }
         return Ok(walked);
-    }
-}
-
-impl CheckReport {
-    fn found(&mut self, what: String) {
-        self.problems.push(Problem { what, repaired: false });
     }
 }
 
@@ -183,7 +138,7 @@ fn rebuild_sit(at_rest: &AtRest, report: &mut CheckReport) {
         let (bits, version) = (&reached[segment as usize], at_rest.checkpoint.body.version.get());
         flushed = flushed
             .and(SitEntry::new(segment, walk.segment_kind(segment), version, bits).write(medium, segment));
-        report.problems.push(Problem { what, repaired: true });
+        report.mended(what);
     }
     medium.region.fence(flushed).ignore();
 }

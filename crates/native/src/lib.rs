@@ -30,6 +30,7 @@ mod apply;
 mod attributes;
 mod bia;
 mod check;
+mod check_report;
 mod check_snapshots;
 mod checkpoint;
 mod checksum;
@@ -85,7 +86,8 @@ mod views;
 mod volume;
 mod xattr;
 
-pub use check::{CheckReport, Problem, check};
+pub use check::check;
+pub use check_report::{CheckReport, Problem};
 pub use clone::clone_snapshot;
 pub use dump::{Structure, dump};
 pub use error::Error;

@@ -14,7 +14,7 @@ use vfs::{InoSet, Time};
 
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
-use crate::check::{CheckReport, Problem};
+use crate::check_report::CheckReport;
 use crate::check_snapshots::Broken;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
@@ -34,10 +34,15 @@ pub(crate) fn mend_list(region: &Region, report: &mut CheckReport) -> Result<(),
         if kept.has_room(&record) {
             told.push(format!("a snapshot that the list does not tell of is called {:?}", record.name));
             kept.put(record);
+        } else {
+            told.push(format!(
+                "the list has no room for {:?}, a snapshot that it does not tell of",
+                record.name
+            ));
         }
     }
     inspect::replace_list(region, kept)?;
-    report.problems.extend(told.into_iter().map(|what| Problem { what, repaired: true }));
+    told.into_iter().for_each(|what| report.mended(what));
     Ok(())
 }
 
@@ -47,8 +52,7 @@ pub(crate) fn drop_broken(region: &Region, broken: &[Broken], report: &mut Check
     let (mut kept, _) = Kept::read(&medium, &newest);
     broken.iter().for_each(|broken| kept.forget(broken.version));
     inspect::replace_list(region, kept)?;
-    let told = broken.iter().map(|broken| Problem { what: broken.what.clone(), repaired: true });
-    report.problems.extend(told);
+    broken.iter().for_each(|broken| report.mended(broken.what.clone()));
     Ok(())
 }
 

@@ -1,0 +1,50 @@
+//! What a check says.
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// What is wrong, or was.
+    pub problems: Vec<Problem>,
+    /// Files that are not directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Nodes of all kinds.
+    pub nodes: u64,
+    /// Blocks that something reaches.
+    pub blocks_used: u64,
+    /// Blocks of the Main Area.
+    pub blocks_total: u64,
+    /// A crash had left a log to replay, and it was.
+    pub recovered: bool,
+    /// Transactions of the log that could not be replayed, because one before them is missing or damaged, and were dropped.
+    pub transactions_dropped: u64,
+    /// There is a log to replay, and it was not: what was committed last is not in what was checked.
+    pub needs_recovery: bool,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong (any more).
+    pub fn is_clean(&self) -> bool {
+        self.problems.iter().all(|problem| problem.repaired)
+    }
+
+    /// Adds what is wrong and stays so.
+    pub(crate) fn found(&mut self, what: String) {
+        self.problems.push(Problem { what, repaired: false });
+    }
+
+    /// Adds what was wrong.
+    pub(crate) fn mended(&mut self, what: String) {
+        self.problems.push(Problem { what, repaired: true });
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What, and where.
+    pub what: String,
+    /// Whether it was mended.
+    pub repaired: bool,
+}
