@@ -288,7 +288,10 @@ impl Core {
         }
         let mut block = [0; BLOCK as usize];
         if old.has_data() {
-            self.medium.region.read(old.block() * BLOCK, &mut block);
+            // Only what stays: reading costs, too.
+            let (at, end) = (old.block() * BLOCK, part.offset + part.bytes.len());
+            self.medium.region.read(at, &mut block[..part.offset]);
+            self.medium.region.read(at + end as u64, &mut block[end..]);
         } else {
             block[..moved.len()].copy_from_slice(moved);
         }
