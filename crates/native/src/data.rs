@@ -6,6 +6,7 @@
 //! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes
 //! beyond the end of a file's last block are zero, always.
 
+use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
@@ -286,16 +287,29 @@ impl Core {
                 return Ok(());
             }
         }
+        let region = &self.medium.region;
+        let end = part.offset + part.bytes.len();
+        if old.has_data() && !self.rewrites() && (part.offset | end).is_multiple_of(LINE as usize) {
+            // Whole lines go straight to the new block.
+            let (at, _) = operation.allocate(inode.ino, part.index, 1)?;
+            let from = old.block() * BLOCK;
+            operation.stream(at * BLOCK, region.bytes(from, part.offset));
+            operation.stream(at * BLOCK + part.offset as u64, part.bytes);
+            let tail = region.bytes(from + end as u64, BLOCK as usize - end);
+            operation.stream(at * BLOCK + end as u64, tail);
+            let pointer = DataPointer::written(at);
+            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
+            return Ok(());
+        }
         let mut block = [0; BLOCK as usize];
         if old.has_data() {
             // Only what stays: reading costs, too.
-            let (at, end) = (old.block() * BLOCK, part.offset + part.bytes.len());
-            self.medium.region.read(at, &mut block[..part.offset]);
-            self.medium.region.read(at + end as u64, &mut block[end..]);
+            region.read(old.block() * BLOCK, &mut block[..part.offset]);
+            region.read(old.block() * BLOCK + end as u64, &mut block[end..]);
         } else {
             block[..moved.len()].copy_from_slice(moved);
         }
-        block[part.offset..part.offset + part.bytes.len()].copy_from_slice(part.bytes);
+        block[part.offset..end].copy_from_slice(part.bytes);
         if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
             operation.log(&Item::Bytes { block: old.block(), offset: 0, bytes: &block });
             return Ok(());
@@ -306,7 +320,7 @@ impl Core {
             operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
             return Ok(());
         }
-        self.log_new_block(operation, inode.ino, part.index, &block)
+        self.log_block(operation, inode.ino, part.index, &block)
     }
 
     /// Brings `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
@@ -319,8 +333,19 @@ impl Core {
     ) -> Result<()> {
         let mut block = [0; BLOCK as usize];
         block[..bytes.len()].copy_from_slice(bytes);
+        self.log_block(operation, ino, index, &block)
+    }
+
+    /// The same with a whole block.
+    fn log_block(
+        &self,
+        operation: &mut Operation<'_>,
+        ino: u32,
+        index: u64,
+        block: &[u8; BLOCK as usize],
+    ) -> Result<()> {
         let (at, _) = operation.allocate(ino, index, 1)?;
-        self.log_run(operation, at, &block);
+        self.log_run(operation, at, block);
         operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
         Ok(())
     }
