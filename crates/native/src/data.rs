@@ -29,6 +29,9 @@ const CHUNK: usize = 1 << 20;
 const LOGGED_CHUNK: usize = 128 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
+/// A new block that begins with no more than this is soon changed again, in place: it is stored so that the caches keep
+/// it, and not streamed past them.
+const BEGINNING_MAX: usize = BLOCK as usize / 4;
 /// Bytes of a logged run of blocks.
 pub(crate) const MAP_LOG: usize = 32;
 
@@ -281,8 +284,11 @@ impl Core {
                 && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
-                // Where they go once their record is durable.
-                self.medium.region.prefetch(old.block() * BLOCK + part.offset as u64);
+                // Where they go once their record is durable: the lines come while it is on its way.
+                let at = old.block() * BLOCK + part.offset as u64;
+                for line in (0..part.bytes.len() as u64).step_by(LINE as usize) {
+                    self.medium.region.prefetch(at + line);
+                }
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
                 return Ok(());
             }
@@ -314,13 +320,18 @@ impl Core {
             operation.log(&Item::Bytes { block: old.block(), offset: 0, bytes: &block });
             return Ok(());
         }
-        if old.is_unwritten() {
-            self.log_run(operation, old.block(), &block);
-            let pointer = DataPointer::written(old.block());
-            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
-            return Ok(());
+        let at = match old.is_unwritten() {
+            true => old.block(),
+            false => operation.allocate(inode.ino, part.index, 1)?.0,
+        };
+        let is_begun = !old.has_data() && part.bytes.len() <= BEGINNING_MAX;
+        match self.options.journaling {
+            Journaling::Adaptive if is_begun => operation.store(at * BLOCK, &block),
+            _ => self.log_run(operation, at, &block),
         }
-        self.log_block(operation, inode.ino, part.index, &block)
+        let pointer = DataPointer::written(at);
+        operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
+        Ok(())
     }
 
     /// Brings `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
@@ -333,19 +344,8 @@ impl Core {
     ) -> Result<()> {
         let mut block = [0; BLOCK as usize];
         block[..bytes.len()].copy_from_slice(bytes);
-        self.log_block(operation, ino, index, &block)
-    }
-
-    /// The same with a whole block.
-    fn log_block(
-        &self,
-        operation: &mut Operation<'_>,
-        ino: u32,
-        index: u64,
-        block: &[u8; BLOCK as usize],
-    ) -> Result<()> {
         let (at, _) = operation.allocate(ino, index, 1)?;
-        self.log_run(operation, at, block);
+        self.log_run(operation, at, &block);
         operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
         Ok(())
     }
