@@ -15,8 +15,9 @@
 //! were flushed or streamed; a line that was sent twice counts twice. Rounds go from scheme to scheme, and schemes
 //! take turns in being first.
 //!
-//! `--in DIR (--pattern NAME | --fileset N) --size BYTES --sync each|end|none` is one batch by system calls on files in
-//! that directory, for `tests/bench/journaling.py`; it prints its seconds and bytes.
+//! `--in DIR (--pattern NAME | --fileset N) --size BYTES (--sync each|end|none | --called)` is one batch, for
+//! `tests/bench/journaling.py`: by system calls on files in that directory, or on a new volume in a zone there. It prints
+//! its seconds and bytes.
 
 mod files;
 #[path = "../operations/measure.rs"]
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 use native::Journaling;
 use nvm::Technology;
 
-use crate::files::{Directory, Sync};
+use crate::files::{Called, Directory, Files, Sync};
 
 /// Sizes of a write, bytes. The paper has 1 to 4 KiB, in steps of one.
 const SIZES: [usize; 8] = [256, 512, 1 << 10, 2 << 10, 3 << 10, 4 << 10, 8 << 10, 16 << 10];
@@ -71,6 +72,8 @@ struct Batch {
     fileset: usize,
     size: usize,
     sync: Sync,
+    /// On a new volume in a zone in the directory, without system calls.
+    is_called: bool,
 }
 
 enum Asked {
@@ -80,7 +83,14 @@ enum Asked {
 
 fn arguments() -> Result<Asked, String> {
     let mut plan = Plan { quick: false, rounds: 0, dir: PathBuf::new(), words: Vec::new() };
-    let mut batch = Batch { dir: PathBuf::new(), pattern: None, fileset: 0, size: 4096, sync: Sync::End };
+    let mut batch = Batch {
+        dir: PathBuf::new(),
+        pattern: None,
+        fileset: 0,
+        size: 4096,
+        sync: Sync::End,
+        is_called: false,
+    };
     let (mut dir, mut has_own_mounts) = (None, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -96,6 +106,7 @@ fn arguments() -> Result<Asked, String> {
             "--pattern" => batch.pattern = Some(value()?),
             "--fileset" => batch.fileset = number(value()?)?,
             "--size" => batch.size = number(value()?)?.max(1),
+            "--called" => batch.is_called = true,
             "--sync" => batch.sync = value()?.parse()?,
             "writes" | "postmark" | "memory" | "dram" | "pcm" => plan.words.push(argument),
             other => return Err(format!("{other:?} is nothing this knows: {USAGE}")),
@@ -145,24 +156,37 @@ fn run_tables(plan: &Plan) {
 }
 
 fn run_batch(batch: &Batch) {
-    let files = Directory::new(&batch.dir, batch.sync);
-    let (bytes, seconds) = match &batch.pattern {
-        Some(name) => match writes::Pattern::ALL.into_iter().find(|pattern| pattern.name() == name) {
-            Some(pattern) => writes::run_once(&files, pattern, batch.size),
-            None => {
-                eprintln!("journaling: no pattern {name:?}");
-                std::process::exit(2);
-            }
-        },
-        None => match postmark::FILESETS.iter().find(|fileset| fileset.number == batch.fileset) {
-            Some(fileset) => postmark::run_once(&files, fileset, batch.size),
-            None => {
-                eprintln!("journaling: --in needs a --pattern, or a --fileset, 1 or 2");
-                std::process::exit(2);
-            }
-        },
-    };
-    println!("{{\"bytes\": {bytes}, \"seconds\": {seconds}}}");
+    if !batch.is_called {
+        let (bytes, seconds) = run_in(&Directory::new(&batch.dir, batch.sync), batch);
+        println!("{{\"bytes\": {bytes}, \"seconds\": {seconds}}}");
+        return;
+    }
+    let bytes = if batch.pattern.is_some() { writes::VOLUME } else { postmark::VOLUME };
+    let (_file, zone) = place::zone(&batch.dir, "called", bytes + nvm::SEGMENT);
+    let volume = writes::open(place::region(&zone, "called", bytes), Journaling::Adaptive, bytes / 32);
+    let files = Called::new(&volume);
+    if batch.pattern.is_some() {
+        writes::fill(&files);
+    }
+    let before = volume.region().account();
+    let (bytes, seconds) = run_in(&files, batch);
+    let sent = (volume.region().account() - before).lines() * nvm::LINE;
+    println!("{{\"bytes\": {bytes}, \"seconds\": {seconds}, \"sent\": {sent}}}");
+}
+
+/// The bytes that the batch wrote, and its seconds.
+fn run_in(files: &impl Files, batch: &Batch) -> (u64, f64) {
+    let pattern = batch.pattern.as_ref();
+    let pattern = pattern.map(|name| writes::Pattern::ALL.into_iter().find(|pattern| pattern.name() == name));
+    let fileset = postmark::FILESETS.iter().find(|fileset| fileset.number == batch.fileset);
+    match (pattern, fileset) {
+        (Some(Some(pattern)), _) => writes::run_once(files, pattern, batch.size),
+        (None, Some(fileset)) => postmark::run_once(files, fileset, batch.size),
+        _ => {
+            eprintln!("journaling: --in needs a --pattern that there is, or a --fileset, 1 or 2");
+            std::process::exit(2);
+        }
+    }
 }
 
 /// The order in which schemes are measured in this round.

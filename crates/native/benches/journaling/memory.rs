@@ -146,7 +146,9 @@ pub(crate) fn look(zone: &Path) -> ! {
     while let Some(dir) = walk.pop() {
         let mut found = Vec::new();
         let mut sink = |entry: vfs::DirEntry<'_>| {
-            found.push((entry.ino, entry.kind));
+            if entry.name != b"." && entry.name != b".." {
+                found.push((entry.ino, entry.kind));
+            }
             true
         };
         volume.readdir(dir, 0, &mut sink).expect("readdir");

@@ -6,7 +6,7 @@ use std::time::Instant;
 use native::Journaling;
 use nvm::{OpenOptions, Region, Technology, Zone};
 
-use crate::files::{Called, Directory, Files};
+use crate::files::{Called, Files};
 use crate::measure::{cost, spread};
 use crate::place::{self, Temporary};
 use crate::report::{Cell, Row, Table};
@@ -27,7 +27,7 @@ pub(crate) const FILESETS: [Fileset; 2] = [
 
 /// Bytes of a read or write: the ends and the middle of what the paper has.
 const SIZES: [usize; 3] = [1 << 10, 2 << 10, 4 << 10];
-const VOLUME: u64 = 2 << 30;
+pub(crate) const VOLUME: u64 = 2 << 30;
 /// What `mkfs` gives a volume of this size.
 const LOG: u64 = VOLUME / 32;
 
@@ -157,8 +157,8 @@ impl std::fmt::Display for Fileset {
     }
 }
 
-/// Runs a fileset in a directory; the bytes that it wrote, and its seconds.
-pub(crate) fn run_once(files: &Directory, fileset: &Fileset, size: usize) -> (u64, f64) {
+/// Runs an eighth of a fileset; the bytes that it wrote, and its seconds.
+pub(crate) fn run_once(files: &impl Files, fileset: &Fileset, size: usize) -> (u64, f64) {
     let begun = Instant::now();
     let run = Bench::new(files, &fileset.part(), size).run();
     (run.bytes, begun.elapsed().as_secs_f64())

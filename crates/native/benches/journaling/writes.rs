@@ -15,7 +15,7 @@ const FILE: usize = 64 << 20;
 const BATCH_BYTES: usize = 16 << 20;
 const BATCH_WRITES: usize = 8192;
 /// Of a volume, and of its log, which a batch does not fill.
-const VOLUME: u64 = 512 << 20;
+pub(crate) const VOLUME: u64 = 512 << 20;
 const LOG: u64 = 128 << 20;
 
 /// How a file is written.
@@ -68,7 +68,7 @@ fn writes_of(size: usize) -> usize {
 }
 
 /// The file that is there.
-fn fill(files: &impl Files) {
+pub(crate) fn fill(files: &impl Files) {
     let file = files.create("data");
     let piece = vec![0x5A; 1 << 20];
     for at in (0..FILE).step_by(piece.len()) {
@@ -91,8 +91,8 @@ fn batch(files: &impl Files, pattern: Pattern, size: usize, offsets: &[u64]) -> 
     cost
 }
 
-/// Makes a file that is there where there is none, and writes one batch in a directory; its bytes and seconds.
-pub(crate) fn run_once(files: &crate::files::Directory, pattern: Pattern, size: usize) -> (u64, f64) {
+/// Writes a batch, less of it; its bytes and seconds.
+pub(crate) fn run_once(files: &impl Files, pattern: Pattern, size: usize) -> (u64, f64) {
     // The round only chooses an order.
     let round = std::process::id() as usize;
     let writes = writes_of(size) / 4;
