@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables of Shortcut-JFS §IV for Amberfs's four ways to log, and beside ext3 with `data=journal`.
 
-    journaling.py AMBERFS [--quick] [--rounds N] [--mounted]
+    journaling.py AMBERFS [--quick] [--full] [--rounds N] [--mounted]
 
 First the benchmark `journaling` of crates/native runs: the schemes in process, on DRAM and emulated PCM, and what the caches
 hold. Then (with --mounted only) file systems are compared by the same system calls on the same tmpfs:
@@ -250,14 +250,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", metavar="AMBERFS")
     parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--full", action="store_true", help="filesets as large as the paper's, in process")
     parser.add_argument("--mounted", action="store_true", help="only the comparison with ext3")
     parser.add_argument("--rounds", type=int, default=0)
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = find_bench()
-    rounds = ["--rounds", str(arguments.rounds)] if arguments.rounds else []
+    options = [f"--{name}" for name in ("quick", "full") if getattr(arguments, name)]
+    options += ["--rounds", str(arguments.rounds)] if arguments.rounds else []
     if not arguments.mounted:
-        subprocess.run([bench, *(["--quick"] if arguments.quick else []), *rounds], check=True)
+        subprocess.run([bench, *options], check=True)
     if os.geteuid() != 0:
         print("journaling: not compared with ext3: only root can mount it")
         return

@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench -p amberfs-native --bench journaling                  all tables
 //! cargo bench -p amberfs-native --bench journaling -- --quick       fewer rounds, less data
+//! cargo bench -p amberfs-native --bench journaling -- --full        filesets as large as the paper's, not an eighth
 //! cargo bench -p amberfs-native --bench journaling -- writes pcm    only these
 //! ```
 //! Words choose among `writes`, `postmark`, `memory`, and among `dram`, `pcm`. `--rounds N` sets the rounds, `--dir PATH`
@@ -46,6 +47,8 @@ const USAGE: &str = "choose from writes, postmark, memory, dram, pcm";
 /// What the command line asks for.
 pub(crate) struct Plan {
     pub(crate) quick: bool,
+    /// PostMark's filesets as large as the paper's.
+    pub(crate) full: bool,
     pub(crate) rounds: usize,
     /// Where the zones go.
     pub(crate) dir: PathBuf,
@@ -82,7 +85,7 @@ enum Asked {
 }
 
 fn arguments() -> Result<Asked, String> {
-    let mut plan = Plan { quick: false, rounds: 0, dir: PathBuf::new(), words: Vec::new() };
+    let mut plan = Plan { quick: false, full: false, rounds: 0, dir: PathBuf::new(), words: Vec::new() };
     let mut batch = Batch {
         dir: PathBuf::new(),
         pattern: None,
@@ -99,6 +102,7 @@ fn arguments() -> Result<Asked, String> {
         match argument.as_str() {
             "--bench" => {} // cargo's own
             "--quick" => plan.quick = true,
+            "--full" => plan.full = true,
             "--rounds" => plan.rounds = number(value()?)?,
             place::OWN_MOUNTS => has_own_mounts = true,
             "--dir" => dir = Some(value()?.into()),

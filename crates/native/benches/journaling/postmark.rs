@@ -172,7 +172,7 @@ pub(crate) fn run(plan: &Plan, technology: Technology) {
     let region = place::region(&zone, "postmark", VOLUME);
     for fileset in &FILESETS {
         let part = fileset.part();
-        let fileset = if plan.quick { &part } else { fileset };
+        let fileset = if plan.full { fileset } else { &part };
         let mut table = Table::new(&format!("{technology}, {fileset}"));
         let mut transactions = Vec::new();
         for size in SIZES {
