@@ -45,6 +45,7 @@ fmt: ## format the sources
 lint: ## what `make test` says about style
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p amberfs-native --bench journaling --locked -- -D warnings
 
 doc: ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps --locked
@@ -61,7 +62,7 @@ bench-snapshots: build ## taking and removing snapshots, beside btrfs and what a
 	@scripts/install-deps.sh bench
 	tests/bench/snapshots.py $(BIN)
 
-bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM and emulated PCM, PostMark, ext3 beside (as root), DRAM of caches: JOURNALING=--quick
+bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM and emulated PCM, beside ext3 (needs root); DRAM of caches: JOURNALING=--quick
 	@scripts/install-deps.sh bench-journaling
 	tests/bench/journaling.py $(BIN) $(JOURNALING)
 

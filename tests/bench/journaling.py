@@ -216,7 +216,8 @@ def find_bench():
 
 def end(program, scratch):
     """Unmounts all that is mounted in and on `scratch`; loop devices go with what is mounted from them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     with open("/proc/self/mounts") as mounts:
         mounted = [line.split()[1:3] for line in mounts]
     for top, kind in reversed([mount for mount in mounted if mount[0] == scratch or mount[0].startswith(f"{scratch}/")]):
@@ -227,23 +228,32 @@ def compare_mounted(program, bench, rounds):
     targets = {}
     with tempfile.TemporaryDirectory(prefix="amberfs-bench-", dir="/tmp") as scratch:
         try:
-            run("mount", "-t", "tmpfs", "-o", "size=8G,huge=always", "tmpfs", scratch)
-            targets[CALLED] = Called(scratch)
-            for label, make in (
-                (FSYNC, lambda: Amberfs(program, scratch, "fsync")),
-                (OP, lambda: Amberfs(program, scratch, "op")),
-                (EXT3, lambda: Ext3(scratch)),
-            ):
-                target = make()
-                prepare(target)
-                targets[label] = target
-        except OSError as error:
-            print(f"journaling: compared without what could not be set up: {error}", flush=True)
-        try:
+            set_up(program, scratch, targets)
             if FSYNC in targets and OP in targets:
                 report(compare(bench, targets, rounds))
         finally:
             end(program, scratch)
+
+
+def set_up(program, scratch, targets):
+    try:
+        run("mount", "-t", "tmpfs", "-o", "size=8G,huge=always", "tmpfs", scratch)
+        targets[CALLED] = Called(scratch)
+        for label, make in (
+            (FSYNC, lambda: Amberfs(program, scratch, "fsync")),
+            (OP, lambda: Amberfs(program, scratch, "op")),
+            (EXT3, lambda: Ext3(scratch)),
+        ):
+            target = make()
+            prepare(target)
+            targets[label] = target
+    except OSError as error:
+        print(f"journaling: compared without what could not be set up: {error}", flush=True)
+
+
+def terminated(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
 
 
 def main():
@@ -254,7 +264,7 @@ def main():
     parser.add_argument("--mounted", action="store_true", help="only the comparison with ext3")
     parser.add_argument("--rounds", type=int, default=0)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, terminated)
     bench = find_bench()
     options = [f"--{name}" for name in ("quick", "full") if getattr(arguments, name)]
     options += ["--rounds", str(arguments.rounds)] if arguments.rounds else []
