@@ -17,7 +17,7 @@ SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-snapshots soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,7 @@ fmt: ## format the sources
 lint: ## what `make test` says about style
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p amberfs-native --bench journaling --locked -- -D warnings
 
 doc: ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps --locked
@@ -60,6 +61,10 @@ bench: ## what stores, flushes and each operation of a native volume cost, besid
 bench-snapshots: build ## taking and removing snapshots, beside btrfs and what a sync takes on ext4 and xfs (needs root)
 	@scripts/install-deps.sh bench
 	tests/bench/snapshots.py $(BIN)
+
+bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM and emulated PCM, beside ext3 (needs root); DRAM of caches: JOURNALING=--quick
+	@scripts/install-deps.sh bench-journaling
+	tests/bench/journaling.py $(BIN) $(JOURNALING)
 
 fuzz: ## mounting and checking damaged volumes, for a minute: FUZZ_SECONDS=60 (needs a nightly compiler)
 	@scripts/install-deps.sh build

@@ -3,7 +3,7 @@
 #
 #   build   to compile Amberfs           run    for `make run`
 #   test    for `make test`              vm     for `make test-vm`
-#   bench   for `make bench-snapshots`
+#   bench   for `make bench-snapshots`   bench-journaling   for `make bench-journaling`
 #
 # Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.
 set -euo pipefail
@@ -50,6 +50,10 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need python3 python3
             ;;
+        bench-journaling)
+            need mke2fs e2fsprogs
+            need python3 python3
+            ;;
         programs)
             need git git
             need python3 python3
@@ -65,7 +69,7 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need xz xz-utils
             ;;
-        *) echo "install-deps: no group '$group' (build, run, test, bench, programs, vm)" >&2; exit 2 ;;
+        *) echo "install-deps: no group '$group' (build, run, test, bench, bench-journaling, programs, vm)" >&2; exit 2 ;;
     esac
 done
 

@@ -464,6 +464,18 @@ impl<'a> Operation<'a> {
     /// Streams file data to where nothing yet points.
     pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
         let flushed = self.core.medium.region.stream(Purpose::Data, at, bytes);
+        self.sent(bytes, flushed);
+    }
+
+    /// The same, but the processor's caches keep what they can: for what is soon to be changed again.
+    pub(crate) fn store(&mut self, at: u64, bytes: &[u8]) {
+        let region = &self.core.medium.region;
+        region.store(Purpose::Data, at, bytes);
+        let flushed = region.flush(Purpose::Data, at, bytes.len() as u64);
+        self.sent(bytes, flushed);
+    }
+
+    fn sent(&mut self, bytes: &[u8], flushed: Flushed) {
         let total = self.streamed.as_ref().map_or(0, |before| before.bytes) + bytes.len();
         self.streamed = Some(match self.streamed.take() {
             Some(before) => {

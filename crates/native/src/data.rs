@@ -6,6 +6,7 @@
 //! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes
 //! beyond the end of a file's last block are zero, always.
 
+use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
@@ -28,6 +29,9 @@ const CHUNK: usize = 1 << 20;
 const LOGGED_CHUNK: usize = 128 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
+/// A new block that begins with no more than this is soon changed again, in place: it is stored so that the caches keep
+/// it, and not streamed past them.
+const BEGINNING_MAX: usize = BLOCK as usize / 4;
 /// Bytes of a logged run of blocks.
 pub(crate) const MAP_LOG: usize = 32;
 
@@ -280,30 +284,54 @@ impl Core {
                 && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
             if is_difference || self.changes_in_place(old.block()) {
                 let offset = part.offset as u16;
-                // Where they go once their record is durable.
-                self.medium.region.prefetch(old.block() * BLOCK + part.offset as u64);
+                // Where they go once their record is durable: the lines come while it is on its way.
+                let at = old.block() * BLOCK + part.offset as u64;
+                for line in (0..part.bytes.len() as u64).step_by(LINE as usize) {
+                    self.medium.region.prefetch(at + line);
+                }
                 operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
                 return Ok(());
             }
         }
+        let region = &self.medium.region;
+        let end = part.offset + part.bytes.len();
+        if old.has_data() && !self.rewrites() && (part.offset | end).is_multiple_of(LINE as usize) {
+            // Whole lines go straight to the new block.
+            let (at, _) = operation.allocate(inode.ino, part.index, 1)?;
+            let from = old.block() * BLOCK;
+            operation.stream(at * BLOCK, region.bytes(from, part.offset));
+            operation.stream(at * BLOCK + part.offset as u64, part.bytes);
+            let tail = region.bytes(from + end as u64, BLOCK as usize - end);
+            operation.stream(at * BLOCK + end as u64, tail);
+            let pointer = DataPointer::written(at);
+            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
+            return Ok(());
+        }
         let mut block = [0; BLOCK as usize];
         if old.has_data() {
-            self.medium.region.read(old.block() * BLOCK, &mut block);
+            // Only what stays: reading costs, too.
+            region.read(old.block() * BLOCK, &mut block[..part.offset]);
+            region.read(old.block() * BLOCK + end as u64, &mut block[end..]);
         } else {
             block[..moved.len()].copy_from_slice(moved);
         }
-        block[part.offset..part.offset + part.bytes.len()].copy_from_slice(part.bytes);
+        block[part.offset..end].copy_from_slice(part.bytes);
         if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
             operation.log(&Item::Bytes { block: old.block(), offset: 0, bytes: &block });
             return Ok(());
         }
-        if old.is_unwritten() {
-            self.log_run(operation, old.block(), &block);
-            let pointer = DataPointer::written(old.block());
-            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
-            return Ok(());
+        let at = match old.is_unwritten() {
+            true => old.block(),
+            false => operation.allocate(inode.ino, part.index, 1)?.0,
+        };
+        let is_begun = !old.has_data() && part.bytes.len() <= BEGINNING_MAX;
+        match self.options.journaling {
+            Journaling::Adaptive if is_begun => operation.store(at * BLOCK, &block),
+            _ => self.log_run(operation, at, &block),
         }
-        self.log_new_block(operation, inode.ino, part.index, &block)
+        let pointer = DataPointer::written(at);
+        operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
+        Ok(())
     }
 
     /// Brings `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.

@@ -366,7 +366,7 @@ impl<'a> InodeEdit<'a> {
     }
 
     pub(crate) fn inode(&self) -> Inode<'a> {
-        Inode::in_block(self.medium.block(self.block), self.block, self.ino)
+        Inode::in_block(self.medium.node(self.block), self.block, self.ino)
     }
 
     fn store(&self, at: usize, bytes: &[u8]) {

@@ -90,7 +90,7 @@ pub(crate) struct Edit<'a> {
 
 impl<'a> Edit<'a> {
     pub(crate) fn view(&self) -> View<'a> {
-        View { bytes: self.medium.block(self.block), block: self.block }
+        View { bytes: self.medium.node(self.block), block: self.block }
     }
 
     /// Stores within what is used.
@@ -169,7 +169,7 @@ pub(crate) fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::
 /// Flushes what a node's checksum covers.
 pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
     let mut flushed = nvm::Flushed::none();
-    each_part(medium.block(block), |at, length| {
+    each_part(medium.node(block), |at, length| {
         let tail = if planted(Fault::NodeTailNotFlushed) { nvm::LINE as usize } else { 0 };
         let (at, length) = (block * BLOCK + at as u64, length.saturating_sub(tail) as u64);
         let part = fault::flush(&medium.region, Fault::NodesNotFlushed, Purpose::Metadata, at, length);

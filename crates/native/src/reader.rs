@@ -67,7 +67,7 @@ impl Reader {
         if !located.verified {
             self.verify(nid, located.pointer)?;
         }
-        Ok(View { bytes: self.medium.block(block), block })
+        Ok(View { bytes: self.medium.node(block), block })
     }
 
     #[cold]

@@ -70,7 +70,17 @@ impl Region {
     #[inline]
     pub fn bytes(&self, at: u64, len: usize) -> &[u8] {
         if self.instruments.on(SPIN | WATCH) {
-            self.read_slowly(at, len as u64);
+            self.read_slowly(at, len as u64, lines(at, len as u64));
+        }
+        self.window.bytes(at, len)
+    }
+
+    /// The same, where the caller will look at only so many lines of them: an emulated technology takes as long as for
+    /// these.
+    #[inline]
+    pub fn bytes_of_which(&self, looked_at_lines: u64, at: u64, len: usize) -> &[u8] {
+        if self.instruments.on(SPIN | WATCH) {
+            self.read_slowly(at, len as u64, looked_at_lines);
         }
         self.window.bytes(at, len)
     }
@@ -79,7 +89,7 @@ impl Region {
     #[inline]
     pub fn read(&self, at: u64, into: &mut [u8]) {
         if self.instruments.on(SPIN | WATCH) {
-            self.read_slowly(at, into.len() as u64);
+            self.read_slowly(at, into.len() as u64, lines(at, into.len() as u64));
         }
         self.window.read(at, into);
     }
@@ -98,7 +108,7 @@ impl Region {
     #[inline(always)]
     pub fn load_u64(&self, at: u64) -> u64 {
         if self.instruments.on(SPIN | WATCH) {
-            self.read_slowly(at, 8);
+            self.read_slowly(at, 8, 1);
         }
         self.window.load_u64(at)
     }
@@ -146,7 +156,7 @@ impl Region {
     #[inline]
     pub fn copy_within(&self, purpose: Purpose, from: u64, to: u64, len: u64) {
         if self.instruments.on(SPIN | WATCH) {
-            self.read_slowly(from, len);
+            self.read_slowly(from, len, lines(from, len));
         }
         if self.instruments.on(RECORD | WATCH) {
             self.recorded(EventKind::Copy, purpose, to, len, || self.window.copy_within(from, to, len));
@@ -292,12 +302,12 @@ impl Region {
     }
 
     #[cold]
-    fn read_slowly(&self, at: u64, len: u64) {
+    fn read_slowly(&self, at: u64, len: u64, lines: u64) {
         if self.instruments.on(WATCH) && self.instruments.seeks(self.zone_address(at), len) {
             self.instruments.watched(|watch| watch.reads(self.zone_address(at), len));
         }
         if let Some(spinner) = &self.instruments.spinner {
-            spinner.read(lines(at, len));
+            spinner.read(lines);
         }
     }
 

@@ -16,7 +16,8 @@ use crate::persist;
 /// | `Cxl` | 155 ns, then 3 | 155 ns, then 3 | Li et al., *Pond*, ASPLOS 2023 (a directly attached CXL expander, local DRAM 85 ns); the next lines at about 21 GB/s of a x8 port |
 ///
 /// What is added is the difference from DRAM of the same source, by a spin on the time stamp counter: per
-/// line of a flush or a non-temporal store, and per line of a read, whether or not the line was in a cache.
+/// line of a flush or a non-temporal store, and per line of a read, whether or not the line was in a cache. Who looks
+/// something up in a block says how many of its lines that takes ([`crate::Region::bytes_of_which`]).
 /// So reads that a cache would serve are overcharged: it is a model for comparisons, not a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Technology {

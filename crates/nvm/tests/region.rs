@@ -273,6 +273,13 @@ fn an_emulated_technology_takes_its_time() {
     };
     at_least_us(20, &|| _ = region.load_u64(0));
     at_least_us(20 + 63 * 10, &|| _ = region.bytes(0, 4096));
+    at_least_us(20 + 10, &|| _ = region.bytes_of_which(2, 0, 4096));
+    let looks = (0..100).map(|_| {
+        let clock = std::time::Instant::now();
+        let _ = region.bytes_of_which(2, 0, 4096);
+        clock.elapsed().as_micros()
+    });
+    assert!(looks.min() < Some(20 + 63 * 10), "two lines of a block are not all of it");
     at_least_us(30, &|| drop(region.flush(Purpose::Data, 0, LINE)));
     at_least_us(30 + 63 * 5, &|| drop(region.stream(Purpose::Data, 0, &[1; 4096])));
     // A busy machine may take its time for any of these, not for all.

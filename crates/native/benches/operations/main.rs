@@ -99,7 +99,7 @@ fn main() {
         eprintln!("operations: {error}");
         std::process::exit(2);
     });
-    println!("{}", place::describe(&plan));
+    println!("{}", place::describe(&plan.dir, plan.rounds));
     let mut table = Table::new(&plan.filter);
     names::run(&plan, &mut table);
     data::run(&plan, &mut table, 256 << 20);

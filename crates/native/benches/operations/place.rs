@@ -7,8 +7,6 @@ use std::time::Duration;
 use native::{FormatOptions, MountOptions, Volume, format};
 use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
 
-use crate::Plan;
-
 /// Where files are in memory.
 const MEMORY: &str = "/dev/shm";
 
@@ -148,18 +146,18 @@ pub(crate) fn memory_available() -> u64 {
 }
 
 /// One line on the machine and the run.
-pub(crate) fn describe(plan: &Plan) -> String {
-    let (_file, zone) = zone(&plan.dir, "look", nvm::SEGMENT);
+pub(crate) fn describe(dir: &Path, rounds: usize) -> String {
+    let (_file, zone) = zone(dir, "look", nvm::SEGMENT);
     let info = zone.info();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Vec<&str> = load.split(' ').take(3).collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     format!(
         "zone in {} ({}, {}); {threads} processors, load {}; medians of {} rounds, quartiles in brackets",
-        plan.dir.display(),
+        dir.display(),
         info.backing,
         info.persist,
         load.join(" "),
-        plan.rounds
+        rounds
     )
 }

@@ -1,0 +1,187 @@
+//! What the caches of a mounted volume hold in DRAM, beside the 32 B that PMFS keeps for each free block (HMFS §1).
+
+use std::path::Path;
+
+use native::{FormatOptions, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use vfs::{Caller, FallocateMode, FileSystem, OpenFlags, ROOT_INO};
+
+use crate::Plan;
+use crate::place::{self, Temporary};
+
+const BLOCK: u64 = 4096;
+/// Of DRAM, for each free block of a PMFS.
+const PMFS_FREE_BLOCK: f64 = 32.0;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+/// The argument with which this program starts itself to look at a volume.
+pub(crate) const LOOK: &str = "--look";
+/// Its name.
+const VOLUME: &str = "memory";
+/// Files in a directory.
+const CROWD: usize = 10_000;
+
+/// What a volume is filled with.
+struct Load {
+    name: String,
+    files: usize,
+    bytes_each: u64,
+    is_written: bool,
+    /// How often that would be a million files, or 100 GiB.
+    times: f64,
+}
+
+pub(crate) fn run(plan: &Plan) {
+    let million = if plan.quick { 100_000 } else { 1_000_000 };
+    // As much as a machine with 16 GiB has room for.
+    let gib = if plan.quick { 1 } else { 8 };
+    let written = if plan.quick { 1 } else { 4 };
+    let few = million / 5;
+    let load = |name: String, files: usize, bytes_each: u64, is_written, times: f64| Load {
+        name,
+        files,
+        bytes_each,
+        is_written,
+        times,
+    };
+    let loads = [
+        load(format!("{million} files of 100 B"), million, 100, true, 1e6 / million as f64),
+        load(format!("{few} files of 4 KiB"), few, BLOCK, true, 1e6 / few as f64),
+        load(format!("{gib} files of 1 GiB, preallocated"), gib, 1 << 30, false, 100.0 / gib as f64),
+        load(format!("{written} files of 1 GiB, written"), written, 1 << 30, true, 100.0 / written as f64),
+    ];
+    println!(
+        "\nDRAM of a mounted volume, MiB: caches when it is mounted anew, and when everything in it has been looked at;"
+    );
+    println!(
+        "then extrapolated to a million files, or 100 GiB (what is there once is scaled, too: an upper bound);"
+    );
+    println!("and what PMFS would need for as many blocks while they are free");
+    println!(
+        "{:<34} {:>13} {:>10} {:>10} {:>12} {:>8} {:>12} {:>14}",
+        "filled with", "mounted anew", "NAT", "allocator", "all it took", "", "caches", "PMFS"
+    );
+    for load in &loads {
+        measure(plan, load);
+    }
+}
+
+/// Fills a volume here and opens it anew in another process, which has nothing else in memory.
+fn measure(plan: &Plan, load: &Load) {
+    let data = load.files as u64 * if load.bytes_each > 128 { load.bytes_each } else { 0 };
+    let room = (data + data / 16 + load.files as u64 * 400 + (1 << 30)).next_multiple_of(nvm::SEGMENT);
+    if place::memory_available() < room + (1 << 30) {
+        println!("{:<34} left out: needs {} GiB of memory", load.name, room >> 30);
+        return;
+    }
+    let file = Temporary::new(&plan.dir, "memory");
+    let zone = Zone::create(&file.path, room + nvm::SEGMENT, false, &OpenOptions::default());
+    let zone = zone.unwrap_or_else(|error| panic!("{error}"));
+    let region =
+        zone.create_volume(VOLUME, VolumeKind::Native, None).unwrap_or_else(|error| panic!("{error}"));
+    native::format(&region, &FormatOptions::default()).expect("formatting");
+    let volume = Volume::open(region, &place::options()).expect("mounting");
+    fill(&volume, load);
+    volume.close().expect("unmounting");
+    drop(volume);
+    drop(zone);
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let output = command.arg(LOOK).arg(&file.path).output().expect("starting this program again");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [mounted, nat, allocator, process] = numbers[..] else {
+        panic!("looking at the volume failed: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    // A million files are compared with as many free blocks as they have; 100 GiB with 100 GiB.
+    let blocks = load.files as f64 * load.times * load.bytes_each.div_ceil(BLOCK) as f64;
+    let mib = |bytes: f64| format!("{:.2}", bytes / f64::from(1 << 20));
+    println!(
+        "{:<34} {:>13} {:>10} {:>10} {:>12} {:>8} {:>12} {:>14}",
+        load.name,
+        mib(mounted),
+        mib(nat),
+        mib(allocator),
+        mib(process),
+        format!("× {}", load.times),
+        mib((nat + allocator) * load.times),
+        mib(blocks * PMFS_FREE_BLOCK),
+    );
+}
+
+fn name(number: usize) -> String {
+    format!("{number:07}")
+}
+
+fn fill(volume: &Volume, load: &Load) {
+    let root = Caller::root();
+    let piece = vec![0x5A; load.bytes_each.min(1 << 20) as usize];
+    let mut dir = ROOT_INO;
+    for number in 0..load.files {
+        if number % CROWD == 0 {
+            dir = volume.mkdir(&root, ROOT_INO, format!("d{number}").as_bytes(), 0o755).expect("mkdir").ino;
+        }
+        let file = volume.create(&root, dir, name(number).as_bytes(), 0o644, RW).expect("create").handle;
+        if load.is_written {
+            for at in (0..load.bytes_each).step_by(piece.len()) {
+                let written = volume.write(&root, file, at, &piece).expect("write");
+                assert_eq!(written, piece.len(), "the volume is full");
+            }
+        } else {
+            volume.fallocate(&root, file, FallocateMode::empty(), 0, load.bytes_each).expect("fallocate");
+        }
+        volume.release(file).expect("close");
+    }
+}
+
+/// What this program does when it is started to look at the volume in `zone`: it looks each file up and reads a byte of
+/// every MiB, so that every node has been used, writes to one, and prints the bytes of the caches when mounted; then of
+/// those of the NAT and of the allocator, and of all memory that the process has of its own.
+pub(crate) fn look(zone: &Path) -> ! {
+    let zone = Zone::open(zone, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let before = own_bytes();
+    let volume = Volume::open(zone.volume(VOLUME).expect("the volume"), &place::options()).expect("mounting");
+    let mounted = volume.stats();
+    let root = Caller::root();
+    let mut inodes = Vec::new();
+    let mut walk = vec![ROOT_INO];
+    while let Some(dir) = walk.pop() {
+        let mut found = Vec::new();
+        let mut sink = |entry: vfs::DirEntry<'_>| {
+            if entry.name != b"." && entry.name != b".." {
+                found.push((entry.ino, entry.kind));
+            }
+            true
+        };
+        volume.readdir(dir, 0, &mut sink).expect("readdir");
+        for (ino, kind) in found {
+            match kind {
+                vfs::FileKind::Directory => walk.push(ino),
+                _ => inodes.push(ino),
+            }
+        }
+        for ino in inodes.drain(..) {
+            let size = volume.getattr(ino).expect("getattr").size;
+            let file = volume.open(&root, ino, OpenFlags::READ).expect("open");
+            for at in (0..size).step_by(1 << 20) {
+                volume.read(file, at, &mut [0]).expect("read");
+            }
+            volume.release(file).expect("close");
+        }
+    }
+    let stats = volume.stats();
+    println!(
+        "{} {} {} {}",
+        mounted.nat_cache_bytes + mounted.segment_cache_bytes,
+        stats.nat_cache_bytes,
+        stats.segment_cache_bytes,
+        own_bytes().saturating_sub(before)
+    );
+    std::process::exit(0);
+}
+
+/// Bytes of memory that this process has of its own, mapped files not counted.
+fn own_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.map_or(0, |kib| kib << 10)
+}
