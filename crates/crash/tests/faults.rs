@@ -1,6 +1,6 @@
 //! The explorer finds faults in the volume's logic: each is planted in turn.
 
-use crash::{Id, Lab, Native, Promise, Workload, WorkloadError, catalogue};
+use crash::{explore_pair, pairs, Id, Lab, Native, Promise, Workload, WorkloadError, catalogue};
 use native::Fault;
 use native::Fault::*;
 
@@ -73,6 +73,38 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
     (Promise::Fsync, "write-sub-block", &[ForceNotFlushed, ForceFence, InPlaceNotForced]),
     (Promise::Fsync, TWO_CHUNKS, &[GapIgnored]),
 ];
+
+/// Faults that no single thread shows: in which two operations at the same time, by their places in the list of pairs.
+const OF_TWO: &[(Fault, [usize; 2])] = &[(KeptLoweredEarly, [8, 14]), (FrozenTooLate, [10, 12])];
+
+/// Schedules tried of each pair, evenly among those with up to two preemptions.
+const SCHEDULES: usize = 60;
+
+/// How a planted fault shows in two operations at the same time, and after how many states.
+fn find_in_pair(places: [usize; 2]) -> Option<(String, u64)> {
+    let pair = pairs().into_iter().find(|pair| pair.places() == places).unwrap();
+    match explore_pair(&Native::ADAPTIVE, &pair, SCHEDULES, 1) {
+        Ok(report) => {
+            eprintln!("{} schedules, {} states", report.schedules, report.counts.distinct);
+            None
+        }
+        Err(failure) => {
+            let id = failure.id(&Native::ADAPTIVE, &pair).map_or_else(String::new, |id| id.to_string());
+            Some((format!("{id}: {failure}"), 0))
+        }
+    }
+}
+
+#[test]
+fn of_two() {
+    for (fault, places) in OF_TWO {
+        assert!(find_in_pair(*places).is_none());
+        native::plant(Some(*fault));
+        let found = find_in_pair(*places);
+        native::plant(None);
+        eprintln!("{fault:?} {found:?}");
+    }
+}
 
 /// How a planted fault shows in a workload, and after how many states.
 fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
