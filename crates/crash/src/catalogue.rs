@@ -100,6 +100,8 @@ fn returns(list: &mut List) {
     let removing = vec![take("s"), Unlink(p("/b/hard")), take("t"), write(), RemoveSnapshot(p("s"))];
     under("-removing", removing, vec![back("t")]);
     under("-unlinked", vec![take("s"), Hold(0, p("/a/file")), Unlink(p("/a/file"))], vec![back("s")]);
+    let nameless = || vec![Tmpfile(0, p("/a")), WriteHeld(0, 0, 5_000), take("s"), Release(0)];
+    under("-nameless", nameless(), vec![back("s")]);
     under("-twice", vec![take("s"), Create(p("/new"))], vec![back("s"), write(), back("s")]);
     under("-write", vec![take("s"), write(), back("s")], vec![write(), Create(p("/new")), Sync]);
     under("-remove", vec![take("s"), write(), back("s")], vec![RemoveSnapshot(p("s")), Sync, Sync]);
@@ -123,6 +125,8 @@ fn clones(list: &mut List) {
     let [write, unlink] = change();
     of("mounted", &[take("s"), write.clone()], vec![CloneMounted(p("s"))]);
     of("closed", &[take("s"), unlink.clone()], vec![CloneClosed(p("s"))]);
+    let nameless = [Hold(0, p("/b/other")), unlink.clone(), take("s"), Release(0)];
+    of("nameless", &nameless, vec![CloneMounted(p("s"))]);
     of("none", &[take("s")], vec![CloneMounted(p("t"))]);
     of("older", &[take("s"), write.clone(), take("t"), unlink], vec![CloneMounted(p("s"))]);
     of("then-remove", &[take("s")], vec![write.clone(), CloneMounted(p("s")), RemoveSnapshot(p("s")), Sync]);

@@ -20,10 +20,17 @@ use crate::{Error, MountOptions};
 pub fn roll_back(region: &Region, name: &str, discard_newer: bool) -> Result<Snapshot, Error> {
     let superblock = Superblock::read(region)?;
     let options = MountOptions { background: false, ..MountOptions::default() };
-    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
+    let open = || recovery::open(region.clone(), &superblock, &options, Rest::Keep);
+    let (core, _) = open()?;
     let returned = core.roll_back(name, discard_newer);
-    if returned.is_err() && core.failure().is_none() {
-        core.finish()?;
+    match returned {
+        Ok(_) => {
+            // What it knows is gone. Opened again, as after a crash, it removes what had no name in the older tree.
+            drop(core);
+            open()?.0.finish()?;
+        }
+        Err(_) if core.failure().is_none() => core.finish()?,
+        Err(_) => {}
     }
     returned
 }
@@ -71,9 +78,6 @@ impl Core {
         };
         self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(given_up.into()))?;
         self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Return(older))?;
-        let block = publisher.newest.block;
-        publisher.root.write_next(&self.medium.region, block, true).ignore();
-        self.medium.check_media()?;
         Ok(snapshot)
     }
 }

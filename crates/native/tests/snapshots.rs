@@ -342,6 +342,29 @@ fn two_clones_have_logs_of_their_own() {
     }
 }
 
+/// Files that were open without a name when a snapshot was taken came back with it, in a volume that was marked as closed: to
+/// whoever did not open it for writing first it was damaged, and `fsck` said so.
+#[test]
+fn what_had_no_name_does_not_come_back() {
+    let (_zone, region) = made(24 << 20);
+    let volume = open(&region, Durability::Operation);
+    let nameless = volume.tmpfile(&Caller::root(), ROOT_INO, 0o600, RW).unwrap();
+    volume.write(&Caller::root(), nameless.handle, 0, &[1; 100_000]).unwrap();
+    volume.take_snapshot("then", "").unwrap();
+    let (_zone, other) = made(24 << 20);
+    volume.clone_snapshot("then", &other, &mut |_, _| {}).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    roll_back(&region, "then", false).unwrap();
+    for region in [&region, &other] {
+        let report = check(region, false).unwrap();
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+        assert_eq!(report.files, 0);
+        let options = MountOptions { read_only: true, ..MountOptions::default() };
+        assert!(Volume::open(region.clone(), &options).is_ok());
+    }
+}
+
 /// A list that was full took no change to its records any more, and so no removal.
 #[test]
 fn a_full_list_can_be_emptied() {

@@ -31,6 +31,7 @@ use crate::{
     Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
     SeekFrom, SetAttr, Snapshots, Statfs, Time, XattrMode, rules,
 };
+use snapshots::Kept;
 use state::State;
 
 /// Longest file of a model, bytes: 16 TiB, as ext4 with blocks of 4 KiB.
@@ -88,6 +89,11 @@ impl Model {
     /// The names of all snapshots.
     pub fn snapshot_names(&self) -> Vec<String> {
         self.state().kept.keys().cloned().collect()
+    }
+
+    /// Whether somebody holds a snapshot.
+    pub fn is_held(&self, name: &str) -> bool {
+        self.state().kept.get(name).is_some_and(Kept::is_held)
     }
 
     /// The snapshots taken after the one called `name`, oldest first.

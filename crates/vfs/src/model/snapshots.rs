@@ -13,6 +13,12 @@ pub(super) struct Kept {
     holds: BTreeSet<String>,
 }
 
+impl Kept {
+    pub(super) fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
+}
+
 fn check_name(name: &str) -> Result<()> {
     let wrong = name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control);
     if wrong || [".", ".."].contains(&name) || name.contains('/') { Err(Error::Invalid) } else { Ok(()) }
@@ -35,7 +41,7 @@ impl State {
     }
 
     pub(super) fn remove_snapshot(&mut self, name: &str) -> Result<()> {
-        if !self.kept(name)?.holds.is_empty() {
+        if self.kept(name)?.is_held() {
             return Err(Error::Busy);
         }
         self.kept.remove(name);
