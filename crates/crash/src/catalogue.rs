@@ -110,8 +110,7 @@ fn returns(list: &mut List) {
     let fill = filler.flat_map(|(at, piece)| {
         [0, piece].map(|more| Allocate(p("/filler"), FallocateMode::empty(), at + more, piece))
     });
-    let full: Vec<_> =
-        [take("s"), Create(p("/filler"))].into_iter().chain(fill).chain([Sync]).collect();
+    let full: Vec<_> = [take("s"), Create(p("/filler"))].into_iter().chain(fill).chain([Sync]).collect();
     under("-full", full, vec![back("s")]);
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use vfs::{
-    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
-    Result, SetAttr, SetTime, Snapshots, Time, XattrMode,
+    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SetAttr,
+    SetTime, Snapshots, Time, XattrMode,
 };
 
 use crate::subject::Ground;

@@ -305,8 +305,8 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let ran = run_two(schedule, body(0), body(1));
     arena.zone.set_gate(None);
     let (answers, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
-    let tree = Tree::of(&*mounted)
-        .map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;
+    let tree =
+        Tree::of(&*mounted).map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;
     let recording = arena.zone.stop_recording().ok_or_else(|| volume("nobody recorded it".into()))?;
     // As a power cut ends it: nothing more is recorded.
     drop(mounted);

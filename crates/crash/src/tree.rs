@@ -136,7 +136,9 @@ impl Tree {
                 found.difference(wanted).map(|what| format!("in the volume beside: {what}"))
             }
             (None, None) => None,
-            (found, _) => Some(format!("there is {} volume beside", if found.is_some() { "a" } else { "no" })),
+            (found, _) => {
+                Some(format!("there is {} volume beside", if found.is_some() { "a" } else { "no" }))
+            }
         })
     }
 

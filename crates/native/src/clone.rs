@@ -11,6 +11,7 @@ use crate::bia::BlockKind;
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
 use crate::core::Core;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SUPERBLOCKS};
 use crate::inspect::AtRest;
 use crate::kept::{Kept, Record};
@@ -85,8 +86,10 @@ fn clone_record(
     }
     let target = Medium { region: to.clone(), geometry: medium.geometry };
     let checkpoint = Checkpoint::read(medium, record.block)?;
-    let removed = SUPERBLOCKS.map(|at| to.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
-    to.fence(removed.into_iter().fold(Flushed::none(), Flushed::and)).ignore();
+    if !planted(Fault::CloneOverOld) {
+        let removed = SUPERBLOCKS.map(|at| to.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
+        to.fence(removed.into_iter().fold(Flushed::none(), Flushed::and)).ignore();
+    }
 
     let mut copy = Copy {
         medium,
@@ -160,7 +163,8 @@ impl Copy<'_> {
             self.kinds[segment as usize] = SegmentKind::Data;
         }
         let purpose = if is_data { Purpose::Data } else { Purpose::Metadata };
-        let streamed = self.target.region.stream(purpose, block * BLOCK, self.medium.block(block));
+        let (region, bytes) = (&self.target.region, self.medium.block(block));
+        let streamed = fault::stream(region, Fault::CloneNotSent, purpose, block * BLOCK, bytes);
         self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
         let at = self.medium.geometry.bia_at(block);
         let entry = self.medium.region.bytes(at, BIA_ENTRY as usize);

@@ -146,6 +146,12 @@ faults! {
     MovesNotListed,
     /// A block that moved counts as born when it moved.
     MovedIsNewborn,
+    /// What a rollback gives up is not given back.
+    GivenUpForgotten,
+    /// The blocks of a clone are stored, but not sent.
+    CloneNotSent,
+    /// A clone is written over a volume that is still one.
+    CloneOverOld,
 }
 
 #[cfg(feature = "planted-faults")]

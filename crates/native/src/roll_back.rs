@@ -9,6 +9,7 @@ use nvm::Region;
 
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, now};
+use crate::fault::{Fault, planted};
 use crate::kept::{Record, State};
 use crate::recovery::{self, Rest};
 use crate::snapshots::Snapshot;
@@ -76,7 +77,9 @@ impl Core {
             }
             (Checkpoint::read(&self.medium, record.block)?, given_up)
         };
-        self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(given_up.into()))?;
+        if !planted(Fault::GivenUpForgotten) {
+            self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(given_up.into()))?;
+        }
         self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Return(older))?;
         Ok(snapshot)
     }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::operation::{Name, Operation, Side};
 use super::compare;
+use super::operation::{Name, Operation, Side};
 use super::random::Random;
 use crate::model::Model;
 use crate::{Attr, Caller, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};

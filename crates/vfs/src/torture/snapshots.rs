@@ -8,7 +8,7 @@ use super::{Torture, compare};
 use crate::{Caller, Error, FileSystem, Ino, ROOT_INO, Result, SNAPSHOTS, Snapshots};
 
 /// Operations between two that are about snapshots, about.
-const OPERATIONS_BETWEEN: u64 = 150;
+const OPERATIONS_BETWEEN: u64 = 200;
 /// Names that snapshots are given, the last two in vain.
 const NAMES: [&str; 8] = ["a", "b", "c", "with a longer name, as people like them", "d", "e", "", "a/b"];
 const TAGS: [&str; 2] = ["a backup", "a clone"];
