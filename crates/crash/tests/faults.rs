@@ -1,8 +1,12 @@
 //! The explorer finds faults in the volume's logic: each is planted in turn.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crash::{Id, Lab, Native, Promise, Workload, WorkloadError, catalogue, explore_pair, pairs, replay_pair};
-use native::Fault;
-use native::Fault::*;
+use native::Fault::{self, *};
+use native::{FormatOptions, MountOptions, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use vfs::torture::{Limits, Torture};
 
 /// Its records fill a chunk of the log and begin another, so that the last of the one can be missing where the first of
 /// the other is there.
@@ -126,6 +130,28 @@ fn find_in_pair(places: [usize; 2]) -> Option<String> {
     Some(format!("{id}: {failure}"))
 }
 
+/// Faults that random operations beside the model show, without any crash: the trees of snapshots are compared, too.
+const OF_TORTURE: [Fault; 2] = [SharedChangedInPlace, KeptFreed];
+
+/// What random operations find wrong with a volume.
+fn find_by_torture() -> Option<String> {
+    let zone = Zone::anonymous(66 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    native::format(&region, &FormatOptions::default()).unwrap();
+    let options = MountOptions { background: false, ..MountOptions::default() };
+    let volume = Volume::open(region, &options).unwrap();
+    let limits = Limits { xattr_bytes: 900, inodes: 100, file_bytes: 1 << 22, ..Limits::default() };
+    let mut torture = Torture::new(7).with_limits(limits);
+    let run = AssertUnwindSafe(|| torture.run_with_snapshots(&volume, 6_000));
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let panic = catch_unwind(run).err();
+    std::panic::set_hook(hook);
+    // Who knows what it would do when it is closed.
+    std::mem::forget(volume);
+    panic.map(|panic| panic.downcast::<String>().map_or_else(|_| "it panics".into(), |text| *text))
+}
+
 /// Each of them is found, and without any nothing is.
 #[test]
 fn planted_faults_are_found() {
@@ -141,6 +167,16 @@ fn planted_faults_are_found() {
                 }
                 None => missed.push(format!("{fault:?} in {name} with {promise}")),
             }
+        }
+    }
+    assert_eq!(find_by_torture(), None);
+    for fault in OF_TORTURE {
+        native::plant(Some(fault));
+        let found = find_by_torture();
+        native::plant(None);
+        match found.as_ref().and_then(|what| what.lines().next()) {
+            Some(what) => eprintln!("{:22} {what}", format!("{fault:?}")),
+            None => missed.push(format!("{fault:?} in random operations")),
         }
     }
     for (fault, workload, places) in OF_TWO {

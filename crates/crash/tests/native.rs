@@ -88,17 +88,16 @@ fn is_return_or_clone(name: &str) -> bool {
     name.starts_with("roll-back") || name.starts_with("clone-")
 }
 
-/// Returned to snapshots, and cloned; each state's recovery is crashed where every operation is durable.
+/// Returned to snapshots, and cloned. With every operation durable that is a part of `scripts/crash-slice.sh`.
 #[test]
 fn with_rollbacks_and_clones() {
     let catalogue = catalogue();
     let names = catalogue.iter().map(|entry| &*entry.name).filter(|name| is_return_or_clone(name));
     let names: Vec<&str> = names.collect();
     assert!(names.len() > 15, "{names:?}");
-    for promise in Promise::ALL {
+    for promise in [Promise::Fsync, Promise::Snapshot] {
         let workload = |index: usize| Some(Workload::named(names[index], 1, &catalogue).unwrap());
-        let depth = if promise == Promise::Operation { 2 } else { 1 };
-        let report = Campaign { depth, ..campaign(promise) }.run(names.len(), &workload, &|_| {});
+        let report = Campaign { depth: 1, ..campaign(promise) }.run(names.len(), &workload, &|_| {});
         assert_eq!(report.workloads, names.len());
         assert_kept(&report);
     }
