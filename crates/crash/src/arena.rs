@@ -7,20 +7,24 @@ use nvm::{Line, OpenOptions, Region, WatchMark, Zone};
 use crate::hash;
 use crate::subject::Subject;
 
-/// A watched zone with a volume in it.
+/// A watched zone with a volume in it, and perhaps another.
 pub(crate) struct Arena {
     pub(crate) zone: Zone,
     pub(crate) region: Region,
+    /// Where clones go.
+    pub(crate) beside: Option<Region>,
 }
 
 impl Arena {
-    /// A zone with a new volume.
-    pub(crate) fn new(subject: &dyn Subject) -> Result<Arena, String> {
-        let zone = Zone::anonymous(subject.zone_bytes(), &OpenOptions::default())
-            .map_err(|error| error.to_string())?;
-        let region = subject.format(&zone)?;
+    /// A zone with a new volume, or with two.
+    pub(crate) fn new(subject: &dyn Subject, two: bool) -> Result<Arena, String> {
+        // The zone's entrance comes first.
+        let bytes = nvm::SEGMENT + subject.volume_bytes() * (1 + u64::from(two));
+        let zone = Zone::anonymous(bytes, &OpenOptions::default()).map_err(|error| error.to_string())?;
+        let region = subject.format(&zone, "v")?;
+        let beside = two.then(|| subject.format(&zone, "beside")).transpose()?;
         zone.watch();
-        Ok(Arena { zone, region })
+        Ok(Arena { zone, region, beside })
     }
 
     /// Watches anew: what was stored before stays.

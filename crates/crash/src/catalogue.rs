@@ -47,6 +47,8 @@ pub fn catalogue() -> Vec<Entry> {
     growth(&mut list);
     full(&mut list);
     snapshots(&mut list);
+    returns(&mut list);
+    clones(&mut list);
     list.0
 }
 
@@ -79,6 +81,55 @@ fn snapshots(list: &mut List) {
     let prelude =
         vec![take("s"), Unlink(p("/b/hard")), take("t"), write(), take("u"), remove("s"), remove("t")];
     list.on(Scene::Common, "snapshots-removed", prelude, vec![Sync, write(), Sync]);
+}
+
+/// Returned to: closed, rolled back, opened again.
+fn returns(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let back = |name: &str| RollBack(p(name));
+    let write = || Write(p("/a/file"), 4_200, 700);
+    let mut under = |name: &str, prelude: Vec<Operation>, operations: Vec<Operation>| {
+        list.on(Scene::Common, &format!("roll-back{name}"), prelude, operations);
+    };
+    under("", vec![take("s"), write(), Unlink(p("/b/other"))], vec![back("s")]);
+    under("-nothing", vec![take("s")], vec![back("s")]);
+    under("-none", vec![take("s")], vec![back("t")]);
+    under("-newest", vec![take("s"), write(), take("t"), Unlink(p("/a/file"))], vec![back("t")]);
+    let three = vec![take("s"), write(), take("t"), Unlink(p("/a/holes")), take("u"), Mkdir(p("/dir"))];
+    under("-discards", three, vec![back("s")]);
+    let removing = vec![take("s"), Unlink(p("/b/hard")), take("t"), write(), RemoveSnapshot(p("s"))];
+    under("-removing", removing, vec![back("t")]);
+    under("-unlinked", vec![take("s"), Hold(0, p("/a/file")), Unlink(p("/a/file"))], vec![back("s")]);
+    let nameless = || vec![Tmpfile(0, p("/a")), WriteHeld(0, 0, 5_000), take("s"), Release(0)];
+    under("-nameless", nameless(), vec![back("s")]);
+    under("-twice", vec![take("s"), Create(p("/new"))], vec![back("s"), write(), back("s")]);
+    under("-write", vec![take("s"), write(), back("s")], vec![write(), Create(p("/new")), Sync]);
+    under("-remove", vec![take("s"), write(), back("s")], vec![RemoveSnapshot(p("s")), Sync, Sync]);
+    // All that is free is taken behind the snapshot.
+    let filler = (0..13u32).map(|n| (u64::from(n) << 24, (16u64 << 20) >> n));
+    let fill = filler.flat_map(|(at, piece)| {
+        [0, piece].map(|more| Allocate(p("/filler"), FallocateMode::empty(), at + more, piece))
+    });
+    let full: Vec<_> = [take("s"), Create(p("/filler"))].into_iter().chain(fill).chain([Sync]).collect();
+    under("-full", full, vec![back("s")]);
+}
+
+/// Cloned, over a volume that was there.
+fn clones(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let change = || [Write(p("/a/file"), 4_200, 700), Unlink(p("/b/other"))];
+    let mut of = |name: &str, prelude: &[Operation], operations: Vec<Operation>| {
+        list.on(Scene::Two, &format!("clone-{name}"), prelude.to_vec(), operations);
+    };
+    let [write, unlink] = change();
+    of("mounted", &[take("s"), write.clone()], vec![CloneMounted(p("s"))]);
+    of("closed", &[take("s"), unlink.clone()], vec![CloneClosed(p("s"))]);
+    let nameless = [Hold(0, p("/b/other")), unlink.clone(), take("s"), Release(0)];
+    of("nameless", &nameless, vec![CloneMounted(p("s"))]);
+    of("none", &[take("s")], vec![CloneMounted(p("t"))]);
+    of("older", &[take("s"), write.clone(), take("t"), unlink], vec![CloneMounted(p("s"))]);
+    of("then-remove", &[take("s")], vec![write.clone(), CloneMounted(p("s")), RemoveSnapshot(p("s")), Sync]);
+    of("twice", &[take("s"), write, take("t"), CloneMounted(p("s"))], vec![CloneClosed(p("t"))]);
 }
 
 fn names(list: &mut List) {

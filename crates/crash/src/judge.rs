@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
+use nvm::{EventKind, Recording, RecordingOptions, Region, WatchMark};
 use vfs::Time;
 
 use crate::arena::Arena;
@@ -169,13 +169,13 @@ impl Judge {
 
     /// Recovers the state in memory and judges it. Also says which candidate lines it depends on, in order.
     fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<u32>) {
-        let (subject, arena) = (self.subject, self.arena.clone());
+        let arena = self.arena.clone();
         let state = arena.mark();
         arena.seek(units.lines());
-        let opened = guarded(|| subject.open(&arena.region, self.promise));
+        let opened = guarded(|| self.open());
         let mut read = arena.take_read();
-        let mounted = match opened {
-            Ok(mounted) => mounted,
+        let opened = match opened {
+            Ok(opened) => opened,
             Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
         };
         let stored = arena.hash_since(state);
@@ -183,13 +183,13 @@ impl Judge {
             Key { durable: point.durable_hash, under_way: units.lines_hash, stored, deep: point.depth > 1 };
         let hash = |line| hash::of_line(line, &arena.line(line));
         if let Some((verdict, depends)) = self.memo.get(&key, hash) {
-            mounted.abandon();
+            opened.abandon();
             read.extend(depends);
             return (verdict, read);
         }
         self.counts.checked += 1;
         let recovered = arena.mark();
-        let live = self.live(mounted, point);
+        let live = self.live(opened, point);
         let mut verdict = live.map(|tree| self.interned(tree)).map_err(Fault::of);
         arena.put_back(recovered);
         let depends: Vec<(u32, u64)> = arena.take_read().into_iter().map(|line| (line, hash(line))).collect();
@@ -223,15 +223,43 @@ impl Judge {
         }
     }
 
-    /// Reads the tree, checks, recovers again, and uses the volume.
-    fn live(&self, mounted: Box<dyn Mounted>, point: &Point<'_>) -> Result<Tree, String> {
-        let (subject, region) = (self.subject, &self.arena.region);
+    /// Recovers the state in memory.
+    fn open(&self) -> Result<Opened, String> {
+        let volume = self.subject.open(&self.arena.region, self.promise)?;
+        let find = |region| self.subject.find(region, self.promise);
+        let beside = self.arena.beside.as_ref().map(find).transpose();
+        match beside {
+            Ok(beside) => Ok(Opened { volume, beside: beside.flatten() }),
+            Err(what) => Err(format!("the volume beside: {what}")),
+        }
+    }
+
+    /// Reads the tree, checks, recovers again, and uses the volume, and the one beside it.
+    fn live(&self, opened: Opened, point: &Point<'_>) -> Result<Tree, String> {
+        let tree = self.live_in(&self.arena.region, opened.volume, point, false)?;
+        let (Some(mounted), Some(region)) = (opened.beside, &self.arena.beside) else { return Ok(tree) };
+        let beside = self.live_in(region, mounted, point, true);
+        let beside = beside.map_err(|what| format!("the volume beside: {what}"))?;
+        Ok(tree.with_beside(Some(Rc::new(beside))))
+    }
+
+    /// The same, in one region. Of a volume that was just made, `is_new`, the last copy of something may be missing.
+    fn live_in(
+        &self,
+        region: &Region,
+        mounted: Box<dyn Mounted>,
+        point: &Point<'_>,
+        is_new: bool,
+    ) -> Result<Tree, String> {
+        let subject = self.subject;
         let tree = guarded(|| {
-            let tree =
-                Tree::of(mounted.file_system()).map_err(|error| format!("its tree cannot be read: {error}"));
+            let tree = Tree::of(&*mounted).map_err(|error| format!("its tree cannot be read: {error}"));
             mounted.abandon();
             tree
         })?;
+        if is_new {
+            guarded(|| subject.complete(region)).map_err(|what| format!("it cannot be completed: {what}"))?;
+        }
         let check = |when: &str| {
             guarded(|| subject.check(region)).map_err(|what| format!("the check {when} finds: {what}"))
         };
@@ -239,14 +267,14 @@ impl Judge {
         let again = guarded(|| subject.open(region, self.promise))
             .map_err(|what| format!("it opens once, but not again: {what}"))?;
         guarded(move || {
-            let second = Tree::of(again.file_system())
-                .map_err(|error| format!("its tree cannot be read again: {error}"))?;
+            let second =
+                Tree::of(&*again).map_err(|error| format!("its tree cannot be read again: {error}"))?;
             if let Some(difference) = second.difference(&tree) {
                 return Err(format!("recovering twice is not recovering once: {difference}"));
             }
             if point.depth > 0 {
                 again.clear_snapshots().map_err(|what| format!("its snapshots cannot be removed: {what}"))?;
-                usage::empty(again.file_system()).map_err(|what| format!("it cannot be used: {what}"))?;
+                usage::empty(&*again).map_err(|what| format!("it cannot be used: {what}"))?;
             }
             again.close().map_err(|what| format!("it cannot be closed: {what}"))?;
             Ok(tree)
@@ -256,12 +284,12 @@ impl Judge {
 
     /// Records the recovery of the state in memory and crashes it everywhere.
     fn crash_recovery(&mut self, state: WatchMark, tree: &Rc<Tree>, outer: &Point<'_>) -> Result<(), Fault> {
-        let (subject, arena) = (self.subject, self.arena.clone());
+        let arena = self.arena.clone();
         arena.zone.start_recording(RecordingOptions::default());
-        let opened = guarded(|| subject.open(&arena.region, self.promise));
+        let opened = guarded(|| self.open());
         let recording = arena.zone.stop_recording().expect("it was started");
         match opened {
-            Ok(mounted) => mounted.abandon(),
+            Ok(opened) => opened.abandon(),
             Err(what) => {
                 return Err(Fault::of(format!("it opens once, but not when it is recorded: {what}")));
             }
@@ -308,6 +336,22 @@ impl Judge {
             }
         }
         Ok(())
+    }
+}
+
+/// A state that was recovered.
+struct Opened {
+    volume: Box<dyn Mounted>,
+    /// The volume beside it, if there is one.
+    beside: Option<Box<dyn Mounted>>,
+}
+
+impl Opened {
+    fn abandon(self) {
+        self.volume.abandon();
+        if let Some(beside) = self.beside {
+            beside.abandon();
+        }
     }
 }
 

@@ -13,8 +13,9 @@ use crate::judge::{Counts, Judge, Point, Violation, guarded};
 use crate::machine::Machine;
 use crate::operation::{Actor, Operation};
 use crate::oracle::Oracle;
+use crate::running::Running;
 use crate::scene::Scene;
-use crate::subject::{Promise, Subject};
+use crate::subject::{Ground, Promise, Subject};
 use crate::tree::Tree;
 use crate::workload::{Id, Workload};
 
@@ -100,10 +101,21 @@ pub(crate) struct Stage {
 /// A workload, recorded.
 struct Life {
     recording: Recording,
-    /// After so many operations, the prelude's included.
+    /// Before the first operation, after each, and what some of them leave in between; the prelude's included.
     trees: Vec<Rc<Tree>>,
-    /// By operation: which trees a crash may leave while it runs, and when it has returned.
-    allowed: Vec<(RangeInclusive<usize>, RangeInclusive<usize>)>,
+    /// What is beside it, likewise.
+    besides: Vec<Option<Rc<Tree>>>,
+    /// By operation.
+    allowed: Vec<Allowed>,
+}
+
+/// Which trees a crash may leave while an operation runs, and when it has returned.
+#[derive(Clone)]
+struct Allowed {
+    during: RangeInclusive<usize>,
+    after: RangeInclusive<usize>,
+    beside_during: RangeInclusive<usize>,
+    beside_after: RangeInclusive<usize>,
 }
 
 impl Life {
@@ -111,16 +123,29 @@ impl Life {
     fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> + '_ {
         let mut returned = 0;
         move |moment| {
-            let (during, after) = self.allowed.get(returned)?;
-            let range = match moment {
-                Moment::Fence => during,
-                Moment::Mark(RETURNED) => after,
+            let allowed = self.allowed.get(returned)?;
+            let (range, beside) = match moment {
+                Moment::Fence => (&allowed.during, &allowed.beside_during),
+                Moment::Mark(RETURNED) => (&allowed.after, &allowed.beside_after),
                 Moment::Mark(_) => return None,
             };
             let counts = returned >= first;
             returned += usize::from(moment != Moment::Fence);
-            counts.then(|| self.trees[range.clone()].to_vec())
+            counts.then(|| self.with_beside(range, beside))
         }
+    }
+
+    /// Each of the trees with each of what may be beside it: the two volumes promise nothing about each other.
+    fn with_beside(&self, trees: &RangeInclusive<usize>, besides: &RangeInclusive<usize>) -> Vec<Rc<Tree>> {
+        let trees = &self.trees[trees.clone()];
+        if self.besides.is_empty() {
+            return trees.to_vec();
+        }
+        let with = |beside: &Option<Rc<Tree>>| {
+            let beside = beside.clone();
+            trees.iter().map(move |tree| Rc::new(Tree::clone(tree).with_beside(beside.clone())))
+        };
+        self.besides[besides.clone()].iter().flat_map(with).collect()
     }
 }
 
@@ -205,9 +230,14 @@ impl Stage {
     ) -> Result<Stage, WorkloadError> {
         let volume = |what: String| WorkloadError::Volume(what);
         Time::stop(Some(clock(0)));
-        let arena = Arena::new(subject).map_err(volume)?;
-        let mounted = subject.open(&arena.region, promise).map_err(volume)?;
-        let mut actor = Actor::new(&*mounted);
+        let beside = scene.beside();
+        let arena = Arena::new(subject, beside.is_some()).map_err(volume)?;
+        if let (Some(region), Some(operations)) = (&arena.beside, &beside) {
+            let mounted = Running::in_region(subject, promise, region, None).map_err(volume)?;
+            done_all(Actor::new(mounted), operations)?.close().map_err(volume)?;
+        }
+        let mounted = Running::open(subject, promise, &arena).map_err(volume)?;
+        let mut actor = Actor::new(mounted);
         let mut made_by = Vec::new();
         for (number, operation) in scene.operations().into_iter().enumerate() {
             Time::stop(Some(clock(number)));
@@ -217,12 +247,23 @@ impl Stage {
                 Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
             }
         }
-        mounted.close().map_err(volume)?;
+        actor.ground.close().map_err(volume)?;
         Time::stop(None);
         arena.restart();
         let base = arena.mark();
         let image = arena.zone.snapshot_image();
         Ok(Stage { judge: Judge::new(subject, Rc::new(arena), promise), base, image, made_by, workloads: 0 })
+    }
+
+    /// The model, and what is beside it.
+    fn oracle(&self, scene: Scene) -> Result<Oracle, WorkloadError> {
+        let mut oracle = Oracle::default();
+        if let Some(operations) = scene.beside() {
+            let made = done_all(Actor::new(Oracle::default()), &operations)?;
+            let tree = made.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
+            oracle.besides.push(Some(Rc::new(tree)));
+        }
+        Ok(oracle)
     }
 
     /// The number of the first operation after those that made it.
@@ -234,10 +275,9 @@ impl Stage {
     fn record(&mut self, workload: &Workload) -> Result<Life, WorkloadError> {
         let (arena, promise) = (self.judge.arena.clone(), self.judge.promise);
         Time::stop(Some(clock(0)));
-        let oracle = Oracle::default();
-        let mut theirs = Actor::new(&oracle);
+        let mut theirs = Actor::new(self.oracle(workload.scene)?);
         arena.zone.start_recording(RecordingOptions::default());
-        let mounted = self.judge.subject.open(&arena.region, promise).map_err(WorkloadError::Volume)?;
+        let mounted = Running::open(self.judge.subject, promise, &arena).map_err(WorkloadError::Volume)?;
         arena.zone.mark(OPENED);
         for (number, operation) in &self.made_by {
             Time::stop(Some(clock(*number)));
@@ -246,18 +286,20 @@ impl Stage {
             })?;
         }
         let first = self.first_number();
-        let mut ours = Actor::new(&*mounted);
-        let mut life = Life { recording: empty(), trees: Vec::new(), allowed: Vec::new() };
+        let mut ours = Actor::new(mounted);
+        let mut life =
+            Life { recording: empty(), trees: Vec::new(), besides: Vec::new(), allowed: Vec::new() };
         let read = |tree: vfs::Result<Tree>| {
             tree.map(Rc::new).map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
         };
         let mut low = 0;
-        life.trees.push(read(oracle.tree())?);
+        life.trees.push(read(theirs.ground.tree())?);
         let operations = workload.prelude.iter().chain(&workload.operations);
         for (index, operation) in operations.enumerate() {
             let number = first + index;
             Time::stop(Some(clock(number)));
-            let checkpoints = mounted.checkpoints();
+            let checkpoints = ours.ground.checkpoints();
+            let (before, beside) = (life.trees.len() - 1, theirs.ground.besides.len().saturating_sub(1));
             let found = ours.perform(number, operation);
             arena.zone.mark(RETURNED);
             if found != Err(Error::NoSpace) {
@@ -271,30 +313,35 @@ impl Stage {
                 }
             }
             let needed = promise != Promise::Operation || index + 1 >= workload.prelude.len();
-            let after = if needed { read(oracle.tree())? } else { life.trees[0].clone() };
+            let after = if needed { read(theirs.ground.tree())? } else { life.trees[0].clone() };
+            life.trees.extend(theirs.ground.take_between().into_iter().map(Rc::new));
             life.trees.push(after);
+            let last = life.trees.len() - 1;
             let synced = operation.syncs() && found.is_ok();
-            let published = mounted.checkpoints() != checkpoints;
+            let published = ours.ground.checkpoints() != checkpoints;
             let (during, after) = match promise {
-                Promise::Operation => (index..=index + 1, index + 1..=index + 1),
-                Promise::Fsync => (low..=index + 1, if synced { index + 1 } else { low }..=index + 1),
-                Promise::Snapshot if synced => (low..=index + 1, index + 1..=index + 1),
+                Promise::Operation => (before..=last, last..=last),
+                Promise::Fsync => (low..=last, if synced { last } else { low }..=last),
+                Promise::Snapshot if synced => (low..=last, last..=last),
                 // It made room first.
-                Promise::Snapshot if published => (low..=index + 1, index..=index + 1),
+                Promise::Snapshot if published => (low..=last, before..=last),
                 Promise::Snapshot => {
-                    let before = life.allowed.last().map_or(0..=0, |(_, after)| after.clone());
+                    let before = life.allowed.last().map_or(0..=0, |allowed| allowed.after.clone());
                     (before.clone(), before)
                 }
             };
             low = *after.start();
-            life.allowed.push((during, after));
+            let beside_last = theirs.ground.besides.len().saturating_sub(1);
+            let (beside_during, beside_after) = (beside..=beside_last, beside_last..=beside_last);
+            life.allowed.push(Allowed { during, after, beside_during, beside_after });
         }
         let last = &life.trees[life.trees.len() - 1];
-        if let Some(difference) = read(Tree::of(mounted.file_system()))?.difference(last) {
+        if let Some(difference) = read(Tree::of(ours.ground.file_system()))?.difference(last) {
             return Err(WorkloadError::Tree(difference));
         }
         life.recording = arena.zone.stop_recording().unwrap_or_else(empty);
-        mounted.abandon();
+        life.besides = theirs.ground.besides;
+        ours.ground.abandon();
         Ok(life)
     }
 
@@ -380,6 +427,16 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// Does all of some operations.
+fn done_all<G: Ground>(mut actor: Actor<G>, operations: &[Operation]) -> Result<G, WorkloadError> {
+    for (number, operation) in operations.iter().enumerate() {
+        Time::stop(Some(clock(number)));
+        let done = actor.perform(number, operation);
+        done.map_err(|error| WorkloadError::Volume(format!("{operation} gives {error}")))?;
+    }
+    Ok(actor.ground)
 }
 
 fn empty() -> Recording {

@@ -11,7 +11,7 @@
 //! search      which states are tried, by reading order
 //! unit        what each line may hold               machine: the x86 model
 //! arena       patches and undo                      tree, usage
-//! subject     a kind of volume                      native_subject
+//! subject     a kind of volume                      native_subject, running
 //! operation, catalogue, scene, workload: what is done
 //! pair        two operations at the same time         schedule: who runs when
 //! program     programs that judge their own files     disk, nand: what a power cut leaves of these
@@ -35,6 +35,7 @@ mod oracle;
 mod pair;
 mod program;
 mod random;
+mod running;
 mod scene;
 mod schedule;
 mod search;

@@ -1,10 +1,9 @@
 //! The native volume as a subject.
 
-use native::{Durability, FormatOptions, Journaling, MountOptions, Volume};
+use native::{Durability, Error, FormatOptions, Journaling, MountOptions, Volume};
 use nvm::{Region, VolumeKind, Zone};
-use vfs::FileSystem;
 
-use crate::subject::{Ground, Mounted, Promise, Subject};
+use crate::subject::{Mounted, Promise, Subject};
 
 /// The native volume of the smallest size, with the smallest log.
 #[derive(Clone, Copy, Debug)]
@@ -33,30 +32,8 @@ impl Native {
     pub fn named(name: &str) -> Option<&'static Native> {
         const { &Native::ALL }.iter().find(|native| native.name == name)
     }
-}
 
-impl Subject for Native {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn zone_bytes(&self) -> u64 {
-        native::MIN_VOLUME_BYTES + nvm::SEGMENT
-    }
-
-    fn format(&self, zone: &Zone) -> Result<Region, String> {
-        let region = zone.create_volume("v", VolumeKind::Native, None).map_err(|error| error.to_string())?;
-        let options =
-            FormatOptions { log_bytes: Some(1), hash_key: Some([1, 2]), ..FormatOptions::default() };
-        native::format(&region, &options).map_err(|error| error.to_string())?;
-        Ok(region)
-    }
-
-    fn number_this_thread(&self, number: usize) {
-        native::number_this_thread(number);
-    }
-
-    fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+    fn mount(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, Error> {
         self.number_this_thread(0);
         let durability = match promise {
             Promise::Operation => Durability::Operation,
@@ -71,10 +48,35 @@ impl Subject for Native {
             background: false,
             ..MountOptions::default()
         };
-        match Volume::open(region.clone(), &options) {
-            Ok(volume) => Ok(Box::new(volume)),
-            Err(error) => Err(error.to_string()),
-        }
+        Ok(Box::new(Volume::open(region.clone(), &options)?))
+    }
+}
+
+impl Subject for Native {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn volume_bytes(&self) -> u64 {
+        native::MIN_VOLUME_BYTES
+    }
+
+    fn format(&self, zone: &Zone, name: &str) -> Result<Region, String> {
+        let region = zone
+            .create_volume(name, VolumeKind::Native, Some(self.volume_bytes()))
+            .map_err(|error| error.to_string())?;
+        let options =
+            FormatOptions { log_bytes: Some(1), hash_key: Some([1, 2]), ..FormatOptions::default() };
+        native::format(&region, &options).map_err(|error| error.to_string())?;
+        Ok(region)
+    }
+
+    fn number_this_thread(&self, number: usize) {
+        native::number_this_thread(number);
+    }
+
+    fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+        self.mount(region, promise).map_err(|error| error.to_string())
     }
 
     fn check(&self, region: &Region) -> Result<(), String> {
@@ -84,19 +86,28 @@ impl Subject for Native {
             None => Ok(()),
         }
     }
-}
 
-impl Ground for Volume {
-    fn file_system(&self) -> &dyn FileSystem {
-        self
+    fn find(&self, region: &Region, promise: Promise) -> Result<Option<Box<dyn Mounted>>, String> {
+        match self.mount(region, promise) {
+            Ok(volume) => Ok(Some(volume)),
+            Err(Error::NotNative | Error::SuperblocksDamaged(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
-    fn take_snapshot(&self, name: &str) -> vfs::Result<()> {
-        Ok(Volume::take_snapshot(self, name, "").map(drop)?)
+    fn complete(&self, region: &Region) -> Result<(), String> {
+        let report = native::check(region, true).map_err(|error| error.to_string())?;
+        if report.is_clean() { Ok(()) } else { Err(format!("{:?}", report.problems)) }
     }
 
-    fn remove_snapshot(&self, name: &str) -> vfs::Result<()> {
-        Ok(Volume::remove_snapshot(self, name)?)
+    fn roll_back(&self, region: &Region, name: &str) -> vfs::Result<()> {
+        self.number_this_thread(0);
+        Ok(native::roll_back(region, name, true).map(drop)?)
+    }
+
+    fn clone_snapshot(&self, from: &Region, name: &str, to: &Region) -> vfs::Result<()> {
+        self.number_this_thread(0);
+        Ok(native::clone_snapshot(from, name, to, &mut |_, _| {})?)
     }
 }
 
@@ -105,6 +116,10 @@ impl Mounted for Volume {
         let all = self.snapshots();
         let removed = all.iter().try_for_each(|snapshot| Volume::remove_snapshot(self, &snapshot.name));
         removed.and_then(|()| self.finish_removals()).map_err(|error| error.to_string())
+    }
+
+    fn clone_snapshot(&self, name: &str, to: &Region) -> vfs::Result<()> {
+        Ok(Volume::clone_snapshot(self, name, to, &mut |_, _| {})?)
     }
 
     fn checkpoint(&self) -> Result<(), String> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use vfs::{
-    Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
-    Result, SetAttr, SetTime, Time, XattrMode,
+    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SetAttr,
+    SetTime, Snapshots, Time, XattrMode,
 };
 
 use crate::subject::Ground;
@@ -77,6 +77,12 @@ pub enum Operation {
     TakeSnapshot(String),
     /// Removes it.
     RemoveSnapshot(String),
+    /// Closes the volume, returns it to a snapshot, newer ones going, and opens it.
+    RollBack(String),
+    /// Clones a snapshot over the volume beside, while this one is mounted.
+    CloneMounted(String),
+    /// The same, after closing this one; it is opened again.
+    CloneClosed(String),
 }
 
 impl fmt::Display for Operation {
@@ -96,9 +102,15 @@ impl Operation {
         match self {
             Operation::Fsync(..) | Operation::FsyncHeld(_) | Operation::FsyncDir(_) | Operation::Sync => true,
             Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) => true,
+            Operation::RollBack(_) | Operation::CloneClosed(_) => true,
             Operation::WriteWith(.., flags) => flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC),
             _ => false,
         }
+    }
+
+    /// Whether it is about snapshots: the running tree stays as it is.
+    pub(crate) fn is_of_snapshots(&self) -> bool {
+        matches!(self, Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) | Operation::CloneMounted(_))
     }
 }
 
@@ -117,21 +129,24 @@ pub(crate) fn bytes(number: usize, length: usize) -> Vec<u8> {
 }
 
 /// A file system and the files that are held open on it.
-pub(crate) struct Actor<'a> {
-    ground: &'a dyn Ground,
-    fs: &'a dyn FileSystem,
+pub(crate) struct Actor<G> {
+    pub(crate) ground: G,
     held: BTreeMap<u8, (Ino, Handle)>,
 }
 
-impl<'a> Actor<'a> {
-    pub(crate) fn new(ground: &'a dyn Ground) -> Actor<'a> {
-        Actor { ground, fs: ground.file_system(), held: BTreeMap::new() }
+impl<G: Ground> Actor<G> {
+    pub(crate) fn new(ground: G) -> Actor<G> {
+        Actor { ground, held: BTreeMap::new() }
+    }
+
+    fn fs(&self) -> &dyn Snapshots {
+        self.ground.file_system()
     }
 
     fn find(&self, path: &str) -> Result<Ino> {
         let mut at = ROOT_INO;
         for name in path.split('/').filter(|name| !name.is_empty()) {
-            at = self.fs.lookup(&Caller::root(), at, name.as_bytes())?.ino;
+            at = self.fs().lookup(&Caller::root(), at, name.as_bytes())?.ino;
         }
         Ok(at)
     }
@@ -146,26 +161,42 @@ impl<'a> Actor<'a> {
     }
 
     fn with(&self, path: &str, flags: OpenFlags, then: impl FnOnce(Handle) -> Result<()>) -> Result<()> {
-        let handle = self.fs.open(&Caller::root(), self.find(path)?, flags)?;
+        let handle = self.fs().open(&Caller::root(), self.find(path)?, flags)?;
         let result = then(handle);
-        self.fs.release(handle)?;
+        self.fs().release(handle)?;
         result
     }
 
     fn set(&self, path: &str, set: SetAttr) -> Result<()> {
-        self.fs.setattr(&Caller::root(), self.find(path)?, &set, None).map(drop)
+        self.fs().setattr(&Caller::root(), self.find(path)?, &set, None).map(drop)
     }
 
     fn hold(&mut self, number: u8, ino: Ino, handle: Handle) -> Result<()> {
         match self.held.insert(number, (ino, handle)) {
-            Some((_, before)) => self.fs.release(before),
+            Some((_, before)) => self.fs().release(before),
             None => Ok(()),
         }
     }
 
     /// Does an operation, the `number`th of its run.
     pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Result<()> {
-        let (fs, root) = (self.fs, &Caller::root());
+        // What closes the volume ends all files that were open.
+        if let Operation::RollBack(name) = operation {
+            self.held.clear();
+            return self.ground.roll_back(name);
+        }
+        if let Operation::CloneMounted(name) | Operation::CloneClosed(name) = operation {
+            let mounted = matches!(operation, Operation::CloneMounted(_));
+            if !mounted {
+                self.held.clear();
+            }
+            return self.ground.clone_snapshot(name, mounted);
+        }
+        self.perform_open(number, operation)
+    }
+
+    fn perform_open(&mut self, number: usize, operation: &Operation) -> Result<()> {
+        let (fs, root) = (self.ground.file_system(), &Caller::root());
         match operation {
             Operation::Create(path) => {
                 let (dir, name) = self.split(path)?;
@@ -270,8 +301,11 @@ impl<'a> Actor<'a> {
             Operation::FsyncHeld(held) => fs.fsync(self.held(*held)?.1, false),
             Operation::FsyncDir(path) => fs.fsync_inode(self.find(path)?),
             Operation::Sync => fs.syncfs(),
-            Operation::TakeSnapshot(name) => self.ground.take_snapshot(name),
-            Operation::RemoveSnapshot(name) => self.ground.remove_snapshot(name),
+            Operation::TakeSnapshot(name) => fs.take_snapshot(name),
+            Operation::RemoveSnapshot(name) => fs.remove_snapshot(name),
+            Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
+                unreachable!("done by the ground")
+            }
         }
     }
 }

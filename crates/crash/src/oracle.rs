@@ -1,11 +1,9 @@
-//! What a volume must be like: the model, and copies of its trees for snapshots.
+//! What a volume must be like: the model, and the tree of the volume beside it.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use vfs::model::Model;
-use vfs::{Error, FileSystem, Result};
+use vfs::{Error, Result, Snapshots};
 
 use crate::subject::Ground;
 use crate::tree::Tree;
@@ -14,31 +12,50 @@ use crate::tree::Tree;
 #[derive(Default)]
 pub(crate) struct Oracle {
     model: Model,
-    kept: RefCell<BTreeMap<Vec<u8>, Rc<Tree>>>,
+    /// What an operation may leave halfway, since this was asked last.
+    between: Vec<Tree>,
+    /// What is beside it after each change there: nothing, or the tree of a volume. Empty if there is no room for one.
+    pub(crate) besides: Vec<Option<Rc<Tree>>>,
 }
 
 impl Oracle {
     /// What there is to be seen, the snapshots' trees included.
     pub(crate) fn tree(&self) -> Result<Tree> {
-        Ok(Tree::of(&self.model)?.with_snapshots(self.kept.borrow().clone()))
+        let snapshot = |name: String| {
+            let kept = self.model.snapshot(&name).ok_or(Error::NotFound)?;
+            Ok((name.into_bytes(), Rc::new(Tree::of(&kept)?)))
+        };
+        let snapshots = self.model.snapshot_names().into_iter().map(snapshot).collect::<Result<_>>()?;
+        Ok(Tree::of(&self.model)?.with_snapshots(snapshots))
+    }
+
+    /// The trees between those before and after the operations done since this was asked last.
+    pub(crate) fn take_between(&mut self) -> Vec<Tree> {
+        std::mem::take(&mut self.between)
     }
 }
 
 impl Ground for Oracle {
-    fn file_system(&self) -> &dyn FileSystem {
+    fn file_system(&self) -> &dyn Snapshots {
         &self.model
     }
 
-    fn take_snapshot(&self, name: &str) -> Result<()> {
-        if self.kept.borrow().contains_key(name.as_bytes()) {
-            return Err(Error::Exists);
+    /// Newer snapshots go one after the other, and then the tree changes.
+    fn roll_back(&mut self, name: &str) -> Result<()> {
+        for newer in self.model.newer_snapshots(name)? {
+            self.model.remove_snapshot(&newer)?;
+            self.between.push(self.tree()?);
         }
-        let tree = Rc::new(Tree::of(&self.model)?);
-        self.kept.borrow_mut().insert(name.as_bytes().to_vec(), tree);
-        Ok(())
+        self.model.roll_back(name)
     }
 
-    fn remove_snapshot(&self, name: &str) -> Result<()> {
-        self.kept.borrow_mut().remove(name.as_bytes()).map(drop).ok_or(Error::NotFound)
+    /// First what is there goes.
+    fn clone_snapshot(&mut self, name: &str, _mounted: bool) -> Result<()> {
+        let kept = self.model.snapshot(name).ok_or(Error::NotFound)?;
+        if self.besides.is_empty() {
+            return Err(Error::Invalid);
+        }
+        self.besides.extend([None, Some(Rc::new(Tree::of(&kept)?))]);
+        Ok(())
     }
 }

@@ -22,13 +22,24 @@ use crate::workload::Id;
 
 type Answer = Result<(), Error>;
 
-/// Two operations on a volume with [`Scene::Common`].
+/// Two operations on a volume with [`Scene::Common`], or with [`Scene::Kept`] if one of them is about snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// Their places in the list of operations that are paired.
     places: [usize; 2],
     /// What is done.
     pub operations: [Operation; 2],
+}
+
+impl Pair {
+    /// Which of the operations that are paired these are.
+    pub fn places(&self) -> [usize; 2] {
+        self.places
+    }
+
+    fn scene(&self) -> Scene {
+        if self.operations.iter().any(Operation::is_of_snapshots) { Scene::Kept } else { Scene::Common }
+    }
 }
 
 /// What became of a pair.
@@ -108,7 +119,7 @@ fn named(workload: &str) -> Option<(Pair, Schedule)> {
     Some((pair, Schedule(schedule)))
 }
 
-/// Operations of [`Scene::Common`] that have something to do with each other, each with each and with itself.
+/// Operations that have something to do with each other, each with each and with itself.
 pub fn pairs() -> Vec<Pair> {
     use crate::operation::Operation::*;
     let path = |text: &str| text.to_owned();
@@ -126,19 +137,21 @@ pub fn pairs() -> Vec<Pair> {
         Write(path("/b/other"), 4_096, 5_000),
         Truncate(path("/a/file"), 100),
         Sync,
+        TakeSnapshot(path("taken")),
+        RemoveSnapshot(path("kept")),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()
 }
 
-/// Explores `pair` on a volume with [`Scene::Common`]: all schedules, or `limit` of them that `seed` chooses.
+/// Explores `pair`: all schedules, or `limit` of them that `seed` chooses.
 pub fn explore_pair(
     subject: &'static dyn Subject,
     pair: &Pair,
     limit: usize,
     seed: u64,
 ) -> Result<PairReport, PairFailure> {
-    let mut stage = Stage::set(subject, Promise::Operation, Scene::Common).map_err(PairFailure::Workload)?;
+    let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(PairFailure::Workload)?;
     let pair = &pair.operations;
     let outcomes = outcomes(&stage, pair).map_err(PairFailure::Workload)?;
     let mut report = PairReport::default();
@@ -157,7 +170,7 @@ pub fn explore_pair(
 pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<PairFailure>, String> {
     let (pair, schedule) = named(&id.workload).ok_or_else(|| format!("{:?} names no pair", id.workload))?;
     let told = |error: WorkloadError| error.to_string();
-    let mut stage = Stage::set(subject, Promise::Operation, Scene::Common).map_err(told)?;
+    let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(told)?;
     let outcomes = outcomes(&stage, &pair.operations).map_err(told)?;
     let ran = match ran(&mut stage, &pair.operations, &outcomes, &schedule) {
         Ok(ran) => ran,
@@ -202,13 +215,15 @@ fn run(
 
 /// A schedule that was run, and the orders of the two operations that explain what they did.
 struct Ran<'o> {
+    pair: &'o [Operation; 2],
     recording: Recording,
     steps: [u32; 2],
     orders: Vec<&'o Outcome>,
 }
 
 impl Ran<'_> {
-    /// The trees that may be left: of some of the operations, in such an order, with all that had returned.
+    /// The trees that may be left: of some of the operations, in such an order, with all that had returned. Taking or
+    /// removing a snapshot may be lost that came first in that order: what it does, nothing but another such can have seen.
     fn allowed(&self, outcomes: &[Outcome]) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
         let mut returned = Vec::new();
         move |moment| {
@@ -217,7 +232,12 @@ impl Ran<'_> {
             }
             let is_left = |outcome: &&Outcome| {
                 returned.iter().all(|who| outcome.order.contains(who))
-                    && self.orders.iter().any(|whole| whole.order.starts_with(&outcome.order))
+                    && self.orders.iter().any(|whole| {
+                        let unseen = self.pair[whole.order[0]].is_of_snapshots()
+                            && !self.pair[whole.order[1]].is_of_snapshots();
+                        whole.order.starts_with(&outcome.order)
+                            || (unseen && outcome.order == whole.order[1..])
+                    })
             };
             Some(outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect())
         }
@@ -227,7 +247,7 @@ impl Ran<'_> {
 /// Runs one schedule, without crashes.
 fn ran<'o>(
     stage: &mut Stage,
-    pair: &[Operation; 2],
+    pair: &'o [Operation; 2],
     outcomes: &'o [Outcome],
     schedule: &Schedule,
 ) -> Result<Ran<'o>, PairFailure> {
@@ -247,7 +267,7 @@ fn ran<'o>(
         let difference = difference.unwrap_or_else(|| "none gives these answers".to_owned());
         return Err(PairFailure::NoOrder { schedule: schedule.0.clone(), answers, difference });
     }
-    Ok(Ran { recording, steps, orders })
+    Ok(Ran { pair, recording, steps, orders })
 }
 
 /// The name of the mark that follows operation 0 or 1.
@@ -277,7 +297,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
             Time::stop(Some(clock(first + who)));
             subject.number_this_thread(who);
             let _steps = schedule::steps_here(turns, player);
-            let answer = Actor::new(&*mounted).perform(first + who, &operation);
+            let answer = Actor::new(mounted).perform(first + who, &operation);
             zone.mark(returned_mark(who));
             answer
         }
@@ -285,8 +305,8 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let ran = run_two(schedule, body(0), body(1));
     arena.zone.set_gate(None);
     let (answers, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
-    let tree = Tree::of(mounted.file_system())
-        .map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;
+    let tree =
+        Tree::of(&*mounted).map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;
     let recording = arena.zone.stop_recording().ok_or_else(|| volume("nobody recorded it".into()))?;
     // As a power cut ends it: nothing more is recorded.
     drop(mounted);
@@ -299,8 +319,7 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
     let first = stage.first_number();
     let outcome = |order: &[usize]| {
         Time::stop(Some(clock(0)));
-        let oracle = Oracle::default();
-        let mut actor = Actor::new(&oracle);
+        let mut actor = Actor::new(Oracle::default());
         for (number, operation) in &stage.made_by {
             Time::stop(Some(clock(*number)));
             actor.perform(*number, operation).map_err(|error| {
@@ -313,7 +332,7 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
             answers.push(actor.perform(first + who, &pair[*who]));
         }
         Time::stop(None);
-        let tree = oracle.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
+        let tree = actor.ground.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
         Ok(Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) })
     };
     orders.into_iter().map(outcome).collect()
@@ -327,13 +346,13 @@ mod tests {
     /// What a schedule does is the same in every run: so a name of a state means the same state.
     #[test]
     fn a_schedule_repeats_to_the_byte() {
-        for workload in ["two-0,1@", "two-0,3@2,4", "two-8,9@0,3,2", "two-6,7@4"] {
+        for workload in ["two-0,1@", "two-0,3@2,4", "two-8,9@0,3,2", "two-6,7@4", "two-8,14@0,20"] {
             let (pair, schedule) = named(workload).unwrap();
             let events = || {
                 // In a thread of its own, which would have another lane.
                 let (pair, schedule) = (pair.clone(), schedule.clone());
                 let run = std::thread::spawn(move || {
-                    let mut stage = Stage::set(&Native::ADAPTIVE, Promise::Operation, Scene::Common).unwrap();
+                    let mut stage = Stage::set(&Native::ADAPTIVE, Promise::Operation, pair.scene()).unwrap();
                     let recorded = record(&mut stage, &pair.operations, &schedule).unwrap();
                     let shown = |event: &nvm::Event| (event.kind, event.address, event.length);
                     let all: Vec<_> = recorded.recording.events.iter().map(shown).collect();

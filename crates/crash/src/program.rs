@@ -240,7 +240,7 @@ impl Player<'_> {
             .subject
             .open(&region, self.promise)
             .map_err(|error| self.broken(event, nowhere(), format!("the volume does not open: {error}")))?;
-        let tree = Tree::of(mounted.file_system())
+        let tree = Tree::of(&*mounted)
             .map_err(|error| self.broken(event, nowhere(), format!("its tree cannot be read: {error}")))?;
         mounted
             .close()

@@ -38,6 +38,7 @@ impl Random {
 const FILES: [&str; 7] = ["/a/small", "/a/file", "/a/holes", "/b/other", "/b/void", "/new", "/a/new"];
 const PATHS: [&str; 10] =
     ["/a/small", "/a/file", "/b/other", "/b/hard", "/b/link", "/b/e", "/new", "/a/new", "/dir", "/dir/new"];
+const SNAPSHOTS: [&str; 3] = ["s", "t", "u"];
 const LENGTHS: [usize; 10] = [1, 8, 60, 200, 700, 2_048, 3_000, 4_096, 8_192, 20_000];
 const OFFSETS: [u64; 9] = [0, 1, 300, 2_000, 4_096, 4_200, 9_000, 12_288, 40_000];
 
@@ -59,7 +60,7 @@ fn operation(random: &mut Random) -> Operation {
     let modes = [FallocateMode::empty(), keep, keep | FallocateMode::PUNCH_HOLE, FallocateMode::ZERO_RANGE];
     let flags = [RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
     let held = random.below(2) as u8;
-    match random.below(40) {
+    match random.below(44) {
         0..=4 => Create(path(random)),
         5..=6 => Mkdir(path(random)),
         7 => Symlink(path(random), length(random).min(4_095)),
@@ -81,6 +82,9 @@ fn operation(random: &mut Random) -> Operation {
             [WriteHeld(held, offset(random), length(random)), Release(held)][random.below(2) as usize].clone()
         }
         38 => Fsync(file(random), random.one_in(2)),
+        40..=41 => TakeSnapshot(of(random, &SNAPSHOTS).to_owned()),
+        42 => RemoveSnapshot(of(random, &SNAPSHOTS).to_owned()),
+        43 => RollBack(of(random, &SNAPSHOTS).to_owned()),
         _ => Sync,
     }
 }

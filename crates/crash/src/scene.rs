@@ -15,6 +15,10 @@ pub enum Scene {
     Index,
     /// As `Common`, and no block is free: `/filler` has them all.
     Full,
+    /// As `Common`, and another volume is beside it.
+    Two,
+    /// As `Common`, a snapshot of that, and changes behind it.
+    Kept,
 }
 
 /// The filler of a full volume, bytes: more than the smallest volume has.
@@ -30,7 +34,14 @@ impl Scene {
     pub(crate) fn operations(self) -> Vec<Operation> {
         let mut all = common();
         match self {
-            Scene::Common => {}
+            Scene::Common | Scene::Two => {}
+            Scene::Kept => all.extend([
+                TakeSnapshot("kept".into()),
+                Write("/a/file".into(), 4_096, 4_096),
+                Write("/b/void".into(), 0, 6_000),
+                Unlink("/a/fifo".into()),
+                Create("/b/newer".into()),
+            ]),
             Scene::Crowd => crowd(&mut all, 13),
             Scene::Index => crowd(&mut all, 27),
             Scene::Full => {
@@ -48,6 +59,12 @@ impl Scene {
             }
         }
         all
+    }
+
+    /// The operations that make the volume beside it, if there is one.
+    pub(crate) fn beside(self) -> Option<Vec<Operation>> {
+        let old = [Create("/old".into()), Write("/old".into(), 0, 5_000)];
+        (self == Scene::Two).then(|| old.to_vec())
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use nvm::{Region, Zone};
-use vfs::FileSystem;
+use vfs::Snapshots;
 
 /// What a volume promises to survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,11 +47,11 @@ pub trait Subject: Send + Sync {
     /// Its name, the first part of the names of failures.
     fn name(&self) -> &'static str;
 
-    /// Bytes of the smallest zone that holds one of its volumes, entrance included.
-    fn zone_bytes(&self) -> u64;
+    /// Bytes of its smallest volume.
+    fn volume_bytes(&self) -> u64;
 
-    /// Makes a volume in an empty zone.
-    fn format(&self, zone: &Zone) -> Result<Region, String>;
+    /// Makes a volume of this name, of the smallest size, in a zone that has room for it.
+    fn format(&self, zone: &Zone, name: &str) -> Result<Region, String>;
 
     /// Makes the calling thread the `number`th of those that use a volume, so that what it does can be repeated.
     fn number_this_thread(&self, number: usize);
@@ -63,24 +63,40 @@ pub trait Subject: Send + Sync {
     /// that is reached must equal the space that is allocated, link counts the names there are, and nothing may have
     /// two owners.
     fn check(&self, region: &Region) -> Result<(), String>;
+
+    /// Opens the volume in a region that may have none, or one whose making was cut short: then that is no volume.
+    fn find(&self, region: &Region, promise: Promise) -> Result<Option<Box<dyn Mounted>>, String>;
+
+    /// Mends a volume that nobody has open, of which the last copy of something may be missing, as its making was cut
+    /// short: nothing else may be wrong with it.
+    fn complete(&self, region: &Region) -> Result<(), String>;
+
+    /// Returns a volume that nobody has open to a snapshot; newer ones go.
+    fn roll_back(&self, region: &Region, name: &str) -> vfs::Result<()>;
+
+    /// Makes a volume of `to`, with the tree of a snapshot of the volume in `from`, which nobody has open.
+    fn clone_snapshot(&self, from: &Region, name: &str, to: &Region) -> vfs::Result<()>;
 }
 
 /// What operations are done on: a volume, or the model beside it.
 pub trait Ground {
     /// The file system.
-    fn file_system(&self) -> &dyn FileSystem;
+    fn file_system(&self) -> &dyn Snapshots;
 
-    /// Takes a snapshot of all of it.
-    fn take_snapshot(&self, name: &str) -> vfs::Result<()>;
+    /// Becomes what a snapshot is, without those that are newer. No file stays open.
+    fn roll_back(&mut self, name: &str) -> vfs::Result<()>;
 
-    /// Lets go of a snapshot.
-    fn remove_snapshot(&self, name: &str) -> vfs::Result<()>;
+    /// Makes the volume beside it one with the tree of a snapshot; closes this one meanwhile unless it stays `mounted`.
+    fn clone_snapshot(&mut self, name: &str, mounted: bool) -> vfs::Result<()>;
 }
 
 /// A volume that is open. It shows its snapshots in `/.snapshots`.
-pub trait Mounted: Ground + Send + Sync {
+pub trait Mounted: Snapshots + Send + Sync {
     /// Removes all snapshots, and waits until what they had is free.
     fn clear_snapshots(&self) -> Result<(), String>;
+
+    /// Makes a volume of `to`, with the tree of a snapshot.
+    fn clone_snapshot(&self, name: &str, to: &Region) -> vfs::Result<()>;
 
     /// Publishes a checkpoint of all that returned.
     fn checkpoint(&self) -> Result<(), String>;

@@ -5,7 +5,7 @@ mod lay_out;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use vfs::{Attr, Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SeekFrom};
+use vfs::{Attr, Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SNAPSHOTS, SeekFrom};
 
 use crate::hash::{mix, mix_bytes};
 
@@ -13,9 +13,6 @@ use crate::hash::{mix, mix_bytes};
 const BLOCK: u64 = 4096;
 /// Files up to this length are read whole; of longer ones, what the volume calls data.
 const WHOLE_BYTES: u64 = 64 << 10;
-
-/// The directory in which a volume shows its snapshots.
-const SNAPSHOTS: &[u8] = b".snapshots";
 
 /// An inode, by its first name.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +38,8 @@ pub struct Tree {
     names: BTreeMap<Vec<u8>, Name>,
     /// By name: what was there when they were taken.
     snapshots: BTreeMap<Vec<u8>, Rc<Tree>>,
+    /// Of the volume beside it, if there is one.
+    beside: Option<Rc<Tree>>,
     hash: u64,
 }
 
@@ -73,6 +72,12 @@ impl Tree {
         Tree { snapshots, hash, ..self }
     }
 
+    /// The same tree, with that of a volume beside it.
+    pub(crate) fn with_beside(self, beside: Option<Rc<Tree>>) -> Tree {
+        let hash = beside.as_ref().map_or(self.hash, |tree| mix(mix(self.hash, 2), tree.hash));
+        Tree { beside, hash, ..self }
+    }
+
     /// Reads everything that can be reached from directory `root`.
     fn below(fs: &dyn FileSystem, root: Ino) -> Result<Tree> {
         let mut names = BTreeMap::new();
@@ -94,7 +99,7 @@ impl Tree {
             names.insert(path, Name::First(node));
         }
         let hash = hash(&names);
-        Ok(Tree { names, snapshots: BTreeMap::new(), hash })
+        Ok(Tree { names, snapshots: BTreeMap::new(), beside: None, hash })
     }
 
     /// Equal trees have equal ones.
@@ -125,7 +130,16 @@ impl Tree {
             }
             _ => Some(format!("{} is another inode's name", shown(path))),
         });
-        differs.or_else(|| self.snapshots_difference(expected))
+        let differs = differs.or_else(|| self.snapshots_difference(expected));
+        differs.or_else(|| match (&self.beside, &expected.beside) {
+            (Some(found), Some(wanted)) => {
+                found.difference(wanted).map(|what| format!("in the volume beside: {what}"))
+            }
+            (None, None) => None,
+            (found, _) => {
+                Some(format!("there is {} volume beside", if found.is_some() { "a" } else { "no" }))
+            }
+        })
     }
 
     fn snapshots_difference(&self, expected: &Tree) -> Option<String> {

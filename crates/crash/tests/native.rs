@@ -72,8 +72,9 @@ fn with_each_way_to_log() {
 #[test]
 fn with_snapshots() {
     let catalogue = catalogue();
-    let about = |name: &str| name.starts_with("snapshot");
-    let names: Vec<&str> = catalogue.iter().map(|entry| &*entry.name).filter(|name| about(name)).collect();
+    let about = |name: &str| name.starts_with("snapshot") || is_return_or_clone(name);
+    let names = catalogue.iter().map(|entry| &*entry.name).filter(|name| name.starts_with("snapshot"));
+    let names: Vec<&str> = names.collect();
     assert!(names.len() > 10);
     Promise::ALL.iter().for_each(|promise| kept(*promise, &names));
     let behind = |entry: &crash::Entry| (!about(&entry.name)).then(|| format!("snapshot+{}", entry.name));
@@ -81,6 +82,35 @@ fn with_snapshots() {
     let workload = |index: usize| Some(Workload::named(&behind[index], 1, &catalogue).unwrap());
     let shallow = Campaign { depth: 1, ..campaign(Promise::Operation) };
     assert_kept(&shallow.run(behind.len(), &workload, &|_| {}));
+}
+
+fn is_return_or_clone(name: &str) -> bool {
+    name.starts_with("roll-back") || name.starts_with("clone-")
+}
+
+/// Returned to snapshots, and cloned. With every operation durable that is a part of `scripts/crash-slice.sh`.
+#[test]
+fn with_rollbacks_and_clones() {
+    let catalogue = catalogue();
+    let names = catalogue.iter().map(|entry| &*entry.name).filter(|name| is_return_or_clone(name));
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 15, "{names:?}");
+    for promise in [Promise::Fsync, Promise::Snapshot] {
+        let workload = |index: usize| Some(Workload::named(names[index], 1, &catalogue).unwrap());
+        let report = Campaign { depth: 1, ..campaign(promise) }.run(names.len(), &workload, &|_| {});
+        assert_eq!(report.workloads, names.len());
+        assert_kept(&report);
+    }
+}
+
+/// Random sequences, in which snapshots come and go.
+#[test]
+fn with_random_sequences() {
+    let random = |promise, seed| {
+        let shallow = Campaign { depth: 1, ..campaign(promise) };
+        assert_kept(&shallow.random(2, 12, seed, &|_| {}));
+    };
+    (1..).zip(Promise::ALL).for_each(|(seed, promise)| random(promise, seed));
 }
 
 /// The same workloads have the same crash points and states, in every run.

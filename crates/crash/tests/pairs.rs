@@ -5,7 +5,7 @@ use crash::{Id, Native, explore_pair, pairs, replay_pair};
 #[test]
 fn pairs_of_operations_are_as_if_one_came_first() {
     let mut schedules = 0;
-    // Every seventh of the 91 pairs: each operation is among them.
+    // Every seventh of the 120 pairs: each operation is among them.
     for pair in pairs().iter().step_by(7) {
         match explore_pair(&Native::ADAPTIVE, pair, 6, 1) {
             Ok(report) => schedules += report.schedules,

@@ -185,6 +185,15 @@ impl Allocator {
         frozen
     }
 
+    /// Takes into the checkpoint being made what came behind its epoch, too: a fault.
+    pub(crate) fn freeze_again(&self, frozen: &mut Frozen) {
+        let segments = self.segments.lock();
+        for segment in &segments.touched {
+            let next = segments.maps[*segment as usize].as_ref().expect("a touched segment is loaded").next;
+            segments.frozen_segment(frozen, *segment).next = next;
+        }
+    }
+
     /// The running tree reaches so many blocks: damage had left that unknown.
     pub(crate) fn recount(&self, blocks: u64) {
         self.segments.lock().reached = blocks;

@@ -254,6 +254,9 @@ pub(crate) fn prepare(
     for (segment, new) in frozen.newly_valid() {
         flushed = flushed.and(sit::flush_soft(medium, segment, &new));
     }
+    if planted(Fault::FrozenTooLate) {
+        nodes.allocator.freeze_again(frozen);
+    }
     let entries = frozen.journal(facts.version);
     let (crc, journaled) = sit::write_journal(medium, &entries);
     let journal = (entries.len() as u32, crc);

@@ -1,24 +1,27 @@
 //! Cloning a snapshot: a new volume that has its tree, and nothing of what the old one did afterwards.
 //!
 //! A block belongs to one volume, so the blocks are copied, each to its place in a volume of the same layout: no pointer
-//! changes. A cut meanwhile leaves no volume, as when one is made: the superblocks come last.
+//! changes. A cut meanwhile leaves no volume, as when one is made: the superblocks come last. From then on it is a volume
+//! as after a crash, and is recovered.
 
 use nvm::{Flushed, Purpose, Region};
 use vfs::Time;
 
-use crate::Error;
 use crate::bia::BlockKind;
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
 use crate::core::Core;
+use crate::fault::{self, Fault, planted};
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SUPERBLOCKS};
 use crate::inspect::AtRest;
 use crate::kept::Record;
 use crate::nat::Tree;
 use crate::pointer::NodePointer;
+use crate::recovery::{self, Rest};
 use crate::sit::{self, Bitmap, SegmentKind, SitEntry};
 use crate::superblock::{Root, Superblock};
 use crate::twin::Traverse;
+use crate::{Error, MountOptions};
 
 /// Makes a volume of `to`, whatever was there, with the tree of the snapshot called `name` of the volume in `from`, which
 /// nobody has mounted and which is left as it is. Calls `progress` with the bytes copied so far, and those to copy.
@@ -28,7 +31,7 @@ pub fn clone_snapshot(
     to: &Region,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
-    let (_from, _to) = (from.claim().ok_or(Error::Mounted)?, to.claim().ok_or(Error::Mounted)?);
+    let _from = from.claim().ok_or(Error::Mounted)?;
     let at_rest = AtRest::read(from)?;
     clone_record(&at_rest.medium, &at_rest.snapshot(name)?, to, progress)
 }
@@ -41,7 +44,6 @@ impl Core {
         to: &Region,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let _to = to.claim().ok_or(Error::Mounted)?;
         let record = {
             // What is being taken is in the list, and may not be on the medium.
             let _publisher = self.publisher();
@@ -74,6 +76,7 @@ fn clone_record(
     to: &Region,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
+    let claimed = to.claim().ok_or(Error::Mounted)?;
     let superblock = Superblock::read(&medium.region)?;
     let bytes = medium.geometry.blocks * BLOCK;
     if to.len() < bytes {
@@ -81,8 +84,10 @@ fn clone_record(
     }
     let target = Medium { region: to.clone(), geometry: medium.geometry };
     let checkpoint = Checkpoint::read(medium, record.block)?;
-    let removed = SUPERBLOCKS.map(|at| to.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
-    to.fence(removed.into_iter().fold(Flushed::none(), Flushed::and)).ignore();
+    if !planted(Fault::CloneOverOld) {
+        let removed = SUPERBLOCKS.map(|at| to.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
+        to.fence(removed.into_iter().fold(Flushed::none(), Flushed::and)).ignore();
+    }
 
     let mut copy = Copy {
         medium,
@@ -124,12 +129,17 @@ fn clone_record(
     to.fence(flushed.and(written)).ignore();
     // The log's salts follow from the key, which is the origin's, and this number, which must be nobody's.
     let lives = uuid::Uuid::new_v4().as_u64_pair().0 >> 2;
-    Root::new(record.block, lives).write_next(to, record.block, true).ignore();
+    Root::new(record.block, lives).write_next(to, record.block, false).ignore();
     medium.check_media()?;
     let (label, created) = (superblock.label, Time::now().sec as u64);
     let uuid = *to.uuid().as_bytes();
-    Superblock::new(uuid, label, created, superblock.hash_key(), &target.geometry).write(to).ignore();
-    to.check().map_err(|error| Error::Volume(vfs::Error::Io(error.to_string())))
+    let superblock = Superblock::new(uuid, label, created, superblock.hash_key(), &target.geometry);
+    superblock.write(to).ignore();
+    to.check().map_err(|error| Error::Volume(vfs::Error::Io(error.to_string())))?;
+    drop(claimed);
+    // It is as after a crash: opened, it removes what had no name when the snapshot was taken.
+    let options = MountOptions { background: false, ..MountOptions::default() };
+    Ok(recovery::open(to.clone(), &superblock, &options, Rest::Keep)?.0.finish()?)
 }
 
 struct Copy<'a> {
@@ -151,7 +161,8 @@ impl Copy<'_> {
             self.kinds[segment as usize] = SegmentKind::Data;
         }
         let purpose = if is_data { Purpose::Data } else { Purpose::Metadata };
-        let streamed = self.target.region.stream(purpose, block * BLOCK, self.medium.block(block));
+        let (region, bytes) = (&self.target.region, self.medium.block(block));
+        let streamed = fault::stream(region, Fault::CloneNotSent, purpose, block * BLOCK, bytes);
         self.flushed = std::mem::replace(&mut self.flushed, Flushed::none()).and(streamed);
         let at = self.medium.geometry.bia_at(block);
         let entry = self.medium.region.bytes(at, BIA_ENTRY as usize);

@@ -296,6 +296,9 @@ impl Core {
             // What is to be kept must not change from now on; what is no longer kept may, as its list has said so.
             let kept = match aim {
                 Aim::Keep(_) if !planted(Fault::KeptTooLate) => version,
+                _ if planted(Fault::KeptLoweredEarly) => {
+                    self.snapshots.read().kept().next_back().map_or(0, |record| record.version)
+                }
                 _ => self.snapshots.read().newest(),
             };
             (nodes.allocator.freeze(version + 1, kept), nodes.nat.take_dirty(), facts, in_place)

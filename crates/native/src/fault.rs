@@ -124,6 +124,10 @@ faults! {
     KeptFreed,
     /// A snapshot's blocks are left alone only when its checkpoint is published, and not from when its epoch ends.
     KeptTooLate,
+    /// A snapshot's blocks are no longer left alone when it is to go, and not only when a checkpoint says that it goes.
+    KeptLoweredEarly,
+    /// A checkpoint says which blocks are valid when it is written, and not when its epoch ended.
+    FrozenTooLate,
     /// Blocks of a snapshot are freed before a checkpoint says that it is being removed.
     RemovedAtOnce,
     /// Removing a snapshot frees what the next one has, too.
@@ -142,25 +146,30 @@ faults! {
     MovesNotListed,
     /// A block that moved counts as born when it moved.
     MovedIsNewborn,
+    /// What a rollback gives up is not given back.
+    GivenUpForgotten,
+    /// The blocks of a clone are stored, but not sent.
+    CloneNotSent,
+    /// A clone is written over a volume that is still one.
+    CloneOverOld,
 }
 
 #[cfg(feature = "planted-faults")]
 mod on {
-    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::Fault;
 
-    thread_local! {
-        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
-    }
+    /// One more than the fault's number; 0 is none.
+    static PLANTED: AtomicUsize = AtomicUsize::new(0);
 
-    /// Plants a fault in all that the calling thread does with volumes from now on.
+    /// Plants a fault in all that this process does with volumes from now on.
     pub fn plant(fault: Option<Fault>) {
-        PLANTED.set(fault);
+        PLANTED.store(fault.map_or(0, |fault| fault as usize + 1), Ordering::SeqCst);
     }
 
     pub(crate) fn planted(fault: Fault) -> bool {
-        PLANTED.get() == Some(fault)
+        PLANTED.load(Ordering::Relaxed) == fault as usize + 1
     }
 }
 #[cfg(feature = "planted-faults")]

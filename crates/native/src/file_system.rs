@@ -3,7 +3,7 @@
 
 use vfs::{
     Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Statfs, XattrMode,
+    Result, SeekFrom, SetAttr, Snapshots, Statfs, XattrMode,
 };
 
 use crate::Volume;
@@ -296,5 +296,23 @@ impl FileSystem for Volume {
             return self.core.outside_opened(from, |_| Err(Error::CrossDevice));
         }
         self.core.copy_file_range(caller, (from, from_offset), (to, to_offset), len)
+    }
+}
+
+impl Snapshots for Volume {
+    fn take_snapshot(&self, name: &str) -> Result<()> {
+        Ok(Volume::take_snapshot(self, name, "").map(drop)?)
+    }
+
+    fn remove_snapshot(&self, name: &str) -> Result<()> {
+        Ok(Volume::remove_snapshot(self, name)?)
+    }
+
+    fn hold_snapshot(&self, name: &str, tag: &str) -> Result<()> {
+        Ok(Volume::hold_snapshot(self, name, tag)?)
+    }
+
+    fn release_snapshot(&self, name: &str, tag: &str) -> Result<()> {
+        Ok(Volume::release_snapshot(self, name, tag)?)
     }
 }

@@ -9,6 +9,7 @@ use nvm::Region;
 
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, now};
+use crate::fault::{Fault, planted};
 use crate::kept::{Record, State};
 use crate::recovery::{self, Rest};
 use crate::snapshots::Snapshot;
@@ -20,10 +21,17 @@ use crate::{Error, MountOptions};
 pub fn roll_back(region: &Region, name: &str, discard_newer: bool) -> Result<Snapshot, Error> {
     let superblock = Superblock::read(region)?;
     let options = MountOptions { background: false, ..MountOptions::default() };
-    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
+    let open = || recovery::open(region.clone(), &superblock, &options, Rest::Keep);
+    let (core, _) = open()?;
     let returned = core.roll_back(name, discard_newer);
-    if returned.is_err() && core.failure().is_none() {
-        core.finish()?;
+    match returned {
+        Ok(_) => {
+            // What it knows is gone. Opened again, as after a crash, it removes what had no name in the older tree.
+            drop(core);
+            open()?.0.finish()?;
+        }
+        Err(_) if core.failure().is_none() => core.finish()?,
+        Err(_) => {}
     }
     returned
 }
@@ -78,11 +86,10 @@ impl Core {
             }
             (Checkpoint::read(&self.medium, record.block)?, given_up)
         };
-        self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(given_up.into()))?;
+        if !planted(Fault::GivenUpForgotten) {
+            self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(given_up.into()))?;
+        }
         self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Return(older))?;
-        let block = publisher.newest.block;
-        publisher.root.write_next(&self.medium.region, block, true).ignore();
-        self.medium.check_media()?;
         Ok(snapshot)
     }
 }

@@ -17,6 +17,7 @@ mod file_system;
 mod ino_map;
 pub mod model;
 pub mod rules;
+mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod torture;
 
@@ -28,6 +29,7 @@ pub use file_system::{
     XattrMode,
 };
 pub use ino_map::{InoHasher, InoMap, InoSet};
+pub use snapshots::{SNAPSHOTS, Snapshots};
 
 /// Longest name of a directory entry, bytes (Linux `NAME_MAX`).
 pub const NAME_MAX: usize = 255;

@@ -11,20 +11,27 @@
 //! - The lengths of directories, `blocks`, and when space runs out ([`Model::with_capacity`]).
 //! - The longest file ([`MAX_FILE_BYTES`]) and the number of links ([`Model::with_max_links`]).
 //! - Reads leave the access time alone, as the trait says.
+//!
+//! Its [`Snapshots`] are copies, which share what is equal. They are not to be found in `/.snapshots`, but are models of
+//! their own ([`Model::snapshot`]).
 
 mod contents;
 mod data;
 mod inode;
 mod names;
+mod snapshots;
 mod state;
 mod xattrs;
+
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, Statfs, Time, XattrMode, rules,
+    SeekFrom, SetAttr, Snapshots, Statfs, Time, XattrMode, rules,
 };
+use snapshots::Kept;
 use state::State;
 
 /// Longest file of a model, bytes: 16 TiB, as ext4 with blocks of 4 KiB.
@@ -63,8 +70,8 @@ impl Model {
     }
 
     /// Takes the time from `clock`, which is asked once an operation, instead of from the system.
-    pub fn with_clock(self, clock: impl Fn() -> Time + Send + 'static) -> Model {
-        self.state().set_clock(Box::new(clock));
+    pub fn with_clock(self, clock: impl Fn() -> Time + Send + Sync + 'static) -> Model {
+        self.state().set_clock(Arc::new(clock));
         self
     }
 
@@ -73,8 +80,53 @@ impl Model {
         self.state().open_handles()
     }
 
+    /// The snapshot called `name`, as a model of its own with the same inode numbers.
+    pub fn snapshot(&self, name: &str) -> Option<Model> {
+        let state = self.state().kept.get(name)?.state.copy();
+        Some(Model { state: Mutex::new(state) })
+    }
+
+    /// The names of all snapshots.
+    pub fn snapshot_names(&self) -> Vec<String> {
+        self.state().kept.keys().cloned().collect()
+    }
+
+    /// Whether somebody holds a snapshot.
+    pub fn is_held(&self, name: &str) -> bool {
+        self.state().kept.get(name).is_some_and(Kept::is_held)
+    }
+
+    /// The snapshots taken after the one called `name`, oldest first.
+    pub fn newer_snapshots(&self, name: &str) -> Result<Vec<String>> {
+        self.state().newer_snapshots(name)
+    }
+
+    /// Becomes what the snapshot called `name` is, which stays; handles are closed. Fails with
+    /// [`Error::Busy`](crate::Error::Busy) if there are newer snapshots.
+    pub fn roll_back(&self, name: &str) -> Result<()> {
+        self.state().roll_back(name)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+impl Snapshots for Model {
+    fn take_snapshot(&self, name: &str) -> Result<()> {
+        self.state().take_snapshot(name)
+    }
+
+    fn remove_snapshot(&self, name: &str) -> Result<()> {
+        self.state().remove_snapshot(name)
+    }
+
+    fn hold_snapshot(&self, name: &str, tag: &str) -> Result<()> {
+        self.state().hold_snapshot(name, tag)
+    }
+
+    fn release_snapshot(&self, name: &str, tag: &str) -> Result<()> {
+        self.state().release_snapshot(name, tag)
     }
 }
 
@@ -279,6 +331,40 @@ mod tests {
         model.link(&root(), file.ino, ROOT_INO, b"other").unwrap();
         assert_eq!(model.link(&root(), file.ino, ROOT_INO, b"third"), Err(Error::TooManyLinks));
         assert_eq!(model.mkdir(&root(), ROOT_INO, b"dir", 0o755), Err(Error::TooManyLinks));
+    }
+
+    #[test]
+    fn snapshots_stay_as_they_were() {
+        let model = Model::new();
+        let rw = OpenFlags::READ | OpenFlags::WRITE;
+        let file = model.create(&root(), ROOT_INO, b"file", 0o644, rw).unwrap();
+        let nameless = model.tmpfile(&root(), ROOT_INO, 0o600, rw).unwrap();
+        model.write(&root(), file.handle, 0, b"amber").unwrap();
+        model.take_snapshot("one").unwrap();
+        model.write(&root(), file.handle, 0, b"AM").unwrap();
+        model.unlink(&root(), ROOT_INO, b"file").unwrap();
+        model.take_snapshot("two").unwrap();
+        let read = |name| {
+            let copy = model.snapshot(name)?;
+            assert_eq!(copy.getattr(nameless.attr.ino), Err(Error::Stale));
+            let ino = copy.lookup(&root(), ROOT_INO, b"file").ok()?.ino;
+            let handle = copy.open(&root(), ino, OpenFlags::READ).unwrap();
+            let mut bytes = vec![0; 9];
+            let count = copy.read(handle, 0, &mut bytes).unwrap();
+            Some(bytes[..count].to_vec())
+        };
+        assert_eq!((read("one"), read("two")), (Some(b"amber".to_vec()), None));
+        assert_eq!(model.take_snapshot("one"), Err(Error::Exists));
+        model.hold_snapshot("two", "tag").unwrap();
+        assert_eq!(model.hold_snapshot("two", "tag"), Err(Error::Busy));
+        assert_eq!(model.remove_snapshot("two"), Err(Error::Busy));
+        assert_eq!(model.roll_back("one"), Err(Error::Busy));
+        model.release_snapshot("two", "tag").unwrap();
+        model.remove_snapshot("two").unwrap();
+        model.roll_back("one").unwrap();
+        assert_eq!(model.read(file.handle, 0, &mut [0]), Err(Error::BadHandle));
+        assert!(model.lookup(&root(), ROOT_INO, b"file").is_ok());
+        assert_eq!((model.snapshot_names(), model.open_handles()), (vec!["one".to_owned()], 0));
     }
 
     #[test]

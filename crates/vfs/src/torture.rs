@@ -15,6 +15,9 @@
 //! }
 //! ```
 //!
+//! A volume that keeps [`Snapshots`](crate::Snapshots) has them taken, held and removed in between
+//! ([`Torture::run_with_snapshots`]), and the whole tree of each compared, again and again, with the model's copy.
+//!
 //! A difference panics and says the seed, the step, the operation, both answers and what went before. The same seed
 //! and the same calls give the same operations.
 
@@ -25,10 +28,12 @@ mod compare;
 mod known;
 mod operation;
 mod random;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -45,6 +50,9 @@ const REMEMBERED: usize = 24;
 /// Seconds of the model's first clock tick; times that are set are earlier.
 const FIRST_TICK: i64 = 1 << 50;
 
+/// What was done, for a report.
+type Note = Arc<dyn Debug + Send + Sync>;
+
 /// A volume's ordeal. See the [module's](self) documentation.
 pub struct Torture {
     seed: u64,
@@ -55,7 +63,7 @@ pub struct Torture {
     known: Known,
     /// Inodes that were given extended attributes.
     attributed: Vec<Ino>,
-    past: VecDeque<(u64, usize, Arc<Operation>)>,
+    past: VecDeque<(u64, usize, Note)>,
     tally: BTreeMap<(&'static str, i32), u64>,
     started: bool,
     tolerated: Vec<Error>,
@@ -231,12 +239,8 @@ impl Torture {
 
     /// Does one operation on both sides and compares the answers.
     fn apply(&mut self, volume: &dyn FileSystem, caller: usize, operation: Operation) {
-        self.step += 1;
-        if self.past.len() == REMEMBERED {
-            self.past.pop_front();
-        }
         let operation = Arc::new(operation);
-        self.past.push_back((self.step, caller, operation.clone()));
+        self.note(caller, operation.clone());
         let doomed = self.doomed(&operation);
 
         let caller = &self.callers[caller];
@@ -260,6 +264,15 @@ impl Torture {
         if self.step.is_multiple_of(4) {
             self.compare_touched(volume, &operation);
         }
+    }
+
+    /// Begins a step.
+    fn note(&mut self, caller: usize, what: Note) {
+        self.step += 1;
+        if self.past.len() == REMEMBERED {
+            self.past.pop_front();
+        }
+        self.past.push_back((self.step, caller, what));
     }
 
     /// What distinguishes the answers, if anything does that should not.
@@ -353,7 +366,7 @@ impl Torture {
     }
 
     fn fail(&self, difference: &str) -> ! {
-        let line = |(step, caller, operation): &(u64, usize, Arc<Operation>)| {
+        let line = |(step, caller, operation): &(u64, usize, Note)| {
             format!("{step:>8}  caller {caller}: {operation:?}")
         };
         let past: Vec<String> = self.past.iter().map(line).collect();

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::BLOCK_BYTES;
 use crate::SeekFrom;
 
 /// The bytes of a file of any length: the blocks that were written. What is not in a block is zero; so are, always,
 /// the bytes of the last block beyond the file's end.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Contents {
     len: u64,
-    blocks: BTreeMap<u64, Vec<u8>>,
+    /// Shared with copies of the file.
+    blocks: BTreeMap<u64, Arc<Vec<u8>>>,
 }
 
 impl Contents {
@@ -48,8 +50,8 @@ impl Contents {
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         for (index, inside, piece) in pieces(offset..end) {
-            let block = self.blocks.entry(index).or_insert_with(|| vec![0; BLOCK_BYTES as usize]);
-            block[inside].copy_from_slice(&data[piece]);
+            let block = self.blocks.entry(index).or_insert_with(|| Arc::new(vec![0; BLOCK_BYTES as usize]));
+            Arc::make_mut(block)[inside].copy_from_slice(&data[piece]);
         }
         self.len = self.len.max(end);
     }
@@ -64,7 +66,7 @@ impl Contents {
             if start == 0 && end == BLOCK_BYTES {
                 self.blocks.remove(&index);
             } else if let Some(block) = self.blocks.get_mut(&index).filter(|_| start < end) {
-                block[start as usize..end as usize].fill(0);
+                Arc::make_mut(block)[start as usize..end as usize].fill(0);
             }
         }
     }
@@ -73,7 +75,7 @@ impl Contents {
     pub(super) fn set_len(&mut self, len: u64) {
         self.blocks.split_off(&len.div_ceil(BLOCK_BYTES));
         if let Some(last) = self.blocks.get_mut(&(len / BLOCK_BYTES)) {
-            last[(len % BLOCK_BYTES) as usize..].fill(0);
+            Arc::make_mut(last)[(len % BLOCK_BYTES) as usize..].fill(0);
         }
         self.len = len;
     }

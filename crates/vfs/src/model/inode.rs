@@ -6,6 +6,7 @@ use super::contents::Contents;
 use crate::{Attr, DirEntry, Error, FileKind, Ino, Result, Time, acl};
 
 /// An inode, by number in the state's table, from creation until its last name and last handle are gone.
+#[derive(Clone)]
 pub(super) struct Inode {
     pub(super) attr: Attr,
     pub(super) body: Body,
@@ -17,6 +18,7 @@ pub(super) struct Inode {
 }
 
 /// What an inode holds, by kind.
+#[derive(Clone)]
 pub(super) enum Body {
     File(Contents),
     Directory(Directory),
@@ -74,6 +76,7 @@ impl Inode {
 
 /// A directory's entries, by name and by cookie. Cookies count up from [`Directory::FIRST_COOKIE`] and are never
 /// used again.
+#[derive(Clone)]
 pub(super) struct Directory {
     pub(super) parent: Ino,
     by_name: BTreeMap<Vec<u8>, u64>,

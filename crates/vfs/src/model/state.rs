@@ -1,26 +1,33 @@
 //! All that a model holds: inodes and open handles.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::BLOCK_BYTES;
 use super::contents::Contents;
 use super::inode::{Body, Directory, Inode};
+use super::snapshots::Kept;
 use crate::{
     Attr, Caller, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, Statfs, Time, acl, rules,
 };
 
 /// Where the time comes from.
-type Clock = Box<dyn Fn() -> Time + Send>;
+type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// The state behind a model's lock.
 pub(super) struct State {
-    inodes: BTreeMap<Ino, Inode>,
+    /// Shared with copies of the state.
+    inodes: BTreeMap<Ino, Arc<Inode>>,
     next_ino: Ino,
     handles: BTreeMap<u64, Opened>,
     next_handle: u64,
     clock: Clock,
     pub(super) capacity_blocks: u64,
     pub(super) max_links: u32,
+    /// Copies, by name.
+    pub(super) kept: BTreeMap<String, Kept>,
+    /// How many copies were ever taken.
+    pub(super) taken: u64,
 }
 
 /// An open handle.
@@ -37,14 +44,42 @@ impl State {
             next_ino: ROOT_INO,
             handles: BTreeMap::new(),
             next_handle: 1,
-            clock: Box::new(Time::now),
+            clock: Arc::new(Time::now),
             capacity_blocks: 1 << 32,
             max_links: 4_000_000_000,
+            kept: BTreeMap::new(),
+            taken: 0,
         };
         let (now, mode) = (state.now(), FileKind::Directory.mode_bits() | 0o755);
         let root = state.insert(mode, (0, 0), 0, Body::Directory(Directory::new(ROOT_INO)), now);
         state.at(root).attr.nlink = 2;
         state
+    }
+
+    /// All that has a name: no handles, no snapshots.
+    pub(super) fn copy(&self) -> State {
+        let mut inodes = self.inodes.clone();
+        inodes.retain(|_, inode| inode.attr.nlink > 0);
+        for inode in inodes.values_mut().filter(|inode| inode.handles > 0) {
+            Arc::make_mut(inode).handles = 0;
+        }
+        State {
+            inodes,
+            next_ino: self.next_ino,
+            handles: BTreeMap::new(),
+            next_handle: self.next_handle,
+            clock: self.clock.clone(),
+            capacity_blocks: self.capacity_blocks,
+            max_links: self.max_links,
+            kept: BTreeMap::new(),
+            taken: 0,
+        }
+    }
+
+    /// Has the inodes of a copy from now on. Numbers are not used again.
+    pub(super) fn become_copy(&mut self, copy: State) {
+        self.inodes = copy.inodes;
+        self.handles.clear();
     }
 
     /// Sets the clock, and the root's times with it.
@@ -64,16 +99,16 @@ impl State {
     }
 
     pub(super) fn inode(&self, ino: Ino) -> Result<&Inode> {
-        self.inodes.get(&ino).ok_or(Error::Stale)
+        self.inodes.get(&ino).map(|inode| &**inode).ok_or(Error::Stale)
     }
 
     pub(super) fn inode_mut(&mut self, ino: Ino) -> Result<&mut Inode> {
-        self.inodes.get_mut(&ino).ok_or(Error::Stale)
+        self.inodes.get_mut(&ino).map(Arc::make_mut).ok_or(Error::Stale)
     }
 
     /// An inode known to be there.
     pub(super) fn at(&mut self, ino: Ino) -> &mut Inode {
-        self.inodes.get_mut(&ino).expect("an entry or a handle keeps its inode")
+        Arc::make_mut(self.inodes.get_mut(&ino).expect("an entry or a handle keeps its inode"))
     }
 
     pub(super) fn opened(&self, handle: Handle) -> Result<Opened> {
@@ -88,7 +123,7 @@ impl State {
 
     /// Blocks in use: one for each inode and those of files.
     fn used_blocks(&self) -> u64 {
-        let of_files = |inode: &Inode| inode.contents().map_or(0, Contents::block_count);
+        let of_files = |inode: &Arc<Inode>| inode.contents().map_or(0, Contents::block_count);
         self.inodes.values().map(|inode| 1 + of_files(inode)).sum()
     }
 
@@ -141,7 +176,7 @@ impl State {
             btime: now,
         };
         let inode = Inode { attr, body, xattrs: BTreeMap::new(), handles: 0, linkable: false };
-        self.inodes.insert(ino, inode);
+        self.inodes.insert(ino, Arc::new(inode));
         ino
     }
 

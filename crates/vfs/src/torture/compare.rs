@@ -78,8 +78,14 @@ impl Walk<'_> {
     fn directory(&mut self, dir: Ino, path: &str) -> Found<()> {
         let list = Operation::Readdir { dir, chunk: 100 };
         let root = Caller::root();
-        let ours = list.perform(self.volume, &root, self.known, Side::Volume);
+        let mut ours = list.perform(self.volume, &root, self.known, Side::Volume);
         let theirs = list.perform(self.model, &root, self.known, Side::Model);
+        if dir == ROOT_INO
+            && let (Ok(Answer::Entries(ours)), Some(above)) = (&mut ours, self.known.above)
+            && let Some(up) = ours.get_mut(b"..".as_slice()).filter(|up| up.0 == above)
+        {
+            up.0 = self.known.volume_ino(ROOT_INO);
+        }
         let difference = match (&ours, &theirs) {
             (Ok(ours), Ok(theirs)) => ours.difference(theirs, self.known),
             _ => Some(format!("listing gives {ours:?}, not {theirs:?}")),

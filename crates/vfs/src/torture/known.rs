@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::compare;
 use super::operation::{Name, Operation, Side};
 use super::random::Random;
-use crate::{Attr, FileKind, Handle, Ino, OpenFlags, ROOT_INO};
+use crate::model::Model;
+use crate::{Attr, Caller, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
 
 /// The live inodes and open handles of both sides, by the model's numbers, and names that were given.
 pub(super) struct Known {
@@ -16,6 +18,8 @@ pub(super) struct Known {
     opened: BTreeMap<u64, Opened>,
     /// Entries, some of which are gone.
     pub(super) entries: Vec<(Ino, Name)>,
+    /// What the volume has above the model's root, if that is not the volume's.
+    pub(super) above: Option<Ino>,
 }
 
 /// An open handle.
@@ -37,7 +41,35 @@ impl Known {
             others: Vec::new(),
             opened: BTreeMap::new(),
             entries: Vec::new(),
+            above: None,
         }
+    }
+
+    /// The inodes of a whole tree, which lies below `root` on the volume, and that below `above`, if it is not the root.
+    pub(super) fn of_tree(
+        model: &Model,
+        volume: &dyn FileSystem,
+        root: Ino,
+        above: Option<Ino>,
+    ) -> Result<Known, String> {
+        let mut known = Known { above, ..Known::new() };
+        known.inodes = BTreeMap::from([(ROOT_INO, root)]);
+        known.by_volume = HashMap::from([(root, ROOT_INO)]);
+        let mut todo = vec![ROOT_INO];
+        while let Some(dir) = todo.pop() {
+            for (name, kind, ino) in compare::entries(model, dir).map_err(|error| error.to_string())? {
+                let shown = name.escape_ascii().to_string();
+                let ours = volume.lookup(&Caller::root(), known.volume_ino(dir), &name);
+                let ours = ours.map_err(|error| format!("{shown}: {error}"))?;
+                let theirs = model.getattr(ino).map_err(|error| format!("{shown}: {error}"))?;
+                known.meet(&ours, &theirs).map_err(|difference| format!("{shown}: {difference}"))?;
+                known.entries.push((dir, name.into()));
+                if kind == FileKind::Directory {
+                    todo.push(ino);
+                }
+            }
+        }
+        Ok(known)
     }
 
     pub(super) fn len(&self) -> usize {
