@@ -47,6 +47,7 @@ pub fn catalogue() -> Vec<Entry> {
     growth(&mut list);
     full(&mut list);
     snapshots(&mut list);
+    garbage(&mut list);
     returns(&mut list);
     clones(&mut list);
     list.0
@@ -130,6 +131,28 @@ fn clones(list: &mut List) {
     of("older", &[take("s"), write.clone(), take("t"), unlink], vec![CloneMounted(p("s"))]);
     of("then-remove", &[take("s")], vec![write.clone(), CloneMounted(p("s")), RemoveSnapshot(p("s")), Sync]);
     of("twice", &[take("s"), write, take("t"), CloneMounted(p("s"))], vec![CloneClosed(p("t"))]);
+}
+
+/// Everything moves out of a segment: in the volume, in snapshots, in both; after changes, and with changes behind.
+fn garbage(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let write = || Write(p("/a/file"), 4_200, 700);
+    let both = || [EmptySegment(0), EmptySegment(1)];
+    list.add("empty-nodes", vec![EmptySegment(0)]);
+    list.add("empty-data", vec![EmptySegment(1)]);
+    list.add("empty-written", vec![write(), EmptySegment(1), write(), EmptySegment(0), write()]);
+    let mut of = |name: &str, prelude: Vec<Operation>, operations: Vec<Operation>| {
+        list.on(Scene::Common, &format!("empty-{name}"), prelude, operations);
+    };
+    of("snapshot", vec![take("s")], both().to_vec());
+    of("snapshot-unlinked", vec![take("s"), Unlink(p("/a/file")), Sync], both().to_vec());
+    let two =
+        || vec![take("s"), write(), Chmod(p("/b/other"), 0o600), take("t"), Write(p("/a/file"), 0, 4_096)];
+    of("snapshots", two(), both().to_vec());
+    let then = [EmptySegment(1), write(), EmptySegment(0), RemoveSnapshot(p("s")), Sync, Sync];
+    of("snapshots-then-remove", two(), then.to_vec());
+    let behind = [EmptySegment(0), RemoveSnapshot(p("t")), EmptySegment(1), Unlink(p("/a/file")), Sync];
+    of("snapshots-then-unlink", two(), behind.to_vec());
 }
 
 fn names(list: &mut List) {

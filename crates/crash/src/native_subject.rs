@@ -122,6 +122,10 @@ impl Mounted for Volume {
         Ok(Volume::clone_snapshot(self, name, to, &mut |_, _| {})?)
     }
 
+    fn empty_segment(&self, segment: u32) -> vfs::Result<()> {
+        Ok(Volume::empty_segment(self, segment).map(drop)?)
+    }
+
     fn checkpoint(&self) -> Result<(), String> {
         Volume::checkpoint(self).map_err(|error| error.to_string())
     }

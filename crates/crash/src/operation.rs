@@ -83,6 +83,8 @@ pub enum Operation {
     CloneMounted(String),
     /// The same, after closing this one; it is opened again.
     CloneClosed(String),
+    /// Moves everything out of this segment of the volume.
+    EmptySegment(u32),
 }
 
 impl fmt::Display for Operation {
@@ -303,6 +305,7 @@ impl<G: Ground> Actor<G> {
             Operation::Sync => fs.syncfs(),
             Operation::TakeSnapshot(name) => fs.take_snapshot(name),
             Operation::RemoveSnapshot(name) => fs.remove_snapshot(name),
+            Operation::EmptySegment(segment) => self.ground.empty_segment(*segment),
             Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
                 unreachable!("done by the ground")
             }

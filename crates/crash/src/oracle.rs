@@ -50,6 +50,10 @@ impl Ground for Oracle {
     }
 
     /// First what is there goes.
+    fn empty_segment(&self, _segment: u32) -> Result<()> {
+        Ok(())
+    }
+
     fn clone_snapshot(&mut self, name: &str, _mounted: bool) -> Result<()> {
         let kept = self.model.snapshot(name).ok_or(Error::NotFound)?;
         if self.besides.is_empty() {

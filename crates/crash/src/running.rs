@@ -88,6 +88,10 @@ impl Ground for Running {
         }
         self.closed(|this| this.subject.clone_snapshot(&this.region, name, &to))
     }
+
+    fn empty_segment(&self, segment: u32) -> Result<()> {
+        self.mounted().empty_segment(segment)
+    }
 }
 
 /// A volume that several threads use at the same time.
@@ -102,5 +106,9 @@ impl Ground for Arc<dyn Mounted> {
 
     fn clone_snapshot(&mut self, _name: &str, _mounted: bool) -> Result<()> {
         Err(Error::Busy)
+    }
+
+    fn empty_segment(&self, segment: u32) -> Result<()> {
+        (**self).empty_segment(segment)
     }
 }

@@ -88,6 +88,9 @@ pub trait Ground {
 
     /// Makes the volume beside it one with the tree of a snapshot; closes this one meanwhile unless it stays `mounted`.
     fn clone_snapshot(&mut self, name: &str, mounted: bool) -> vfs::Result<()>;
+
+    /// Moves everything out of one segment, if the ground has segments: nobody sees a difference.
+    fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
 }
 
 /// A volume that is open. It shows its snapshots in `/.snapshots`.
@@ -97,6 +100,9 @@ pub trait Mounted: Snapshots + Send + Sync {
 
     /// Makes a volume of `to`, with the tree of a snapshot.
     fn clone_snapshot(&self, name: &str, to: &Region) -> vfs::Result<()>;
+
+    /// Moves everything out of one segment.
+    fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
 
     /// Publishes a checkpoint of all that returned.
     fn checkpoint(&self) -> Result<(), String>;

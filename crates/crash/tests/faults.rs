@@ -76,6 +76,11 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
     (Promise::Operation, "snapshot-then-remove-newer", &[PreviousIgnored]),
     (Promise::Operation, "roll-back", &[GivenUpForgotten]),
     (Promise::Operation, "clone-mounted", &[CloneNotSent, CloneOverOld]),
+    (
+        Promise::Operation,
+        "empty-snapshots-then-remove",
+        &[HomeNotSent, MoveNotTold, MovesNotListed, MovedIsNewborn],
+    ),
     (Promise::Fsync, "write-sub-block", &[ForceNotFlushed, ForceFence, InPlaceNotForced]),
     (Promise::Fsync, TWO_CHUNKS, &[GapIgnored]),
 ];
