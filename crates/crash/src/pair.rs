@@ -139,6 +139,8 @@ pub fn pairs() -> Vec<Pair> {
         Sync,
         TakeSnapshot(path("taken")),
         RemoveSnapshot(path("kept")),
+        EmptySegment(0),
+        EmptySegment(1),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()

@@ -60,7 +60,7 @@ fn operation(random: &mut Random) -> Operation {
     let modes = [FallocateMode::empty(), keep, keep | FallocateMode::PUNCH_HOLE, FallocateMode::ZERO_RANGE];
     let flags = [RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
     let held = random.below(2) as u8;
-    match random.below(44) {
+    match random.below(46) {
         0..=4 => Create(path(random)),
         5..=6 => Mkdir(path(random)),
         7 => Symlink(path(random), length(random).min(4_095)),
@@ -85,6 +85,7 @@ fn operation(random: &mut Random) -> Operation {
         40..=41 => TakeSnapshot(of(random, &SNAPSHOTS).to_owned()),
         42 => RemoveSnapshot(of(random, &SNAPSHOTS).to_owned()),
         43 => RollBack(of(random, &SNAPSHOTS).to_owned()),
+        44..=45 => EmptySegment(random.below(4) as u32),
         _ => Sync,
     }
 }
