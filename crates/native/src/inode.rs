@@ -33,13 +33,14 @@ pub(crate) struct Cold {
     pub(crate) gid: U32,
     pub(crate) rdev: U32,
     pub(crate) generation: U32,
-    /// A directory's parent.
+    /// The directory in which it was last entered: of a directory its parent, of anything else a hint.
     pub(crate) parent: U32,
     atime_sec: I64,
     btime_sec: I64,
     atime_nsec: U32,
     btime_nsec: U32,
-    reserved: [u8; 8],
+    /// The key of that entry: of anything but a directory it may be gone, while others lead here.
+    pub(crate) key: U64,
 }
 
 /// What follows from the changes to an inode's contents, and so is never logged.
@@ -100,6 +101,9 @@ pub(crate) const PAYLOAD: usize = 128;
 pub(crate) const PAYLOAD_BYTES: usize = SLOT - PAYLOAD;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
 const BODY: usize = DERIVED + 16;
+const PARENT: usize = COLD + 20;
+const KEY: usize = COLD + 48;
+const _: () = assert!(KEY + 8 == DERIVED);
 const XATTR_NID: usize = DERIVED + 20;
 const XATTR_LEN: usize = DERIVED + 24;
 const LAYOUT: usize = DERIVED + 25;
@@ -189,7 +193,7 @@ impl Cold {
             btime_sec: born.sec.into(),
             atime_nsec: born.nsec.into(),
             btime_nsec: born.nsec.into(),
-            reserved: [0; 8],
+            key: 0.into(),
         }
     }
 
@@ -203,10 +207,6 @@ impl Cold {
 
     pub(crate) fn with_atime(self, atime: Time) -> Cold {
         Cold { atime_sec: atime.sec.into(), atime_nsec: atime.nsec.into(), ..self }
-    }
-
-    pub(crate) fn with_parent(self, parent: u32) -> Cold {
-        Cold { parent: parent.into(), ..self }
     }
 
     pub(crate) fn kind(&self) -> FileKind {
@@ -392,6 +392,12 @@ impl<'a> InodeEdit<'a> {
 
     pub(crate) fn set_cold(&self, cold: &Cold) {
         self.store(COLD, cold.as_bytes());
+    }
+
+    /// Notes the entry that names it.
+    pub(crate) fn set_entry(&self, dir: u32, key: u64) {
+        self.store(PARENT, &dir.to_le_bytes());
+        self.store(KEY, &key.to_le_bytes());
     }
 
     pub(crate) fn set_layout(&self, layout: Layout) {

@@ -1,0 +1,341 @@
+//! What is different between two snapshots, or between one and what the volume is now, in time that follows how much it
+//! is.
+//!
+//! Two trees are compared from the top ([`twin`]): that gives the nodes that differ. Blocks of inodes and the owners of
+//! other nodes tell which inodes to look at, buckets which names. What is no different then (a neighbour in a
+//! block of inodes, an entry that went to another bucket) drops out. An inode is the same in both if its number and its
+//! generation are. So a name that left an inode, and another that came to it, are a rename.
+
+use std::collections::{BTreeMap, HashSet};
+
+use nvm::Region;
+use vfs::{FileKind, InoSet};
+
+use crate::Error;
+use crate::bia::BlockKind;
+use crate::core::Core;
+use crate::geometry::BLOCK;
+use crate::index::differ;
+use crate::inode::{Inode, Layout, number_of, slots_in};
+use crate::inspect::AtRest;
+use crate::kept::{Kept, Record};
+use crate::node::{ORPHANS, View};
+use crate::page::Page;
+use crate::paths::{Paths, join};
+use crate::pointer::DataPointer;
+use crate::reader::Reader;
+use crate::twin;
+use crate::xattr;
+
+/// One difference: of a name, or of what an inode is that both have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// From the root directory on, `/` first: where it is in the later of the two, or where a removed name was.
+    pub path: Vec<u8>,
+    /// What is different.
+    pub kind: DifferenceKind,
+    /// What the path names.
+    pub file: FileKind,
+}
+
+/// How something is different.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DifferenceKind {
+    /// The name is gone.
+    Removed,
+    /// The name is new.
+    Added,
+    /// The same inode had another name, which is gone.
+    Renamed {
+        /// That name's path, in the earlier of the two.
+        from: Vec<u8>,
+    },
+    /// The inode is in both, and not the same.
+    Modified(Vec<Aspect>),
+}
+
+/// What can be different of an inode. Its change time goes with all of it, and is not told alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Aspect {
+    /// Bytes of a file, or its length.
+    Data,
+    /// A directory's entries.
+    Entries,
+    /// The number of a file's names.
+    Links,
+    /// Permissions.
+    Mode,
+    /// User or group.
+    Owner,
+    /// When it was modified, or read.
+    Times,
+    /// Extended attributes, ACLs among them.
+    Xattrs,
+}
+
+/// Compares two snapshots of the volume in `region`, which nobody has mounted, and which is left as it is. Ordered by path.
+pub fn diff(region: &Region, from: &str, to: &str) -> Result<Vec<Difference>, Error> {
+    check_names(from, Some(to))?;
+    let _mounted = region.claim().ok_or(Error::Mounted)?;
+    let AtRest { superblock, medium, checkpoint, .. } = AtRest::read(region)?;
+    let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
+    let find = |name: &str| kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()));
+    let reader = |record: &Record| record.reader(&medium, superblock.hash_key());
+    let (from, to) = (find(from)?, find(to)?);
+    Ok(compare([&reader(from)?, &reader(to)?])?)
+}
+
+impl Core {
+    /// Compares a snapshot with another, or with what the volume is now. Neither is removed meanwhile.
+    pub(crate) fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Difference>, Error> {
+        check_names(from, to)?;
+        let from = self.use_snapshot(from)?;
+        let to = to.map_or_else(|| self.use_now(), |name| self.use_snapshot(name))?;
+        let reader = |record: &Record| record.reader(&self.medium, self.nodes.hash_key);
+        Ok(compare([&reader(&from.record)?, &reader(&to.record)?])?)
+    }
+}
+
+fn check_names(from: &str, to: Option<&str>) -> Result<(), Error> {
+    if to == Some(from) { Err(Error::SameSnapshot(from.into())) } else { Ok(()) }
+}
+
+/// A name that one of the trees has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Name<'a> {
+    dir: u32,
+    name: &'a [u8],
+    ino: u32,
+    kind: FileKind,
+}
+
+fn compare(trees: [&Reader; 2]) -> vfs::Result<Vec<Difference>> {
+    let mut comparison = Comparison::new(trees)?;
+    let (names, changed_dirs) = comparison.names()?;
+    let mut paths = trees.map(Paths::new);
+    let mut all = Vec::new();
+    // Of inodes that both have: the paths that went, and those that came.
+    let mut moved: BTreeMap<u32, ([Vec<Vec<u8>>; 2], FileKind)> = BTreeMap::new();
+    for (side, names) in names.iter().enumerate() {
+        for name in names {
+            let path = join(&paths[side].directory(name.dir)?, name.name);
+            if comparison.is_one(name.ino) {
+                let of_inode = moved.entry(name.ino).or_insert_with(|| (Default::default(), name.kind));
+                of_inode.0[side].push(path);
+            } else {
+                let kind = [DifferenceKind::Removed, DifferenceKind::Added][side].clone();
+                all.push(Difference { path, kind, file: name.kind });
+            }
+        }
+    }
+    let mut nameless = Vec::new();
+    for (ino, aspects) in comparison.modified(&changed_dirs)? {
+        let file = trees[1].inode(ino)?.kind();
+        let came = || moved.get(&ino).and_then(|([_, came], _)| came.iter().min().cloned());
+        let kind = DifferenceKind::Modified(aspects);
+        match paths[1].of(ino)?.or_else(came) {
+            Some(path) => all.push(Difference { path, kind, file }),
+            None => nameless.push((ino, kind, file)),
+        }
+    }
+    let mut found = paths[1].search(nameless.iter().map(|(ino, ..)| *ino).collect())?;
+    for (ino, kind, file) in nameless {
+        all.extend(found.remove(&ino).map(|path| Difference { path, kind, file }));
+    }
+    for ([mut went, mut came], file) in moved.into_values() {
+        went.sort_unstable();
+        came.sort_unstable();
+        let pairs = went.len().min(came.len());
+        let (only_went, only_came) = (went.split_off(pairs), came.split_off(pairs));
+        let single = |kind: DifferenceKind| move |path| Difference { path, kind: kind.clone(), file };
+        all.extend(only_went.into_iter().map(single(DifferenceKind::Removed)));
+        all.extend(only_came.into_iter().map(single(DifferenceKind::Added)));
+        let renamed = |(from, path)| Difference { path, kind: DifferenceKind::Renamed { from }, file };
+        all.extend(went.into_iter().zip(came).map(renamed));
+    }
+    all.sort_unstable_by(|one, other| (&one.path, &one.kind).cmp(&(&other.path, &other.kind)));
+    trees[0].medium.check_media()?;
+    Ok(all)
+}
+
+/// What is to be looked at in two trees.
+struct Comparison<'a> {
+    trees: [&'a Reader; 2],
+    /// Nodes that are not the same, and those of them that are buckets.
+    nodes: InoSet<u32>,
+    buckets: Vec<u32>,
+    /// Inodes of which something may not be the same, ascending, each once.
+    touched: Vec<u32>,
+    /// Those of them that are not in both, or not with a name, or by the same number only.
+    apart: InoSet<u32>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(trees: [&'a Reader; 2]) -> vfs::Result<Comparison<'a>> {
+        let mut it = Comparison {
+            trees,
+            nodes: InoSet::default(),
+            buckets: Vec::new(),
+            touched: Vec::new(),
+            apart: InoSet::default(),
+        };
+        twin::differences(&trees[0].medium, trees.map(|tree| tree.nat.tree()), &mut |nid| it.node(nid))?;
+        it.touched.sort_unstable();
+        it.touched.dedup();
+        it.touched.retain(|ino| *ino != ORPHANS);
+        for ino in &it.touched {
+            let lives = [life(trees[0], *ino)?, life(trees[1], *ino)?];
+            if lives[0] != lives[1] || lives[0].is_none() {
+                it.apart.insert(*ino);
+            }
+        }
+        Ok(it)
+    }
+
+    /// Whether an inode of this number, which one of the trees has, is in both, with names.
+    fn is_one(&self, ino: u32) -> bool {
+        !self.apart.contains(&ino)
+    }
+
+    /// Looks at a node that is not the same in both.
+    fn node(&mut self, nid: u32) -> vfs::Result<()> {
+        let views = [there(self.trees[0].any(nid))?, there(self.trees[1].any(nid))?];
+        self.nodes.insert(nid);
+        let is = |view: &View<'_>, kind: BlockKind| view.header().kind == kind as u8;
+        if views.iter().flatten().any(|view| is(view, BlockKind::Bucket)) {
+            self.buckets.push(nid);
+        }
+        let others = views.iter().flatten().filter(|view| !is(view, BlockKind::Inode));
+        self.touched.extend(others.map(|view| view.header().owner.get()));
+        let blocks = views.map(|view| view.filter(|view| is(view, BlockKind::Inode)));
+        let slots = blocks.map(|view| view.map_or(0, |view| view.header().slots.get()));
+        for slot in slots_in(slots[0] | slots[1]) {
+            let ino = number_of(nid, slot as u32);
+            let bytes = [0, 1].map(|side| {
+                let view = blocks[side].filter(|_| slots[side] >> slot & 1 == 1)?;
+                let inode = Inode::in_block(view.bytes, view.block, ino);
+                Some(&inode.bytes[..inode.used()])
+            });
+            if bytes[0] != bytes[1] {
+                self.touched.push(ino);
+            }
+        }
+        Ok(())
+    }
+
+    /// The names that only the one or the other tree has, or that lead to another inode there; and the directories that
+    /// both have in which some are.
+    fn names(&mut self) -> vfs::Result<([Vec<Name<'a>>; 2], InoSet<u32>)> {
+        let mut all = [Vec::new(), Vec::new()];
+        for nid in std::mem::take(&mut self.buckets) {
+            // Most are where they were; what a split took elsewhere is found when all are there.
+            let mut names = [entries(self.trees[0], nid)?, entries(self.trees[1], nid)?];
+            self.strike_common(&mut names);
+            all.iter_mut().zip(names).for_each(|(all, names)| all.extend(names));
+        }
+        self.strike_common(&mut all);
+        let dirs = all.iter().flatten().map(|name| name.dir).filter(|dir| self.is_one(*dir)).collect();
+        Ok((all, dirs))
+    }
+
+    /// Takes out what both sides have.
+    fn strike_common(&self, names: &mut [Vec<Name<'a>>; 2]) {
+        let others: HashSet<Name<'_>> = names[1].iter().copied().collect();
+        let is_common =
+            |name: &Name<'_>| others.contains(name) && self.is_one(name.dir) && self.is_one(name.ino);
+        let common: HashSet<Name<'_>> = names[0].iter().filter(|name| is_common(name)).copied().collect();
+        names.iter_mut().for_each(|names| names.retain(|name| !common.contains(name)));
+    }
+
+    /// The inodes that both trees have and of which something differs, and what.
+    fn modified(&self, changed_dirs: &InoSet<u32>) -> vfs::Result<Vec<(u32, Vec<Aspect>)>> {
+        let mut modified = Vec::new();
+        for ino in self.touched.iter().copied().filter(|ino| self.is_one(*ino)) {
+            let aspects = self.aspects(ino, changed_dirs.contains(&ino))?;
+            if !aspects.is_empty() {
+                modified.push((ino, aspects));
+            }
+        }
+        Ok(modified)
+    }
+
+    fn aspects(&self, ino: u32, entries_differ: bool) -> vfs::Result<Vec<Aspect>> {
+        let inodes = [self.trees[0].inode(ino)?, self.trees[1].inode(ino)?];
+        let [one, other] = inodes.map(|inode| inode.attr());
+        let is_file = inodes[1].layout() != Layout::Directory;
+        let aspects = [
+            (Aspect::Data, is_file && !self.have_same_bytes(inodes)?),
+            (Aspect::Entries, entries_differ),
+            (Aspect::Links, is_file && one.nlink != other.nlink),
+            (Aspect::Mode, one.mode != other.mode),
+            (Aspect::Owner, (one.uid, one.gid) != (other.uid, other.gid)),
+            (Aspect::Times, (one.mtime, one.atime) != (other.mtime, other.atime)),
+            (Aspect::Xattrs, !self.have_same_xattrs(inodes)?),
+        ];
+        Ok(aspects.into_iter().filter(|(_, differs)| *differs).map(|(aspect, _)| aspect).collect())
+    }
+
+    fn have_same_bytes(&self, inodes: [Inode<'_>; 2]) -> vfs::Result<bool> {
+        let size = inodes[0].size();
+        if size != inodes[1].size() {
+            return Ok(false);
+        }
+        if inodes.iter().any(|inode| inode.layout() == Layout::Inline) {
+            let mut bytes = [[0; BLOCK as usize]; 2];
+            for ((tree, inode), bytes) in self.trees.iter().zip(inodes).zip(&mut bytes) {
+                tree.read_into(inode, 0, bytes)?;
+            }
+            return Ok(bytes[0] == bytes[1]);
+        }
+        let medium = &self.trees[0].medium;
+        let bytes = |pointer: DataPointer| -> vfs::Result<&[u8]> {
+            static ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
+            if !pointer.has_data() {
+                return Ok(&ZEROS);
+            }
+            let at = inodes[0].block;
+            medium.check_main("file index", at, format_args!("pointer"), pointer.block())?;
+            Ok(medium.block(pointer.block()))
+        };
+        let differ = &mut |pointers: [DataPointer; 2]| Ok(bytes(pointers[0])? != bytes(pointers[1])?);
+        let is_changed = |nid| self.nodes.contains(&nid);
+        Ok(!differ::differ(self.trees, inodes, size.div_ceil(BLOCK), &is_changed, differ)?)
+    }
+
+    fn have_same_xattrs(&self, inodes: [Inode<'_>; 2]) -> vfs::Result<bool> {
+        let mut all = [BTreeMap::new(), BTreeMap::new()];
+        for ((tree, inode), all) in self.trees.iter().zip(inodes).zip(&mut all) {
+            xattr::each(tree, inode, |attribute| {
+                all.insert(attribute.name.to_vec(), attribute.value.to_vec());
+            })?;
+        }
+        Ok(all[0] == all[1])
+    }
+}
+
+/// `None` if it is not there.
+fn there<T>(found: vfs::Result<T>) -> vfs::Result<Option<T>> {
+    match found {
+        Err(vfs::Error::Stale) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Which of the inodes with this number the tree has; `None` if it has none, or one without a name.
+fn life(tree: &Reader, ino: u32) -> vfs::Result<Option<u32>> {
+    let inode = there(tree.inode(ino))?.filter(|inode| inode.hot().nlink.get() != 0);
+    Ok(inode.map(|inode| inode.cold().generation.get()))
+}
+
+/// The names in a bucket, if the tree has it.
+fn entries<'a>(tree: &'a Reader, nid: u32) -> vfs::Result<Vec<Name<'a>>> {
+    let bucket = there(tree.any(nid))?.filter(|view| view.header().kind == BlockKind::Bucket as u8);
+    let Some(bucket) = bucket.filter(|view| view.header().owner.get() != ORPHANS) else {
+        return Ok(Vec::new());
+    };
+    let dir = bucket.header().owner.get();
+    let names = Page::new(bucket).entries().map(|entry| {
+        entry.map(|entry| Name { dir, name: entry.name, ino: entry.ino, kind: entry.file_kind() })
+    });
+    names.collect()
+}
