@@ -7,7 +7,8 @@ use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
-use crate::control::{self, Request};
+use crate::commands::snapshot_diff;
+use crate::control::{self, Client, Request};
 use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::Place;
@@ -45,6 +46,7 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
             let (name, place, json) = about(named);
             (Ask::Show { name }, place, json)
         }
+        SnapshotCommand::Diff(arguments) => return snapshot_diff::run(arguments),
         SnapshotCommand::Take(arguments) => {
             let (name, place, json) = about(&arguments.named);
             (Ask::Take { name, comment: arguments.comment.clone() }, place, json)
@@ -82,8 +84,14 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
     }
 }
 
-fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
-    let (mut client, volume) = match &place.volume {
+/// Who has the zone of a volume open, and the volume's name.
+pub(super) enum Reached {
+    Served(Client, String),
+    Open(Zone, String),
+}
+
+pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Failure> {
+    match &place.volume {
         None => {
             let dir = mount_table::resolve(&place.zone)?;
             let client = control::server_of_mount(&dir).ok_or_else(|| {
@@ -92,17 +100,25 @@ fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), F
                     .remedy("name a volume as ZONE:VOLUME, or where it is mounted")
             })?;
             let volume = client.volume_at(&dir).unwrap_or_default().to_string();
-            (client, volume)
+            Ok(Reached::Served(client, volume))
         }
-        Some(volume) => match reach(&place.zone, !ask.changes_nothing())? {
-            Access::Served(client) => (client, volume.clone()),
-            Access::Open(zone) => {
-                let fields = of_unmounted(&zone, volume, ask)?;
-                return Ok((fields.text(), fields.json()));
-            }
-        },
-    };
-    Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+        Some(volume) => Ok(match reach(&place.zone, changes)? {
+            Access::Served(client) => Reached::Served(client, volume.clone()),
+            Access::Open(zone) => Reached::Open(zone, volume.clone()),
+        }),
+    }
+}
+
+fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
+    match reach_volume(place, !ask.changes_nothing())? {
+        Reached::Served(mut client, volume) => {
+            Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+        }
+        Reached::Open(zone, volume) => {
+            let fields = of_unmounted(&zone, &volume, ask)?;
+            Ok((fields.text(), fields.json()))
+        }
+    }
 }
 
 /// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
