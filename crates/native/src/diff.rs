@@ -339,3 +339,168 @@ fn entries<'a>(tree: &'a Reader, nid: u32) -> vfs::Result<Vec<Name<'a>>> {
     });
     names.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions, VolumeKind, Zone};
+    use vfs::{Caller, Ino, OpenFlags, ROOT_INO};
+
+    use super::*;
+    use crate::allocator::Urgency;
+    use crate::core::NextLog;
+    use crate::superblock::Superblock;
+    use crate::{FormatOptions, MountOptions, check, format, recovery};
+
+    fn open(region: &Region) -> Core {
+        let superblock = Superblock::read(region).unwrap();
+        recovery::open(region.clone(), &superblock, &MountOptions::default(), recovery::Rest::Keep).unwrap().0
+    }
+
+    fn with_core(test: impl FnOnce(&Zone, &Region, Core)) {
+        let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        format(&region, &FormatOptions::default()).unwrap();
+        let core = open(&region);
+        test(&zone, &region, core);
+    }
+
+    fn file(core: &Core, dir: Ino, name: &str, length: usize) -> Ino {
+        let root = Caller::root();
+        let rw = OpenFlags::READ | OpenFlags::WRITE;
+        let made = core.create(&root, dir, name.as_bytes(), 0o644, rw).unwrap();
+        core.write(&root, made.handle, 0, &vec![1; length]).unwrap();
+        core.release(made.handle).unwrap();
+        made.attr.ino
+    }
+
+    fn paths(found: &[Difference]) -> Vec<&str> {
+        found.iter().map(|difference| std::str::from_utf8(&difference.path).unwrap()).collect()
+    }
+
+    /// What the volume is now stays as it is while it is read; nobody sees it, and nothing of it is left, whether the
+    /// reader ends or the process does.
+    #[test]
+    fn now_is_one_moment() {
+        with_core(|zone, _, core| {
+            let root = Caller::root();
+            for n in 0..50 {
+                file(&core, ROOT_INO, &format!("f{n}"), 9000);
+            }
+            core.take_snapshot("kept", "").unwrap();
+            core.unlink(&root, ROOT_INO, b"f0").unwrap();
+            let (kept, now) = (core.use_snapshot("kept").unwrap(), core.use_now().unwrap());
+            for n in 1..50 {
+                core.unlink(&root, ROOT_INO, format!("f{n}").as_bytes()).unwrap();
+                file(&core, ROOT_INO, &format!("g{n}"), 20_000);
+                core.checkpoint(NextLog::WithEpoch).unwrap();
+            }
+            assert_eq!(core.list_snapshots().len(), 1);
+            assert!(!core.snapshots.read().has_changes(), "checkpoints have nothing to do for it");
+            let held = core.remove_snapshot("kept");
+            assert!(matches!(&held, Err(Error::SnapshotHeld { .. })), "{held:?}");
+            let reader = |record: &Record| record.reader(&core.medium, core.nodes.hash_key).unwrap();
+            let found = compare([&reader(&kept.record), &reader(&now.record)]).unwrap();
+            assert_eq!(paths(&found), ["/", "/f0"]);
+
+            let image = zone.snapshot_image();
+            let crashed = Zone::from_bytes(&image, &OpenOptions::default()).unwrap();
+            let region = crashed.volume("v").unwrap();
+            let after = open(&region);
+            after.finish_removals().unwrap();
+            assert_eq!(after.snapshots.read().all().count(), 1);
+            after.finish().unwrap();
+            drop(after);
+            assert!(check(&region, false).unwrap().problems.is_empty());
+
+            drop((kept, now));
+            core.finish_removals().unwrap();
+            assert_eq!(core.snapshots.read().all().count(), 1);
+            core.remove_snapshot("kept").unwrap();
+            core.finish_removals().unwrap();
+        });
+    }
+
+    /// A directory that does not know its entry is found by its parent, and the check tells.
+    #[test]
+    fn a_wrong_entry_is_told_and_does_without() {
+        with_core(|_, region, core| {
+            let root = Caller::root();
+            let dir = core.mkdir(&root, ROOT_INO, b"dir", 0o755).unwrap().ino;
+            let below = core.mkdir(&root, dir, b"below", 0o755).unwrap().ino;
+            let changed = file(&core, below, "file", 10);
+            core.take_snapshot("before", "").unwrap();
+            let set = |ino: Ino, dir: Ino, key: u64| {
+                let operation = core.begin(8, 1024, Urgency::Ordinary).unwrap();
+                core.nodes.edit_inode(&operation.budget, ino as u32).unwrap().set_entry(dir as u32, key);
+            };
+            // Any will do for a file: others may have been its name.
+            let entry = core.nodes.inode(dir as u32).unwrap().cold().key.get();
+            set(changed, ROOT_INO, entry);
+            set(below, dir, 77 << 8);
+            file(&core, below, "other", 10);
+            let handle = core.open(&root, changed, OpenFlags::WRITE).unwrap();
+            core.write(&root, handle, 0, b"new").unwrap();
+            core.release(handle).unwrap();
+            let found = core.diff("before", None).unwrap();
+            assert_eq!(paths(&found), ["/dir/below", "/dir/below/file", "/dir/below/other"]);
+            core.finish_removals().unwrap();
+            core.finish().unwrap();
+            drop(core);
+            let problems = check(region, false).unwrap().problems;
+            let told: Vec<_> = problems.iter().map(|problem| problem.what.as_str()).collect();
+            let expected = format!("directory {below} does not know its entry \"below\" in {dir}");
+            assert_eq!(told, [expected]);
+        });
+    }
+
+    /// Damage in what is compared is an error that says where, and never another answer.
+    #[test]
+    fn damage_is_no_difference() {
+        with_core(|zone, region, core| {
+            let root = Caller::root();
+            let dir = core.mkdir(&root, ROOT_INO, b"dir", 0o755).unwrap().ino;
+            for n in 0..300 {
+                file(&core, dir, &format!("a name {n}"), n * 10);
+            }
+            let large = file(&core, ROOT_INO, "large", 900_000);
+            core.take_snapshot("before", "").unwrap();
+            for n in 0..20 {
+                core.unlink(&root, dir, format!("a name {n}").as_bytes()).unwrap();
+                file(&core, dir, &format!("new {n}"), 100);
+            }
+            let handle = core.open(&root, large, OpenFlags::WRITE).unwrap();
+            core.write(&root, handle, 800_000, &[2; 5000]).unwrap();
+            core.release(handle).unwrap();
+            core.take_snapshot("after", "").unwrap();
+            core.finish().unwrap();
+            drop(core);
+            let sound = diff(region, "before", "after").unwrap();
+            let AtRest { medium, .. } = AtRest::read(region).unwrap();
+            let geometry = medium.geometry;
+            let image = zone.snapshot_image();
+            let start = region.entry().start;
+            let mut told = 0;
+            let first = geometry.main_start;
+            for block in first..first + geometry.main_blocks() {
+                let kind = crate::bia::Entry::read(&medium, block).kind;
+                if kind == 0 || kind == BlockKind::Data as u8 {
+                    continue;
+                }
+                for at in [1, 300, 3000] {
+                    let mut image = image.clone();
+                    image[(start + block * BLOCK + at) as usize] ^= 0x10;
+                    let zone = Zone::from_bytes(&image, &OpenOptions::default()).unwrap();
+                    match diff(&zone.volume("v").unwrap(), "before", "after") {
+                        Ok(found) => assert_eq!(found, sound, "block {block}, byte {at}"),
+                        Err(error) => {
+                            let text = error.to_string();
+                            assert!(text.contains("damaged") && text.contains("block"), "{text}");
+                            told += 1;
+                        }
+                    }
+                }
+            }
+            assert!(told > 40, "{told}");
+        });
+    }
+}
