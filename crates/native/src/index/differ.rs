@@ -54,7 +54,7 @@ impl<'a> Pair<'a> {
     fn pointers(&mut self, sides: [&[u8]; 2], first: u64) -> vfs::Result<bool> {
         let slots = (sides[0].len().max(sides[1].len()) / 8) as u64;
         for slot in 0..slots.min(self.end.saturating_sub(first)) {
-            let pointers = sides.map(|pointers| Leaf { pointers, slot: 0, slots }.pointer(slot));
+            let pointers = sides.map(|pointers| Leaf { pointers, slot: 0, slots, node: None }.pointer(slot));
             if pointers[0] != pointers[1] && (self.visit)(pointers)? {
                 return Ok(true);
             }
