@@ -189,6 +189,14 @@ fn churn(seed: u64, durability: Durability) {
         if kept.len() > 3 {
             volume.remove_snapshot(&kept.swap_remove(random.below(3) as usize)).unwrap();
         }
+        if round % 5 == 4 {
+            // Blocks move, and nothing is different by that.
+            volume.finish_removals().unwrap();
+            let told = volume.diff(&kept[0], None).unwrap();
+            volume.finish_removals().unwrap();
+            volume.collect_garbage().unwrap();
+            assert_eq!(volume.diff(&kept[0], None).unwrap(), told);
+        }
         if round % 4 == 3 {
             // What has no path is known by the log alone: paths are told from what replay made of it, too.
             torture.close(&volume);
