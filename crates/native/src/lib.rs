@@ -10,7 +10,7 @@
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
 //! attributes, glimpse
-//! snapshots                                        roll_back, clone; views, view: snapshots as they are seen
+//! snapshots, diff (paths)                          roll_back, clone; views, view: snapshots as they are seen
 //! collect, relocate                                garbage collection
 //! core        reservation, commit, checkpoints     recovery, replay
 //! transplant                                       blocks of snapshots, moved in all trees
