@@ -265,7 +265,7 @@ pub(crate) struct Stats {
 pub(crate) enum SnapshotCommand {
     /// Keep a volume as it is now, all that was written to its mount included
     Take(SnapshotTake),
-    /// List the snapshots of a volume, oldest first
+    /// List the snapshots of a volume, oldest first, and what each has alone and shares
     List(Query),
     /// Tell what a snapshot is, and what it takes
     Show(SnapshotNamed),

@@ -266,8 +266,10 @@ impl Server {
             }
             Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
-                let mut fields = info::describe(&zone()?, &volume)?;
-                if let Some(served) = self.lock().served.get(&volume) {
+                let served = self.lock().served.get(&volume).cloned();
+                let open = served.as_ref().and_then(|served| served.volume.as_deref());
+                let mut fields = info::describe(&zone()?, &volume, open)?;
+                if let Some(served) = served {
                     fields = fields.with("mounted", served.dir.display().to_string());
                 }
                 Ok(zone::pack(&fields))

@@ -209,6 +209,19 @@ fn a_volume_returns_to_a_snapshot_and_a_snapshot_becomes_a_volume() {
     assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1);
 }
 
+/// All that tell what snapshots take tell the same; returns how many there are.
+fn assert_usage_agrees(place: &str) -> usize {
+    let listed = run(&format!("snapshot list {place} --json")).ok().json()["snapshots"].clone();
+    assert_eq!(run(&format!("info {place} --json")).ok().json()["snapshots"], listed);
+    let rows = listed.as_array().unwrap();
+    for row in rows {
+        let name = row["name"].as_str().unwrap();
+        assert!(row["own_bytes"].as_u64() > Some(0) && row["shared_bytes"].is_u64(), "{row}");
+        assert_eq!(&run(&format!("snapshot show {place} {name} --json")).ok().json(), row);
+    }
+    rows.len()
+}
+
 #[test]
 fn what_differs_is_told() {
     if !can_mount() {
@@ -243,6 +256,7 @@ fn what_differs_is_told() {
     assert_eq!(run(&format!("snapshot diff {dir} first second")).ok().out, lines);
     let backwards = run(&format!("snapshot diff {dir} second first")).ok().out;
     assert!(backwards.contains("R /folder/ -> /dir/\n") && backwards.contains("+ /gone\n"), "{backwards}");
+    assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
     run(&format!("snapshot diff {dir} first first")).fails(1, &["no different from itself"]);
     run(&format!("snapshot diff {dir} first third")).fails(1, &["no snapshot \"third\"", "while: comparing"]);
     run(&format!("umount {dir}")).ok();
@@ -265,6 +279,5 @@ fn what_differs_is_told() {
     assert_eq!(find("/with\\040blank\\040->\\040\\134")["from"], "/dir/moved");
     assert_eq!(of(&format!("snapshot diff {zone}:home second --json")), many);
     run(&format!("fsck {zone}:home")).ok();
-    let kept = run(&format!("snapshot list {zone}:home --json")).ok().json();
-    assert_eq!(kept["snapshots"].as_array().unwrap().len(), 2);
+    assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
 }

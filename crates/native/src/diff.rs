@@ -109,19 +109,38 @@ struct Name<'a> {
     kind: FileKind,
 }
 
+/// The names of an inode that both trees have: the paths of those that went, and of those that came.
+#[derive(Default)]
+struct Moved {
+    paths: [Vec<Vec<u8>>; 2],
+}
+
+impl Moved {
+    /// What to tell of them: as many renames as can be, in the order of their paths.
+    fn told(self, file: FileKind) -> impl Iterator<Item = Difference> {
+        let [mut went, mut came] = self.paths;
+        went.sort_unstable();
+        came.sort_unstable();
+        let pairs = went.len().min(came.len());
+        let removed = went.split_off(pairs).into_iter().map(|path| (path, DifferenceKind::Removed));
+        let added = came.split_off(pairs).into_iter().map(|path| (path, DifferenceKind::Added));
+        let renamed = came.into_iter().zip(went).map(|(path, from)| (path, DifferenceKind::Renamed { from }));
+        let all = removed.chain(added).chain(renamed);
+        all.map(move |(path, kind)| Difference { path, kind, file })
+    }
+}
+
 fn compare(trees: [&Reader; 2]) -> vfs::Result<Vec<Difference>> {
     let mut comparison = Comparison::new(trees)?;
     let (names, changed_dirs) = comparison.names()?;
     let mut paths = trees.map(Paths::new);
     let mut all = Vec::new();
-    // Of inodes that both have: the paths that went, and those that came.
-    let mut moved: BTreeMap<u32, ([Vec<Vec<u8>>; 2], FileKind)> = BTreeMap::new();
+    let mut moved: BTreeMap<u32, Moved> = BTreeMap::new();
     for (side, names) in names.iter().enumerate() {
         for name in names {
             let path = join(&paths[side].directory(name.dir)?, name.name);
             if comparison.is_one(name.ino) {
-                let of_inode = moved.entry(name.ino).or_insert_with(|| (Default::default(), name.kind));
-                of_inode.0[side].push(path);
+                moved.entry(name.ino).or_default().paths[side].push(path);
             } else {
                 let kind = [DifferenceKind::Removed, DifferenceKind::Added][side].clone();
                 all.push(Difference { path, kind, file: name.kind });
@@ -131,7 +150,7 @@ fn compare(trees: [&Reader; 2]) -> vfs::Result<Vec<Difference>> {
     let mut nameless = Vec::new();
     for (ino, aspects) in comparison.modified(&changed_dirs)? {
         let file = trees[1].inode(ino)?.kind();
-        let came = || moved.get(&ino).and_then(|([_, came], _)| came.iter().min().cloned());
+        let came = || moved.get(&ino).and_then(|moved| moved.paths[1].iter().min().cloned());
         let kind = DifferenceKind::Modified(aspects);
         match paths[1].of(ino)?.or_else(came) {
             Some(path) => all.push(Difference { path, kind, file }),
@@ -142,16 +161,8 @@ fn compare(trees: [&Reader; 2]) -> vfs::Result<Vec<Difference>> {
     for (ino, kind, file) in nameless {
         all.extend(found.remove(&ino).map(|path| Difference { path, kind, file }));
     }
-    for ([mut went, mut came], file) in moved.into_values() {
-        went.sort_unstable();
-        came.sort_unstable();
-        let pairs = went.len().min(came.len());
-        let (only_went, only_came) = (went.split_off(pairs), came.split_off(pairs));
-        let single = |kind: DifferenceKind| move |path| Difference { path, kind: kind.clone(), file };
-        all.extend(only_went.into_iter().map(single(DifferenceKind::Removed)));
-        all.extend(only_came.into_iter().map(single(DifferenceKind::Added)));
-        let renamed = |(from, path)| Difference { path, kind: DifferenceKind::Renamed { from }, file };
-        all.extend(went.into_iter().zip(came).map(renamed));
+    for (ino, moved) in moved {
+        all.extend(moved.told(trees[1].inode(ino)?.kind()));
     }
     all.sort_unstable_by(|one, other| (&one.path, &one.kind).cmp(&(&other.path, &other.kind)));
     trees[0].medium.check_media()?;

@@ -5,13 +5,17 @@
 
 use std::sync::atomic::Ordering;
 
+use nvm::Region;
 use vfs::{Ino, Time};
 
 use crate::Error;
+use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, Publisher, now};
+use crate::geometry::Medium;
+use crate::inspect::AtRest;
 use crate::kept::{Kept, Record, State, TEXT_MAX};
-use crate::removal::{Newest, Place};
+use crate::twin::Traverse;
 
 /// A snapshot that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -308,13 +312,31 @@ impl Core {
         let publisher: &Publisher = &self.publisher();
         let kept = self.snapshots.read();
         let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-        let checkpoint = record.checkpoint(&self.medium)?;
-        let mut own_blocks = 1;
-        let Checkpoint { body: newest, block } = publisher.newest;
-        let newest = Newest { version: newest.version.get(), block, tree: newest.tree() };
-        let place = Place { medium: &self.medium, allocator: &self.nodes.allocator, newest: &newest };
-        place.own(&kept, record, u64::MAX, &mut |_| own_blocks += 1)?;
-        let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
-        Ok(SnapshotUsage { own_blocks, shared_blocks })
+        Ok(usage(&self.medium, &kept, record, &publisher.newest)?)
     }
+}
+
+/// What a snapshot takes that is whole, of a volume that has this newest checkpoint.
+fn usage(medium: &Medium, kept: &Kept, record: &Record, newest: &Checkpoint) -> vfs::Result<SnapshotUsage> {
+    let checkpoint = record.checkpoint(medium)?;
+    let previous = kept.before(record.version);
+    let next = match kept.after(record.version) {
+        Some(next) => next.checkpoint(medium)?.body.tree(),
+        None => newest.body.tree(),
+    };
+    let mut own_blocks = 1;
+    let is_own = |block: u64| Entry::read(medium, block).version > previous;
+    let visit = &mut |_, _| own_blocks += 1;
+    Traverse { medium, next, from: 0, steps: u64::MAX, is_own: &is_own, visit }
+        .run(checkpoint.body.tree())?;
+    let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
+    Ok(SnapshotUsage { own_blocks, shared_blocks })
+}
+
+/// What a snapshot of a volume takes that nobody has mounted; in time that follows how much it differs from its neighbours.
+pub fn snapshot_usage(region: &Region, name: &str) -> Result<SnapshotUsage, Error> {
+    let AtRest { medium, checkpoint, .. } = AtRest::read(region)?;
+    let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
+    let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+    Ok(usage(&medium, &kept, record, &checkpoint)?)
 }

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use native::SnapshotUsage;
 use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +130,7 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
         return Err(Failure::new(what));
     }
     match ask {
-        Ask::List => return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?)),
+        Ask::List => return Ok(Fields::new().with("snapshots", listed_at_rest(&region)?)),
         Ask::Prune { keep, dry_run: true } => {
             let snapshots = native::snapshots(&region).doing("reading the list of snapshots")?;
             return prune(&snapshots, keep, true, |_| Ok(()));
@@ -153,12 +154,10 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
 /// Does what is asked; gives what is left of the snapshot.
 pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Failure> {
     let name = match ask {
-        Ask::List => return Ok(listed(&volume.snapshots())),
+        Ask::List => return Ok(Fields::new().with("snapshots", listed(volume))),
         Ask::Show { name } => {
             let usage = volume.snapshot_usage(name)?;
-            return Ok(described(&volume.snapshot(name)?)
-                .with("own_bytes", Value::Bytes(usage.own_blocks * nvm::BLOCK))
-                .with("shared_bytes", Value::Bytes(usage.shared_blocks * nvm::BLOCK)));
+            return Ok(measured(described(&volume.snapshot(name)?), Some(usage)));
         }
         Ask::Remove { name, wait } => {
             let snapshot = volume.snapshot(name)?;
@@ -267,8 +266,31 @@ pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
         .with("comment", snapshot.comment.as_str())
 }
 
-fn listed(snapshots: &[native::Snapshot]) -> Fields {
-    Fields::new().with("snapshots", Value::Rows(snapshots.iter().map(described).collect()))
+/// What a snapshot takes; not known of one that is damaged, as `amberfs snapshot show` tells.
+fn measured(fields: Fields, usage: Option<SnapshotUsage>) -> Fields {
+    let bytes = |blocks: Option<u64>| blocks.map_or(Value::None, |blocks| Value::Bytes(blocks * nvm::BLOCK));
+    fields
+        .with("own_bytes", bytes(usage.map(|usage| usage.own_blocks)))
+        .with("shared_bytes", bytes(usage.map(|usage| usage.shared_blocks)))
+}
+
+fn rows(
+    snapshots: &[native::Snapshot],
+    usage: impl Fn(&str) -> Result<SnapshotUsage, native::Error>,
+) -> Value {
+    let row = |snapshot: &native::Snapshot| measured(described(snapshot), usage(&snapshot.name).ok());
+    Value::Rows(snapshots.iter().map(row).collect())
+}
+
+/// The snapshots of a volume, and what each takes.
+pub(crate) fn listed(volume: &native::Volume) -> Value {
+    rows(&volume.snapshots(), |name| volume.snapshot_usage(name))
+}
+
+/// The same of one that is not mounted.
+pub(crate) fn listed_at_rest(region: &Region) -> Result<Value, Failure> {
+    let snapshots = native::snapshots(region).doing("reading the list of snapshots")?;
+    Ok(rows(&snapshots, |name| native::snapshot_usage(region, name)))
 }
 
 /// Where a mounted volume shows a snapshot, below its mount point.
