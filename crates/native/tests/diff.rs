@@ -603,7 +603,7 @@ fn blocks_looked_at(count: usize) -> usize {
     volume.take_snapshot("after", "").unwrap();
     let lines = zone.info().bytes / nvm::LINE;
     zone.watch();
-    zone.watched(|watch| watch.seek([0..lines])).unwrap();
+    zone.watched(|watch| watch.seek(std::iter::once(0..lines))).unwrap();
     let found = volume.diff("before", Some("after")).unwrap();
     let read = zone.watched(|watch| watch.read().to_vec()).unwrap();
     zone.unwatch();
