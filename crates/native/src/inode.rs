@@ -35,12 +35,12 @@ pub(crate) struct Cold {
     pub(crate) generation: U32,
     /// The directory in which it was last entered: of a directory its parent, of anything else a hint.
     pub(crate) parent: U32,
+    /// The key of that entry: of anything but a directory it may be gone, while others lead here.
+    pub(crate) key: U64,
     atime_sec: I64,
     btime_sec: I64,
     atime_nsec: U32,
     btime_nsec: U32,
-    /// The key of that entry: of anything but a directory it may be gone, while others lead here.
-    pub(crate) key: U64,
 }
 
 /// What follows from the changes to an inode's contents, and so is never logged.
@@ -101,9 +101,9 @@ pub(crate) const PAYLOAD: usize = 128;
 pub(crate) const PAYLOAD_BYTES: usize = SLOT - PAYLOAD;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
 const BODY: usize = DERIVED + 16;
-const PARENT: usize = COLD + 20;
-const KEY: usize = COLD + 48;
-const _: () = assert!(KEY + 8 == DERIVED);
+/// The directory and, behind it, the key of the entry that names the inode.
+const ENTRY: usize = COLD + std::mem::offset_of!(Cold, parent);
+const _: () = assert!(ENTRY + 4 == COLD + std::mem::offset_of!(Cold, key));
 const XATTR_NID: usize = DERIVED + 20;
 const XATTR_LEN: usize = DERIVED + 24;
 const LAYOUT: usize = DERIVED + 25;
@@ -189,12 +189,22 @@ impl Cold {
             rdev: rdev.into(),
             generation: generation.into(),
             parent: parent.into(),
+            key: 0.into(),
             atime_sec: born.sec.into(),
             btime_sec: born.sec.into(),
             atime_nsec: born.nsec.into(),
             btime_nsec: born.nsec.into(),
-            key: 0.into(),
         }
+    }
+
+    /// The same, entered in `dir`.
+    pub(crate) fn entered(self, dir: u32, key: u64) -> Cold {
+        Cold { parent: dir.into(), key: key.into(), ..self }
+    }
+
+    /// Whether it was last entered so.
+    pub(crate) fn is_entered(&self, dir: u32, key: u64) -> bool {
+        (self.parent.get(), self.key.get()) == (dir, key)
     }
 
     pub(crate) fn with_mode(self, mode: u32) -> Cold {
@@ -396,8 +406,10 @@ impl<'a> InodeEdit<'a> {
 
     /// Notes the entry that names it.
     pub(crate) fn set_entry(&self, dir: u32, key: u64) {
-        self.store(PARENT, &dir.to_le_bytes());
-        self.store(KEY, &key.to_le_bytes());
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&dir.to_le_bytes());
+        bytes[4..].copy_from_slice(&key.to_le_bytes());
+        self.store(ENTRY, &bytes);
     }
 
     pub(crate) fn set_layout(&self, layout: Layout) {
