@@ -124,9 +124,12 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
 
 /// Notes in an inode which entry names it, so that its path can be told; the hidden directory is no place to be found in.
 fn note_entry(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64, ino: u32) -> vfs::Result<()> {
-    // What a new inode is entered as it has been made with.
-    if dir != ORPHANS && !nodes.inode(ino)?.cold().is_entered(dir, key) {
-        nodes.edit_inode(budget, ino)?.set_entry(dir, key);
+    if dir != ORPHANS {
+        let edit = nodes.edit_inode(budget, ino)?;
+        // A new inode was made with it.
+        if !edit.inode().cold().is_entered(dir, key) {
+            edit.set_entry(dir, key);
+        }
     }
     Ok(())
 }
