@@ -147,6 +147,11 @@ impl Served {
             .doing("writing the kernel's pages back")
     }
 
+    /// The volume's snapshots, if it is open.
+    pub(crate) fn list_snapshots(&self) -> Option<Value> {
+        self.with_volume(|volume| Ok(snapshot::listed(volume))).ok()
+    }
+
     /// Compares a snapshot with another, or with what programs have written.
     pub(crate) fn diff(&self, pair: &Pair, parts: &mut Parts<'_>) -> Result<(), Failure> {
         if pair.to.is_none() {

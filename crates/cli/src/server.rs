@@ -267,8 +267,8 @@ impl Server {
             Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
                 let served = self.lock().served.get(&volume).cloned();
-                let open = served.as_ref().and_then(|served| served.volume.as_deref());
-                let mut fields = info::describe(&zone()?, &volume, open)?;
+                let snapshots = served.as_ref().and_then(|served| served.list_snapshots());
+                let mut fields = info::describe(&zone()?, &volume, snapshots)?;
                 if let Some(served) = served {
                     fields = fields.with("mounted", served.dir.display().to_string());
                 }

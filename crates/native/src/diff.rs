@@ -18,7 +18,7 @@ use crate::geometry::BLOCK;
 use crate::index::differ;
 use crate::inode::{Inode, Layout, number_of, slots_in};
 use crate::inspect::AtRest;
-use crate::kept::{Kept, Record};
+use crate::kept::Record;
 use crate::node::{ORPHANS, View};
 use crate::page::Page;
 use crate::paths::{Paths, join};
@@ -77,12 +77,10 @@ pub enum Aspect {
 pub fn diff(region: &Region, from: &str, to: &str) -> Result<Vec<Difference>, Error> {
     check_names(from, Some(to))?;
     let _mounted = region.claim().ok_or(Error::Mounted)?;
-    let AtRest { superblock, medium, checkpoint, .. } = AtRest::read(region)?;
-    let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
-    let find = |name: &str| kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()));
-    let reader = |record: &Record| record.reader(&medium, superblock.hash_key());
-    let (from, to) = (find(from)?, find(to)?);
-    Ok(compare([&reader(from)?, &reader(to)?])?)
+    let at_rest = AtRest::read(region)?;
+    let (from, to) = (at_rest.snapshot(from)?, at_rest.snapshot(to)?);
+    let reader = |record: &Record| record.reader(&at_rest.medium, at_rest.superblock.hash_key());
+    Ok(compare([&reader(&from)?, &reader(&to)?])?)
 }
 
 impl Core {

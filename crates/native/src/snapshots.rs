@@ -336,7 +336,10 @@ fn usage(medium: &Medium, kept: &Kept, record: &Record, newest: &Checkpoint) -> 
 /// What a snapshot of a volume takes that nobody has mounted; in time that follows how much it differs from its neighbours.
 pub fn snapshot_usage(region: &Region, name: &str) -> Result<SnapshotUsage, Error> {
     let AtRest { medium, checkpoint, .. } = AtRest::read(region)?;
-    let kept = Kept::of_newest(&medium, checkpoint.body.snapshots(), checkpoint.block)?;
+    let (kept, damage) = Kept::of_newest(&medium, &checkpoint);
+    if let Some(error) = damage {
+        return Err(error.into());
+    }
     let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
     Ok(usage(&medium, &kept, record, &checkpoint)?)
 }

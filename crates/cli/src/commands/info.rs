@@ -1,6 +1,5 @@
 //! `amberfs info`: what a zone or a volume is.
 
-use native::Volume;
 use nvm::{Region, VolumeKind, Zone};
 
 use crate::command_line::Query;
@@ -26,8 +25,8 @@ fn both(fields: Fields) -> (String, serde_json::Value) {
     (fields.text(), fields.json())
 }
 
-/// What a volume is, which `served` has open.
-pub(crate) fn describe(zone: &Zone, name: &str, served: Option<&Volume>) -> Result<Fields, Failure> {
+/// What a volume is. Who has it open knows its `snapshots`.
+pub(crate) fn describe(zone: &Zone, name: &str, snapshots: Option<Value>) -> Result<Fields, Failure> {
     let region = zone.volume(name).doing("opening the volume")?;
     let about_zone = zone.info();
     let fields = Fields::new()
@@ -37,20 +36,20 @@ pub(crate) fn describe(zone: &Zone, name: &str, served: Option<&Volume>) -> Resu
         .with("backing", about_zone.backing.to_string())
         .with("persist", about_zone.persist.to_string());
     match region.kind() {
-        VolumeKind::Native => describe_native(&region, fields, served),
+        VolumeKind::Native => describe_native(&region, fields, snapshots),
         kind => {
             Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version does not read")))
         }
     }
 }
 
-fn describe_native(region: &Region, fields: Fields, served: Option<&Volume>) -> Result<Fields, Failure> {
+fn describe_native(region: &Region, fields: Fields, snapshots: Option<Value>) -> Result<Fields, Failure> {
     if !native::recognise(region) {
         return Ok(fields.with("bytes", Value::Bytes(region.len())).with("formatted", false));
     }
     let info = native::info(region).doing("reading the superblock and the newest checkpoint")?;
-    let snapshots = match served {
-        Some(volume) => snapshot::listed(volume),
+    let snapshots = match snapshots {
+        Some(snapshots) => snapshots,
         None => snapshot::listed_at_rest(region)?,
     };
     Ok(fields
