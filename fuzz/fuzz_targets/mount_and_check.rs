@@ -1,5 +1,5 @@
-//! A valid volume with some of its bytes changed is opened, checked, read as a whole and written to. Whatever it holds:
-//! no panic, no hang, no overflow of the stack.
+//! A valid volume with some of its bytes changed is opened, checked, read as a whole, written to, and compared with a
+//! snapshot of it. Whatever it holds: no panic, no hang, no overflow of the stack.
 //!
 //! `cargo +nightly fuzz run mount_and_check -- -max_total_time=60 -timeout=20 -len_control=0 -max_len=64`
 //!
@@ -57,7 +57,7 @@ fn specimen(clean: bool) -> Specimen {
     write(ROOT_INO, "indirect", 300 << 20, 100);
     volume.setxattr(root, inline, b"user.small", b"value", XattrMode::Create).unwrap();
     volume.setxattr(root, large, b"user.large", &[1; 2000], XattrMode::Create).unwrap();
-    volume.checkpoint().unwrap();
+    volume.take_snapshot("kept", "").unwrap();
     write(ROOT_INO, "late", 100, 5000);
     volume.unlink(root, small, b"mapped").unwrap();
     volume.link(root, inline, ROOT_INO, b"linked").unwrap();
@@ -164,6 +164,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(volume) = Volume::open(region.clone(), &options()) {
         walk(&volume);
         write_some(&volume);
+        let _ = volume.diff("kept", None);
         let _ = volume.close();
     }
     let _ = check(&region, true);

@@ -4,7 +4,7 @@
     snapshots.py AMBERFS [--files N] [--bytes N] [--rounds N]
 
 All of them lie on one tmpfs: the volume in a zone there, the others on loop devices over files there. Each gets the same
-tree of files; between two snapshots a tenth of them is written anew. Rounds go from one to the next, so that all have
+tree of files; between two snapshots a tenth of them is written anew, and told by a comparison. Rounds go from one to the next, so that all have
 their share of whatever else the machine does. Needs root, loop devices, and mkfs of the others.
 
 A removal counts when it is durable, and in every second round when the space has come back. For that btrfs waits for its
@@ -111,12 +111,21 @@ class Amberfs:
         self.socket.connect(f"/run/amberfs/{uuid}.sock")
         self.answers = self.socket.makefile("r")
 
-    def ask(self, **ask):
-        request = {"request": "snapshot", "volume": "v", "ask": ask}
-        self.socket.sendall((json.dumps(request) + "\n").encode())
-        answer = json.loads(self.answers.readline())
+    def request(self, **request):
+        """What comes in parts before the end of the answer."""
+        self.socket.sendall((json.dumps(request | {"volume": "v"}) + "\n").encode())
+        parts = []
+        while "more" in (answer := json.loads(self.answers.readline())):
+            parts += answer["more"]
         if "ok" not in answer:
             raise RuntimeError(answer)
+        return parts
+
+    def ask(self, **ask):
+        self.request(request="snapshot", ask=ask)
+
+    def compare(self, name, other):
+        return self.request(request="snapshot-diff", pair={"from": name, "to": other})
 
     def take(self, name):
         self.ask(take={"name": name, "comment": ""})
@@ -191,6 +200,10 @@ def measure(targets, arguments, figures):
             note("take", timed(lambda: target.take(name)))
             target.remember(name)
             note("both", figures[target.name, "sync"][-1] + figures[target.name, "take"][-1])
+            if number > 0 and hasattr(target, "compare"):
+                told = []
+                note("compare", timed(lambda: told.extend(target.compare(f"round-{number - 1}", name))))
+                assert len(told) == len(chosen), f"{len(told)} differences of {len(chosen)}"
     for number in range(arguments.rounds):
         for target in targets:
             if hasattr(target, "remove"):
@@ -211,6 +224,7 @@ def report(figures):
         "sync": "syncfs, a tenth new",
         "take": "take, when synced",
         "both": "both",
+        "compare": "what differs",
         "remove": "remove, durable",
         "space": "and the space back",
     }

@@ -265,10 +265,13 @@ pub(crate) struct Stats {
 pub(crate) enum SnapshotCommand {
     /// Keep a volume as it is now, all that was written to its mount included
     Take(SnapshotTake),
-    /// List the snapshots of a volume, oldest first
+    /// List the snapshots of a volume, oldest first, and what each has alone and shares
     List(Query),
     /// Tell what a snapshot is, and what it takes
     Show(SnapshotNamed),
+    /// Tell what differs between two snapshots, or between one and what the volume is now
+    #[command(after_help = DIFF_HELP)]
+    Diff(SnapshotDiff),
     /// Remove a snapshot that nobody holds and in which no file is open; its space comes back in the background
     Remove(SnapshotRemove),
     /// Remove the snapshots that a policy had taken and another one, or the same, would not keep
@@ -302,6 +305,26 @@ pub(crate) struct SnapshotTake {
     /// What is to be remembered of it
     #[arg(long, default_value = "")]
     pub(crate) comment: String,
+}
+
+const DIFF_HELP: &str = "\
+Lines, in the order of their paths:
+  - PATH         the name is gone
+  + PATH         the name is new
+  R OLD -> PATH  the name is new, and what it names had another, which is gone
+  M PATH         what the path names is in both, and is not the same: --json says what of it (data, entries, links,
+                 mode, owner, times, xattrs). A file with several names is told by one of them.
+
+Paths begin at the volume's root directory; those of directories end with '/'. A backslash with three octal digits
+stands for a byte: of a blank, a backslash, and what cannot be shown.";
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotDiff {
+    #[command(flatten)]
+    pub(crate) named: SnapshotNamed,
+    /// The snapshot to compare it with; without it, what the volume is now
+    #[arg(value_name = "OTHER")]
+    pub(crate) to: Option<String>,
 }
 
 #[derive(Args, Debug)]

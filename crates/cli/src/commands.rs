@@ -10,6 +10,7 @@ pub(crate) mod info;
 pub(crate) mod mkfs;
 mod mount;
 pub(crate) mod snapshot;
+pub(crate) mod snapshot_diff;
 pub(crate) mod stats;
 mod umount;
 pub(crate) mod zone;

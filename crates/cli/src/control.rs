@@ -10,6 +10,8 @@
 //! {"request":"stats","volume":"hom"}
 //! {"failed":{"what":"...","doing":null,"state":null,"remedy":"...","exit":1}}
 //! ```
+//!
+//! An answer that may be long comes in parts, `{"more":[...]}`, before the response that ends it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -42,6 +44,8 @@ pub(crate) enum Request {
     Stats { volume: String },
     /// As `amberfs snapshot`.
     Snapshot { volume: String, ask: crate::commands::snapshot::Ask },
+    /// As `amberfs snapshot diff`; answered in parts.
+    SnapshotDiff { volume: String, pair: crate::commands::snapshot_diff::Pair },
     /// Serve another volume of the zone.
     Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
     /// The volume is about to be remounted for changes, or has been so that there are none.
@@ -68,6 +72,8 @@ pub(crate) struct Hello {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Response {
+    /// A part; others follow, and one of the other two.
+    More(Json),
     Ok(Json),
     Failed(Failure),
 }
@@ -124,7 +130,10 @@ pub(crate) struct Listener {
 }
 
 /// Answers requests; called from a thread of each connection's own.
-pub(crate) type Handler = Arc<dyn Fn(Request) -> Result<Json, Failure> + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(Request, &mut Parts<'_>) -> Result<Json, Failure> + Send + Sync>;
+
+/// Takes parts of an answer; fails if nobody listens any more.
+pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
 
 impl Listener {
     /// Listens for the server of the zone with this UUID. The zone's lock is what keeps a second server away,
@@ -166,7 +175,10 @@ fn answer(stream: UnixStream, handler: &Handler) {
     let mut lines = BufReader::new(stream);
     while let Ok(Some(line)) = read_line(&mut lines) {
         let result = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => handler(request),
+            Ok(request) => handler(request, &mut |part| {
+                say(&mut out, &Response::More(part))
+                    .map_err(|error| Failure::new(format!("the answer cannot be sent: {error}")))
+            }),
             Err(error) => Err(Failure::new(format!("the server does not know this request: {error}"))
                 .remedy("client and server are of different versions: unmount and mount again")),
         };
@@ -174,12 +186,19 @@ fn answer(stream: UnixStream, handler: &Handler) {
             Ok(value) => Response::Ok(value),
             Err(failure) => Response::Failed(failure),
         };
-        let Ok(mut text) = serde_json::to_string(&response) else { return };
-        text.push('\n');
-        if out.write_all(text.as_bytes()).is_err() {
+        if say(&mut out, &response).is_err() {
             return;
         }
     }
+}
+
+fn say(out: &mut UnixStream, response: &Response) -> std::io::Result<()> {
+    let mut text = serde_json::to_string(response)?;
+    text.push('\n');
+    if text.len() as u64 > LINE_BYTES_MAX {
+        return Err(std::io::Error::other(format!("{} bytes are too many for one line", text.len())));
+    }
+    out.write_all(text.as_bytes())
 }
 
 fn read_line(from: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
@@ -208,10 +227,25 @@ impl Client {
 
     /// Asks and waits for the answer.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Json, Failure> {
+        self.ask_for_parts(request, &mut |_| Ok(()))
+    }
+
+    /// The same, of an answer that comes in parts, before its end.
+    pub(crate) fn ask_for_parts(&mut self, request: &Request, take: &mut Parts<'_>) -> Result<Json, Failure> {
         self.send(request)?;
-        self.receive()?.ok_or_else(|| {
-            Failure::new(format!("the server (process {}) went away before it answered", self.hello.pid))
-        })
+        loop {
+            match self.response()? {
+                Some(Response::More(part)) => take(part)?,
+                Some(Response::Ok(value)) => return Ok(value),
+                Some(Response::Failed(failure)) => return Err(failure),
+                None => {
+                    let pid = self.hello.pid;
+                    return Err(Failure::new(format!(
+                        "the server (process {pid}) went away before it answered"
+                    )));
+                }
+            }
+        }
     }
 
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), Failure> {
@@ -224,11 +258,16 @@ impl Client {
 
     /// The next answer; None if the server has ended.
     pub(crate) fn receive(&mut self) -> Result<Option<Json>, Failure> {
+        match self.response()? {
+            Some(Response::Ok(value) | Response::More(value)) => Ok(Some(value)),
+            Some(Response::Failed(failure)) => Err(failure),
+            None => Ok(None),
+        }
+    }
+
+    fn response(&mut self) -> Result<Option<Response>, Failure> {
         match read_line(&mut self.lines) {
-            Ok(Some(line)) => match serde_json::from_str(&line).map_err(Failure::new)? {
-                Response::Ok(value) => Ok(Some(value)),
-                Response::Failed(failure) => Err(failure),
-            },
+            Ok(Some(line)) => serde_json::from_str(&line).map(Some).map_err(Failure::new),
             Ok(None) => Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => {
@@ -307,7 +346,7 @@ mod tests {
     fn a_socket_about_to_listen_is_not_a_dead_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("zone.sock");
-        let handler: Handler = Arc::new(|_| {
+        let handler: Handler = Arc::new(|_, _| {
             let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
             serde_json::to_value(hello).map_err(Failure::new)
         });

@@ -10,7 +10,9 @@ use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
 use crate::commands::snapshot::{self, Ask};
+use crate::commands::snapshot_diff::{self, Pair};
 use crate::commands::stats;
+use crate::control::Parts;
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_table::{self, MountEntry};
@@ -143,6 +145,21 @@ impl Served {
         std::fs::File::open(&self.dir)
             .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
             .doing("writing the kernel's pages back")
+    }
+
+    /// The volume's snapshots, if it is open.
+    pub(crate) fn list_snapshots(&self) -> Option<Value> {
+        self.with_volume(|volume| Ok(snapshot::listed(volume))).ok()
+    }
+
+    /// Compares a snapshot with another, or with what programs have written.
+    pub(crate) fn diff(&self, pair: &Pair, parts: &mut Parts<'_>) -> Result<(), Failure> {
+        if pair.to.is_none() {
+            self.write_back()?;
+        }
+        // Told when the volume is free again: whoever asked may take long to listen.
+        let differences = self.with_volume(|volume| pair.compare(volume))?;
+        snapshot_diff::tell(&differences, parts)
     }
 
     /// Returns the volume to a snapshot while it is mounted: at a moment at which the kernel holds nothing of it, it is closed,

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::commands::snapshot::{self, Ask};
 use crate::commands::{info, mkfs, zone};
-use crate::control::{Handler, Hello, Listener, Request};
+use crate::control::{Handler, Hello, Listener, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
 use crate::place::VolumePlace;
@@ -74,7 +74,7 @@ pub(crate) fn run(
     });
     let handler: Handler = {
         let server = server.clone();
-        Arc::new(move |request| server.answer(request))
+        Arc::new(move |request, parts| server.answer(request, parts))
     };
     let answer = server.mount(request, options)?;
     // A mount without its socket would do, but could not be asked anything.
@@ -251,7 +251,7 @@ impl Server {
     }
 
     /// Answers a command.
-    fn answer(self: &Arc<Server>, request: Request) -> Result<Json, Failure> {
+    fn answer(self: &Arc<Server>, request: Request, parts: &mut Parts<'_>) -> Result<Json, Failure> {
         let zone = || {
             let ending = || Failure::new("the zone's server is just ending").remedy("try again");
             self.lock().zone.clone().ok_or_else(ending)
@@ -266,8 +266,10 @@ impl Server {
             }
             Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
-                let mut fields = info::describe(&zone()?, &volume)?;
-                if let Some(served) = self.lock().served.get(&volume) {
+                let served = self.lock().served.get(&volume).cloned();
+                let snapshots = served.as_ref().and_then(|served| served.list_snapshots());
+                let mut fields = info::describe(&zone()?, &volume, snapshots)?;
+                if let Some(served) = served {
                     fields = fields.with("mounted", served.dir.display().to_string());
                 }
                 Ok(zone::pack(&fields))
@@ -289,6 +291,14 @@ impl Server {
                     (None, _) => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
                 };
                 Ok(zone::pack(&answer))
+            }
+            Request::SnapshotDiff { volume, pair } => {
+                let served = self.lock().served.get(&volume).cloned();
+                match served {
+                    Some(served) => served.diff(&pair, parts)?,
+                    None => pair.of_unmounted(&zone()?, &volume, parts)?,
+                }
+                Ok(Json::Null)
             }
             Request::Mount { volume, dir, options, sloppy } => {
                 let parsed = Options::parse(&options, sloppy).map_err(Failure::new)?;

@@ -208,3 +208,76 @@ fn a_volume_returns_to_a_snapshot_and_a_snapshot_becomes_a_volume() {
     let listed = run(&format!("snapshot list {zone}:home --json")).ok().json();
     assert_eq!(listed["snapshots"].as_array().unwrap().len(), 1);
 }
+
+/// All that tell what snapshots take tell the same; returns how many there are.
+fn assert_usage_agrees(place: &str) -> usize {
+    let listed = run(&format!("snapshot list {place} --json")).ok().json()["snapshots"].clone();
+    assert_eq!(run(&format!("info {place} --json")).ok().json()["snapshots"], listed);
+    let rows = listed.as_array().unwrap();
+    for row in rows {
+        let name = row["name"].as_str().unwrap();
+        assert!(row["own_bytes"].as_u64() > Some(0) && row["shared_bytes"].is_u64(), "{row}");
+        assert_eq!(&run(&format!("snapshot show {place} {name} --json")).ok().json(), row);
+    }
+    rows.len()
+}
+
+#[test]
+fn what_differs_is_told() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let at = |name: &str| scratch.path("mnt").join(name);
+    fs::create_dir(at("dir")).unwrap();
+    for name in ["dir/changed", "dir/moved", "gone", "linked"] {
+        fs::write(at(name), "as it was").unwrap();
+    }
+    run(&format!("snapshot take {dir} first")).ok();
+    assert_eq!(run(&format!("snapshot diff {dir} first")).ok().out, "");
+    fs::write(at("dir/changed"), "as it is").unwrap(); // into the kernel's pages
+    fs::rename(at("dir/moved"), at("with blank -> \\")).unwrap();
+    fs::rename(at("dir"), at("folder")).unwrap();
+    fs::remove_file(at("gone")).unwrap();
+    fs::hard_link(at("linked"), at("also")).unwrap();
+    std::os::unix::fs::symlink("gone", at("link")).unwrap();
+    let lines = "M /\n+ /also\nM /also\nR /dir/ -> /folder/\nM /folder/\nM /folder/changed\n- /gone\n+ /link\n\
+                 R /dir/moved -> /with\\040blank\\040->\\040\\134\n";
+    assert_eq!(run(&format!("snapshot diff {dir} first")).ok().out, lines);
+    run(&format!("snapshot take {dir} second")).ok();
+    (0..3000).for_each(|n| fs::write(at(&format!("{n:0>100}")), "").unwrap());
+    let of = |line: &str| run(line).ok().json()["differences"].as_array().unwrap().clone();
+    let many = of(&format!("snapshot diff {dir} second --json"));
+    assert_eq!(many.len(), 3001, "the root directory and all of them, though they fill several lines");
+    assert!(many[1..].iter().all(|it| it["change"] == "added" && it["type"] == "file"));
+    assert_eq!(many[3000]["path"], format!("/{:0>100}", 2999));
+    assert_eq!(run(&format!("snapshot diff {dir} first second")).ok().out, lines);
+    let backwards = run(&format!("snapshot diff {dir} second first")).ok().out;
+    assert!(backwards.contains("R /folder/ -> /dir/\n") && backwards.contains("+ /gone\n"), "{backwards}");
+    assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
+    run(&format!("snapshot diff {dir} first first")).fails(1, &["no different from itself"]);
+    run(&format!("snapshot diff {dir} first third")).fails(1, &["no snapshot \"third\"", "while: comparing"]);
+    run(&format!("umount {dir}")).ok();
+
+    // Unmounted: two snapshots change nothing.
+    let before = fs::read(&zone).unwrap();
+    assert_eq!(run(&format!("snapshot diff {zone}:home first second")).ok().out, lines);
+    let json = run(&format!("snapshot diff {zone}:home first second --json")).ok().json();
+    assert!(fs::read(&zone).unwrap() == before, "not a byte of the zone was changed");
+    assert_eq!((&json["from"], &json["to"]), (&"first".into(), &"second".into()));
+    let find = |path: &str| {
+        let all = json["differences"].as_array().unwrap().iter().rev();
+        all.clone().find(|it| it["path"] == path).unwrap_or_else(|| panic!("{path} is not told: {json}"))
+    };
+    let changed = find("/folder/changed");
+    assert_eq!((&changed["change"], &changed["type"]), (&"modified".into(), &"file".into()));
+    assert_eq!(changed["what"], serde_json::json!(["data", "times"]));
+    assert_eq!(find("/also")["what"], serde_json::json!(["links"]));
+    assert_eq!(find("/link")["type"], "symlink");
+    assert_eq!(find("/with\\040blank\\040->\\040\\134")["from"], "/dir/moved");
+    assert_eq!(of(&format!("snapshot diff {zone}:home second --json")), many);
+    run(&format!("fsck {zone}:home")).ok();
+    assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
+}

@@ -10,7 +10,7 @@ use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::{Hot, Layout, PAYLOAD_BYTES};
-use crate::node::Nodes;
+use crate::node::{Nodes, ORPHANS};
 use crate::page::Entry;
 use crate::record::{Item, Items};
 use crate::xattr;
@@ -63,10 +63,14 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             Ok(())
         }
         Item::Enter { dir, key, ino, kind, name } => {
-            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })
+            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })?;
+            note_entry(nodes, budget, dir, key, ino)
         }
         Item::Leave { dir, key } => directory::leave(nodes, budget, dir, key),
-        Item::Relink { dir, key, ino, kind } => directory::relink(nodes, budget, dir, key, ino, kind),
+        Item::Relink { dir, key, ino, kind } => {
+            directory::relink(nodes, budget, dir, key, ino, kind)?;
+            note_entry(nodes, budget, dir, key, ino)
+        }
         Item::Map { ino, index, count, pointer } => {
             index::set_run(nodes, budget, ino, index, u64::from(count), pointer)
         }
@@ -116,6 +120,18 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         Item::RemoveXattr { ino, name } => xattr::set(nodes, budget, ino, name, None),
         Item::Remove { ino } => remove(nodes, budget, ino),
     }
+}
+
+/// Notes in an inode which entry names it, so that its path can be told; the hidden directory is no place to be found in.
+fn note_entry(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64, ino: u32) -> vfs::Result<()> {
+    if dir != ORPHANS {
+        let edit = nodes.edit_inode(budget, ino)?;
+        // A new inode was made with it.
+        if !edit.inode().cold().is_entered(dir, key) {
+            edit.set_entry(dir, key);
+        }
+    }
+    Ok(())
 }
 
 /// An error if a difference cannot be in this block.

@@ -487,6 +487,8 @@ impl<'a> Walk<'a> {
             if inode.cold().parent.get() != dir {
                 let parent = inode.cold().parent.get();
                 self.report.found(format!("directory {ino} is in {dir}, its `..` says {parent}"));
+            } else if inode.cold().key.get() != key {
+                self.report.found(format!("directory {ino} does not know its entry {shown:?} in {dir}"));
             }
             self.inodes.entry(dir).or_default().subdirectories += 1;
             todo.push(ino);

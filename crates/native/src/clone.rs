@@ -44,26 +44,7 @@ impl Core {
         to: &Region,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let record = {
-            // What is being taken is in the list, and may not be on the medium.
-            let _publisher = self.publisher();
-            let record = self.snapshots.write().begin_use(name);
-            record.ok_or_else(|| Error::NoSnapshot(name.into()))?
-        };
-        let _use = InUse { core: self, version: record.version };
-        clone_record(&self.medium, &record, to, progress)
-    }
-}
-
-/// A snapshot that is not to be removed meanwhile.
-struct InUse<'a> {
-    core: &'a Core,
-    version: u32,
-}
-
-impl Drop for InUse<'_> {
-    fn drop(&mut self) {
-        self.core.snapshots.write().end_use(self.version);
+        clone_record(&self.medium, &self.use_snapshot(name)?.record, to, progress)
     }
 }
 
@@ -83,7 +64,7 @@ fn clone_record(
         return Err(Error::CloneTooSmall { bytes: to.len(), minimum: bytes });
     }
     let target = Medium { region: to.clone(), geometry: medium.geometry };
-    let checkpoint = Checkpoint::read(medium, record.block)?;
+    let checkpoint = record.checkpoint(medium)?;
     if !planted(Fault::CloneOverOld) {
         let removed = SUPERBLOCKS.map(|at| to.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
         to.fence(removed.into_iter().fold(Flushed::none(), Flushed::and)).ignore();

@@ -183,6 +183,13 @@ fn place_of(nodes: &Reader, dir: Inode<'_>, key: u64) -> vfs::Result<(u32, usize
     Ok((slot.bucket, index))
 }
 
+/// The entry with `key`, if there is one.
+pub(crate) fn at_key<'a>(nodes: &'a Reader, dir: Inode<'a>, key: u64) -> vfs::Result<Option<Entry<'a>>> {
+    expect_directory(dir)?;
+    let Some((_, bucket)) = descend(nodes, dir, key)? else { return Ok(None) };
+    Ok(Page::new(bucket).find_key(key)?.map(|(_, entry)| entry))
+}
+
 /// Removes the entry with `key`.
 pub(crate) fn leave(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64) -> vfs::Result<()> {
     let edit = edit(nodes, budget, dir)?;

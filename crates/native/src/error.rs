@@ -67,6 +67,11 @@ pub enum Error {
     /// There is no snapshot of this name.
     #[error("there is no snapshot {0:?}")]
     NoSnapshot(String),
+    /// A snapshot is to be compared with itself.
+    #[error(
+        "snapshot {0:?} is no different from itself; name another one, or none for what the volume is now"
+    )]
+    SameSnapshot(String),
     /// Somebody holds the snapshot.
     #[error("snapshot {name:?} is held by {}; release it first", tags.join(", "))]
     SnapshotHeld {
@@ -117,9 +122,10 @@ impl From<Error> for vfs::Error {
     fn from(error: Error) -> vfs::Error {
         match error {
             Error::Volume(inner) => inner,
-            Error::TooSmall { .. } | Error::LogTooLarge { .. } | Error::SnapshotText(_) => {
-                vfs::Error::Invalid
-            }
+            Error::TooSmall { .. }
+            | Error::LogTooLarge { .. }
+            | Error::SnapshotText(_)
+            | Error::SameSnapshot(_) => vfs::Error::Invalid,
             Error::SnapshotExists(_) => vfs::Error::Exists,
             Error::NoSnapshot(_) => vfs::Error::NotFound,
             Error::SnapshotHeld { .. }

@@ -10,6 +10,8 @@
 //!
 //! A file of up to 64 KiB has no index node; one block of the first 1.3 GiB is three steps away: inode, map, direct node.
 
+pub(crate) mod differ;
+
 use std::ops::Range;
 
 use smallvec::SmallVec;

@@ -33,13 +33,14 @@ pub(crate) struct Cold {
     pub(crate) gid: U32,
     pub(crate) rdev: U32,
     pub(crate) generation: U32,
-    /// A directory's parent.
+    /// The directory in which it was last entered: of a directory its parent, of anything else a hint.
     pub(crate) parent: U32,
+    /// The key of that entry: of anything but a directory it may be gone, while others lead here.
+    pub(crate) key: U64,
     atime_sec: I64,
     btime_sec: I64,
     atime_nsec: U32,
     btime_nsec: U32,
-    reserved: [u8; 8],
 }
 
 /// What follows from the changes to an inode's contents, and so is never logged.
@@ -100,6 +101,9 @@ pub(crate) const PAYLOAD: usize = 128;
 pub(crate) const PAYLOAD_BYTES: usize = SLOT - PAYLOAD;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
 const BODY: usize = DERIVED + 16;
+/// The directory and, behind it, the key of the entry that names the inode.
+const ENTRY: usize = COLD + std::mem::offset_of!(Cold, parent);
+const _: () = assert!(ENTRY + 4 == COLD + std::mem::offset_of!(Cold, key));
 const XATTR_NID: usize = DERIVED + 20;
 const XATTR_LEN: usize = DERIVED + 24;
 const LAYOUT: usize = DERIVED + 25;
@@ -185,12 +189,22 @@ impl Cold {
             rdev: rdev.into(),
             generation: generation.into(),
             parent: parent.into(),
+            key: 0.into(),
             atime_sec: born.sec.into(),
             btime_sec: born.sec.into(),
             atime_nsec: born.nsec.into(),
             btime_nsec: born.nsec.into(),
-            reserved: [0; 8],
         }
+    }
+
+    /// The same, entered in `dir`.
+    pub(crate) fn entered(self, dir: u32, key: u64) -> Cold {
+        Cold { parent: dir.into(), key: key.into(), ..self }
+    }
+
+    /// Whether it was last entered so.
+    pub(crate) fn is_entered(&self, dir: u32, key: u64) -> bool {
+        (self.parent.get(), self.key.get()) == (dir, key)
     }
 
     pub(crate) fn with_mode(self, mode: u32) -> Cold {
@@ -203,10 +217,6 @@ impl Cold {
 
     pub(crate) fn with_atime(self, atime: Time) -> Cold {
         Cold { atime_sec: atime.sec.into(), atime_nsec: atime.nsec.into(), ..self }
-    }
-
-    pub(crate) fn with_parent(self, parent: u32) -> Cold {
-        Cold { parent: parent.into(), ..self }
     }
 
     pub(crate) fn kind(&self) -> FileKind {
@@ -392,6 +402,14 @@ impl<'a> InodeEdit<'a> {
 
     pub(crate) fn set_cold(&self, cold: &Cold) {
         self.store(COLD, cold.as_bytes());
+    }
+
+    /// Notes the entry that names it.
+    pub(crate) fn set_entry(&self, dir: u32, key: u64) {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&dir.to_le_bytes());
+        bytes[4..].copy_from_slice(&key.to_le_bytes());
+        self.store(ENTRY, &bytes);
     }
 
     pub(crate) fn set_layout(&self, layout: Layout) {

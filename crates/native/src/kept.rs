@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use nvm::{Flushed, Purpose};
 use vfs::Time;
@@ -18,6 +19,7 @@ use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Medium};
 use crate::pointer::NodePointer;
+use crate::reader::Reader;
 
 /// What errors call it.
 const STRUCTURE: &str = "list of snapshots";
@@ -67,6 +69,21 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The checkpoint, of which everything can be read while the snapshot is whole.
+    pub(crate) fn checkpoint(&self, medium: &Medium) -> vfs::Result<Checkpoint> {
+        let checkpoint = Checkpoint::read(medium, self.block)?;
+        match checkpoint.body.version.get() {
+            found if found == self.version => Ok(checkpoint),
+            found => Err(corrupt("checkpoint", self.block, "version", found, self.version)),
+        }
+    }
+
+    /// Reads its tree.
+    pub(crate) fn reader(&self, medium: &Arc<Medium>, hash_key: [u64; 2]) -> vfs::Result<Reader> {
+        let body = self.checkpoint(medium)?.body;
+        Ok(Reader::new(medium.clone(), body.tree(), hash_key, body.nodes.get()))
+    }
+
     fn tags(&self) -> String {
         self.holds.join("\0")
     }
@@ -150,7 +167,7 @@ pub(crate) struct Kept {
     index: NodePointer,
     /// Leaves that differ from the medium.
     dirty: BTreeSet<usize>,
-    /// Those that are being read as wholes, once for each reader.
+    /// Those that are being read as wholes, once for each reader: they stay whole, also if they are to be removed.
     in_use: Vec<u32>,
     /// Damage keeps the snapshot that is being removed from going.
     pub(crate) stuck: bool,
@@ -289,11 +306,9 @@ impl Kept {
         self.records.get(&version).map(|(record, _)| record)
     }
 
-    /// The snapshot called `name`, which must not be removed before [`Kept::end_use`].
-    pub(crate) fn begin_use(&mut self, name: &str) -> Option<Record> {
-        let record = self.find(name)?.clone();
-        self.in_use.push(record.version);
-        Some(record)
+    /// The snapshot of `version` must not be removed before [`Kept::end_use`].
+    pub(crate) fn begin_use(&mut self, version: u32) {
+        self.in_use.push(version);
     }
 
     pub(crate) fn end_use(&mut self, version: u32) {
@@ -349,9 +364,15 @@ impl Kept {
         self.doomed.iter().filter_map(|version| self.get(*version))
     }
 
-    /// Whether the next checkpoint has something to do: the list changed, or a snapshot waits to be removed.
+    /// The one that is to be removed next: the oldest that nobody reads.
+    pub(crate) fn next_to_remove(&self) -> Option<&Record> {
+        self.doomed().find(|record| record.state == State::Doomed && !self.is_in_use(record.version))
+    }
+
+    /// Whether the next checkpoint has something to do: the list changed, or a snapshot can be removed.
     pub(crate) fn has_changes(&self) -> bool {
-        self.is_dirty() || (self.is_removing() && !self.stuck)
+        let removes = || self.removing().is_some() || self.next_to_remove().is_some();
+        self.is_dirty() || (!self.stuck && removes())
     }
 
     /// Whether a snapshot waits to be removed, or is being.

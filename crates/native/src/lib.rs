@@ -10,7 +10,7 @@
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
 //! attributes, glimpse
-//! snapshots                                        roll_back, clone; views, view: snapshots as they are seen
+//! snapshots, diff (paths)                          roll_back, clone; views, view: snapshots as they are seen
 //! collect, relocate                                garbage collection
 //! core        reservation, commit, checkpoints     recovery, replay
 //! transplant                                       blocks of snapshots, moved in all trees
@@ -38,6 +38,7 @@ mod clone;
 mod collect;
 mod core;
 mod data;
+mod diff;
 mod directory;
 mod dump;
 mod error;
@@ -63,6 +64,7 @@ mod node;
 mod options;
 mod orphans;
 mod page;
+mod paths;
 mod pointer;
 mod read_only;
 mod reader;
@@ -89,6 +91,7 @@ mod xattr;
 pub use check::check;
 pub use check_report::{CheckReport, Problem};
 pub use clone::clone_snapshot;
+pub use diff::{Aspect, Difference, DifferenceKind, diff};
 pub use dump::{Structure, dump};
 pub use error::Error;
 #[cfg(feature = "planted-faults")]
@@ -98,7 +101,7 @@ pub use inspect::{Info, info, snapshots};
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, Journaling, MountOptions, Recovery, Stats};
 pub use roll_back::roll_back;
-pub use snapshots::{Snapshot, SnapshotUsage};
+pub use snapshots::{Snapshot, SnapshotUsage, snapshot_usage};
 pub use view::open_snapshot;
 pub use volume::Volume;
 

@@ -38,6 +38,8 @@ struct New<'a> {
     rdev: u32,
     /// A symbolic link's target.
     target: &'a [u8],
+    /// The key of the entry that is to name it; 0 if none is.
+    key: u64,
 }
 
 impl Core {
@@ -101,9 +103,10 @@ impl Core {
             return Err(Error::NoSpace);
         }
         let ino = self.nodes.take_number()?;
-        let parent = if kind == FileKind::Directory { dir.ino } else { 0 };
+        let parent = if new.key == 0 { 0 } else { dir.ino };
         let generation = self.next_generation();
-        let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, parent, at);
+        let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, 0, at);
+        let cold = cold.entered(parent, new.key);
         let hot = Hot::new(new.target.len() as u64, at, at, nlink);
         if new.target.len() <= PAYLOAD_BYTES {
             operation.log(&Item::Create { ino, cold, hot });
@@ -133,12 +136,16 @@ impl Core {
         ino: u32,
         kind: FileKind,
     ) -> Result<()> {
+        let key = self.free_key(dir, name)?;
+        operation.log(&Item::Enter { dir: dir.ino, key, ino, kind: kind as u8, name });
+        Ok(())
+    }
+
+    /// The key that a new entry of `dir` would have.
+    fn free_key(&self, dir: Inode<'_>, name: &[u8]) -> Result<u64> {
         match directory::probe(&self.nodes, dir, name)? {
             Probe::Found(_) => Err(Error::Exists),
-            Probe::Vacant(key) => {
-                operation.log(&Item::Enter { dir: dir.ino, key, ino, kind: kind as u8, name });
-                Ok(())
-            }
+            Probe::Vacant(key) => Ok(key),
         }
     }
 
@@ -162,13 +169,10 @@ impl Core {
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let is_dir = kind == FileKind::Directory;
         let at = now();
-        let new = New { mode, rdev, target: new.target };
+        let key = self.free_key(parent, name)?;
+        let new = New { mode, rdev, target: new.target, key };
         let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
-        let logged = self.log_entry(&mut operation, parent, name, ino, kind);
-        if let Err(error) = logged {
-            self.nodes.return_number(ino);
-            return Err(error);
-        }
+        operation.log(&Item::Enter { dir, key, ino, kind: kind as u8, name });
         let hot = parent.hot().modified(at).linked(i32::from(is_dir));
         operation.log(&Item::Hot { ino: dir, hot });
         // Nobody else can have found it: its directory is locked.
@@ -189,14 +193,14 @@ impl Core {
     }
 
     pub(crate) fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
-        let new = New { mode, rdev, target: b"" };
+        let new = New { mode, rdev, target: b"", key: 0 };
         let check = |_: Inode<'_>| rules::may_mknod(caller, mode, rdev);
         Ok(self.make_named(caller, dir, name, &new, check, None)?.0)
     }
 
     pub(crate) fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
         let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
-        let new = New { mode, rdev: 0, target: b"" };
+        let new = New { mode, rdev: 0, target: b"", key: 0 };
         let check = |parent: Inode<'_>| {
             if parent.hot().nlink.get() >= LINK_MAX { Err(Error::TooManyLinks) } else { Ok((mode, 0)) }
         };
@@ -211,7 +215,7 @@ impl Core {
             return Err(Error::NameTooLong);
         }
         let mode = FileKind::Symlink.mode_bits() | 0o777;
-        let new = New { mode, rdev: 0, target };
+        let new = New { mode, rdev: 0, target, key: 0 };
         Ok(self.make_named(caller, dir, name, &new, |_| Ok((mode, 0)), None)?.0)
     }
 
@@ -231,7 +235,7 @@ impl Core {
     ) -> Result<Created> {
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
         loop {
-            let new = New { mode, rdev: 0, target: b"" };
+            let new = New { mode, rdev: 0, target: b"", key: 0 };
             let check = |_: Inode<'_>| {
                 let opens = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
                 if opens { Ok((mode, 0)) } else { Err(Error::Invalid) }
@@ -279,7 +283,7 @@ impl Core {
         }
         self.check_addition(caller, parent)?;
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
-        let new = New { mode, rdev: 0, target: b"" };
+        let new = New { mode, rdev: 0, target: b"", key: 0 };
         let ino = self.make(&mut operation, caller, parent, &new, 0, now())?;
         let handle = self.handles.open(ino, flags)?;
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);

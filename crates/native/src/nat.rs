@@ -235,6 +235,11 @@ impl Nat {
         *self.published.write() = tree;
     }
 
+    /// The newest published tree.
+    pub(crate) fn tree(&self) -> Tree {
+        *self.published.read()
+    }
+
     /// Bytes of DRAM the cache holds.
     pub(crate) fn cache_bytes(&self) -> u64 {
         let groups = self.groups.iter().filter(|group| group.get().is_some()).count();

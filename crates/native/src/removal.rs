@@ -9,7 +9,6 @@ use nvm::Flushed;
 
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::Entry;
-use crate::checkpoint::Checkpoint;
 use crate::fault::{Fault, planted};
 use crate::geometry::Medium;
 use crate::kept::{Kept, Record, State};
@@ -36,7 +35,7 @@ impl Place<'_> {
     fn next(&self, kept: &Kept, record: &Record) -> vfs::Result<Tree> {
         match kept.after(record.version) {
             Some(next) if next.version != self.newest.version => {
-                Ok(Checkpoint::read(self.medium, next.block)?.body.tree())
+                Ok(next.checkpoint(self.medium)?.body.tree())
             }
             _ => Ok(self.newest.tree),
         }
@@ -57,7 +56,7 @@ impl Place<'_> {
             let born = Entry::read(medium, block).version;
             born > previous && born <= record.version && self.allocator.stays_valid(block)
         };
-        let tree = Checkpoint::read(medium, record.block)?.body.tree();
+        let tree = record.checkpoint(medium)?.body.tree();
         let visit = &mut |block, _| visit(block);
         Traverse { medium, next, from: record.cursor, steps, is_own: &is_own, visit }.run(tree)
     }
@@ -73,6 +72,9 @@ impl Place<'_> {
     ) -> vfs::Result<(NodePointer, Flushed)> {
         let Newest { version, block, .. } = *self.newest;
         if let Some(record) = keep {
+            if record.state == State::Doomed {
+                kept.begin_use(version); // by whoever has it taken to read it
+            }
             kept.put(Record { version, block, ..record });
         }
         if kept.is_removing() && !kept.is_damaged() {
@@ -93,7 +95,7 @@ impl Place<'_> {
             _ => {}
         }
         if kept.removing().is_none() {
-            let doomed = kept.doomed().find(|record| record.state == State::Doomed).cloned();
+            let doomed = kept.next_to_remove().cloned();
             doomed.into_iter().for_each(|doomed| kept.put(Record { state: State::Removing, ..doomed }));
         }
     }

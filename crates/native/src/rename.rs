@@ -1,7 +1,7 @@
 //! Renaming: the one operation on two names, and up to four inodes.
 
 use vfs::rules::{self, Side};
-use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result, Time};
+use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result};
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
@@ -220,11 +220,11 @@ impl Core {
             Some(other) => {
                 let kind = other.kind() as u8;
                 operation.log(&Item::Relink { dir, key: entry.key, ino: other.ino, kind });
-                self.log_moved(&mut operation, other, dir, new_dir, at);
+                operation.log(&Item::Hot { ino: other.ino, hot: other.hot().changed(at) });
             }
             None => operation.log(&Item::Leave { dir, key: entry.key }),
         }
-        self.log_moved(&mut operation, moved, new_dir, dir, at);
+        operation.log(&Item::Hot { ino: source, hot: moved.hot().changed(at) });
         // Links of `..`: what a directory entry that comes or goes brings or takes.
         let (mut here, mut there) = (-brings, brings - takes);
         if exchange {
@@ -241,15 +241,6 @@ impl Core {
         match replaced.filter(|_| !exchange) {
             Some(replaced) => self.commit_unnamed(operation, replaced, at),
             None => operation.commit(),
-        }
-    }
-
-    /// Logs that an inode's entry moved: its change time and, of a directory, its `..`.
-    fn log_moved(&self, operation: &mut Operation<'_>, inode: Inode<'_>, to: u32, from: u32, at: Time) {
-        let ino = inode.ino;
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(at) });
-        if inode.kind() == FileKind::Directory && to != from {
-            operation.log(&Item::Cold { ino, cold: inode.cold().with_parent(to) });
         }
     }
 }

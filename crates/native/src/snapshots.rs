@@ -5,13 +5,17 @@
 
 use std::sync::atomic::Ordering;
 
+use nvm::Region;
 use vfs::{Ino, Time};
 
 use crate::Error;
+use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, Publisher, now};
+use crate::geometry::Medium;
+use crate::inspect::AtRest;
 use crate::kept::{Kept, Record, State, TEXT_MAX};
-use crate::removal::{Newest, Place};
+use crate::twin::Traverse;
 
 /// A snapshot that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,18 +81,42 @@ fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// A snapshot that is not removed while somebody reads it.
+pub(crate) struct InUse<'a> {
+    core: &'a Core,
+    pub(crate) record: Record,
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        let mut kept = self.core.snapshots.write();
+        kept.end_use(self.record.version);
+        let has_changes = kept.has_changes();
+        drop(kept);
+        if has_changes {
+            self.core.pressure.raise();
+        }
+    }
+}
+
 impl Core {
     /// Publishes a checkpoint of everything that returned before, and keeps it (HMFS §3.2).
     pub(crate) fn take_snapshot(&self, name: &str, comment: &str) -> Result<Snapshot, Error> {
         check_name(name)?;
         check_text("the comment", comment, 0)?;
-        let mut publisher = self.publisher();
+        self.keep(&mut self.publisher(), name, comment, State::Kept)?;
+        self.views.note_change();
+        self.snapshot(name)
+    }
+
+    /// The same for one that is in `state` from the beginning.
+    fn keep(&self, publisher: &mut Publisher, name: &str, comment: &str, state: State) -> Result<(), Error> {
         self.check_list_changeable()?;
         let record = Record {
             version: 0, // known when its epoch ends, as is its block
             block: 0,
             taken: now(),
-            state: State::Kept,
+            state,
             cursor: 0,
             name: name.into(),
             comment: comment.into(),
@@ -96,7 +124,7 @@ impl Core {
         };
         {
             let kept = self.snapshots.read();
-            if kept.find(name).is_some() {
+            if state == State::Kept && kept.find(name).is_some() {
                 return Err(Error::SnapshotExists(name.into()));
             }
             if !kept.has_room(&record) {
@@ -104,14 +132,48 @@ impl Core {
             }
         }
         if !self.nodes.allocator.has_room_for_snapshot() {
-            self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Newest)?;
+            self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Newest)?;
             if !self.nodes.allocator.has_room_for_snapshot() {
                 return Err(Error::NoSpaceForSnapshot);
             }
         }
-        self.checkpoint_for(&mut publisher, NextLog::WithEpoch, Aim::Keep(record.into()))?;
-        self.views.note_change();
-        self.snapshot(name)
+        Ok(self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Keep(record.into()))?)
+    }
+
+    /// The snapshot called `name`, to be read as a whole.
+    pub(crate) fn use_snapshot(&self, name: &str) -> Result<InUse<'_>, Error> {
+        // What is being taken is in the list, and may not be on the medium.
+        let _publisher = self.publisher();
+        let mut kept = self.snapshots.write();
+        let record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        kept.begin_use(record.version);
+        Ok(InUse { core: self, record })
+    }
+
+    /// What the volume is now, to be read as a whole: a snapshot that nobody sees and that is to be removed from the
+    /// beginning, so that a mount removes it if a crash ends the reading. Where nothing can be changed, the newest
+    /// checkpoint will do.
+    pub(crate) fn use_now(&self) -> Result<InUse<'_>, Error> {
+        let mut publisher = self.publisher();
+        if !self.options.read_only {
+            self.keep(&mut publisher, "now", "", State::Doomed)?;
+        }
+        let Checkpoint { body, block } = publisher.newest;
+        let version = body.version.get();
+        if self.options.read_only {
+            self.snapshots.write().begin_use(version);
+        }
+        let record = Record {
+            version,
+            block,
+            taken: Time { sec: body.time.get() as i64, nsec: 0 },
+            state: State::Doomed,
+            cursor: 0,
+            name: "now".into(),
+            comment: String::new(),
+            holds: Vec::new(),
+        };
+        Ok(InUse { core: self, record })
     }
 
     /// The snapshots that are kept, oldest first.
@@ -130,7 +192,7 @@ impl Core {
     pub(crate) fn remove_snapshot(&self, name: &str) -> Result<(), Error> {
         self.change_record(name, |kept, record| {
             let mut tags = record.holds.clone();
-            tags.extend(kept.is_in_use(record.version).then(|| "somebody who copies it".into()));
+            tags.extend(kept.is_in_use(record.version).then(|| "somebody who copies or compares it".into()));
             if !tags.is_empty() {
                 return Err(Error::SnapshotHeld { name: name.into(), tags });
             }
@@ -250,13 +312,34 @@ impl Core {
         let publisher: &Publisher = &self.publisher();
         let kept = self.snapshots.read();
         let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-        let checkpoint = Checkpoint::read(&self.medium, record.block)?;
-        let mut own_blocks = 1;
-        let Checkpoint { body: newest, block } = publisher.newest;
-        let newest = Newest { version: newest.version.get(), block, tree: newest.tree() };
-        let place = Place { medium: &self.medium, allocator: &self.nodes.allocator, newest: &newest };
-        place.own(&kept, record, u64::MAX, &mut |_| own_blocks += 1)?;
-        let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
-        Ok(SnapshotUsage { own_blocks, shared_blocks })
+        Ok(usage(&self.medium, &kept, record, &publisher.newest)?)
     }
+}
+
+/// What a snapshot takes that is whole, of a volume that has this newest checkpoint.
+fn usage(medium: &Medium, kept: &Kept, record: &Record, newest: &Checkpoint) -> vfs::Result<SnapshotUsage> {
+    let checkpoint = record.checkpoint(medium)?;
+    let previous = kept.before(record.version);
+    let next = match kept.after(record.version) {
+        Some(next) => next.checkpoint(medium)?.body.tree(),
+        None => newest.body.tree(),
+    };
+    let mut own_blocks = 1;
+    let is_own = |block: u64| Entry::read(medium, block).version > previous;
+    let visit = &mut |_, _| own_blocks += 1;
+    Traverse { medium, next, from: 0, steps: u64::MAX, is_own: &is_own, visit }
+        .run(checkpoint.body.tree())?;
+    let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);
+    Ok(SnapshotUsage { own_blocks, shared_blocks })
+}
+
+/// What a snapshot of a volume takes that nobody has mounted; in time that follows how much it differs from its neighbours.
+pub fn snapshot_usage(region: &Region, name: &str) -> Result<SnapshotUsage, Error> {
+    let AtRest { medium, checkpoint, .. } = AtRest::read(region)?;
+    let (kept, damage) = Kept::of_newest(&medium, &checkpoint);
+    if let Some(error) = damage {
+        return Err(error.into());
+    }
+    let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+    Ok(usage(&medium, &kept, record, &checkpoint)?)
 }

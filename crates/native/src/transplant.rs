@@ -79,7 +79,7 @@ enum Hold {
 
 impl Plan {
     fn open(core: &Core, record: &Record) -> Result<Plan> {
-        let checkpoint = Checkpoint::read(&core.medium, record.block)?;
+        let checkpoint = record.checkpoint(&core.medium)?;
         let (tree, nodes) = (checkpoint.body.tree(), checkpoint.body.nodes.get());
         let reader = Reader::new(core.medium.clone(), tree, core.nodes.hash_key, nodes);
         Ok(Plan { record: record.clone(), checkpoint, reader, nids: BTreeSet::new(), nat: BTreeSet::new() })

@@ -1,5 +1,8 @@
-//! The twinned traverse: which blocks one checkpoint reaches, and neither of its neighbours in the list of snapshots
-//! (HMFS §3.3, Algorithm 1).
+//! Two trees, descended side by side: where both point to the same block, all below it is the same, too. So what compares
+//! them goes no deeper than they differ.
+//!
+//! [`differences`] tells which nodes are not the same. The twinned traverse tells which blocks one checkpoint reaches, and
+//! neither of its neighbours in the list of snapshots (HMFS §3.3, Algorithm 1).
 //!
 //! The checkpoint's tree and that of the next one are descended side by side. What both point to at the same place is
 //! *further referenced*, with all below it. A block that is not is the checkpoint's alone if its start version says that
@@ -23,10 +26,10 @@ use crate::nat::{self, FANOUT, Tree};
 use crate::node;
 use crate::pointer::{DataPointer, NodePointer};
 
-/// The place in the other tree that corresponds to one of this.
+/// What a tree has at a place of which another tree has one, too.
 #[derive(Clone, Copy)]
-enum Twin {
-    /// It has none.
+enum Place {
+    /// Nothing.
     Absent,
     /// Its root is further down, as the first child of the first child and so on.
     Below(Tree),
@@ -34,19 +37,90 @@ enum Twin {
     At(NodePointer),
 }
 
-impl Twin {
-    fn of(tree: Tree, level: u32) -> Twin {
+impl Place {
+    fn of(tree: Tree, level: u32) -> Place {
         match u32::from(tree.height) {
-            _ if tree.root.is_null() => Twin::Absent,
-            height if height == level => Twin::At(tree.root),
-            _ => Twin::Below(tree),
+            _ if tree.root.is_null() => Place::Absent,
+            height if height == level => Place::At(tree.root),
+            _ => Place::Below(tree),
+        }
+    }
+
+    /// What there is at the first level that has both roots, or something above them.
+    fn roots(trees: [Tree; 2]) -> (u32, [Place; 2]) {
+        let level = u32::from(trees[0].height.max(trees[1].height));
+        (level, trees.map(|tree| Place::of(tree, level)))
+    }
+
+    /// Verifies the NAT block that is there.
+    fn open(self, medium: &Medium) -> vfs::Result<Opened> {
+        Ok(match self {
+            Place::Absent => Opened::Nothing,
+            Place::Below(tree) => Opened::First(tree),
+            Place::At(pointer) => Opened::Block(nat::verify(medium, pointer, 0)?),
+        })
+    }
+
+    /// Whether both have the same there.
+    fn is_same(self, other: Place) -> bool {
+        match (self, other) {
+            (Place::Absent, Place::Absent) => true,
+            (Place::At(one), Place::At(other)) => one.block() == other.block(),
+            _ => false,
         }
     }
 }
 
-/// Whether both trees have the same there.
-fn is_same(pointer: NodePointer, twin: Twin) -> bool {
-    matches!(twin, Twin::At(other) if other.block() == pointer.block())
+/// What is below a place of a NAT's tree.
+enum Opened {
+    Nothing,
+    /// This tree, at the first of 512 places.
+    First(Tree),
+    /// What this block points to.
+    Block(u64),
+}
+
+impl Opened {
+    /// What is below it, at `level`.
+    fn child(&self, medium: &Medium, level: u32, index: u64) -> Place {
+        match *self {
+            Opened::First(tree) if index == 0 => Place::of(tree, level),
+            Opened::Nothing | Opened::First(_) => Place::Absent,
+            Opened::Block(block) => match NodePointer(medium.region.load_u64(block * BLOCK + index * 8)) {
+                pointer if pointer.is_null() => Place::Absent,
+                pointer => Place::At(pointer),
+            },
+        }
+    }
+}
+
+/// Calls `visit` with every NID that does not lead to the same block in two trees, ascending.
+pub(crate) fn differences(
+    medium: &Medium,
+    trees: [Tree; 2],
+    visit: &mut dyn FnMut(u32) -> vfs::Result<()>,
+) -> vfs::Result<()> {
+    fn below(
+        medium: &Medium,
+        [one, other]: [Place; 2],
+        level: u32,
+        first: u64,
+        visit: &mut dyn FnMut(u32) -> vfs::Result<()>,
+    ) -> vfs::Result<()> {
+        if one.is_same(other) {
+            return Ok(());
+        }
+        if level == 0 {
+            return visit(first as u32);
+        }
+        let (one, other) = (one.open(medium)?, other.open(medium)?);
+        (0..FANOUT).try_for_each(|index| {
+            let places = [&one, &other].map(|side| side.child(medium, level - 1, index));
+            below(medium, places, level - 1, first + index * FANOUT.pow(level - 1), visit)
+        })
+    }
+    let (level, places) = Place::roots(trees);
+    below(medium, places, level, 0, visit)
 }
 
 /// A traverse of one tree beside another.
@@ -67,80 +141,61 @@ pub(crate) struct Traverse<'a> {
 impl Traverse<'_> {
     /// Traverses `tree`; returns the NID to go on from if it stopped.
     pub(crate) fn run(&mut self, tree: Tree) -> vfs::Result<Option<u32>> {
-        if tree.root.is_null() {
-            return Ok(None);
-        }
-        // Level by level down to where this root is, if the other tree is the higher one.
-        let (mut level, mut next) = (u32::from(self.next.height), self.next);
-        while level > u32::from(tree.height) && !next.root.is_null() {
-            let block = nat::verify(self.medium, next.root, 0)?;
-            level -= 1;
-            next =
-                Tree { root: NodePointer(self.medium.region.load_u64(block * BLOCK)), height: level as u8 };
-        }
-        let level = u32::from(tree.height);
-        self.nat(tree.root, Twin::of(next, level), level, 0)
+        let (level, [place, twin]) = Place::roots([tree, self.next]);
+        self.nat(place, twin, level, 0)
     }
 
-    fn nat(&mut self, pointer: NodePointer, twin: Twin, level: u32, first: u64) -> vfs::Result<Option<u32>> {
-        if !self.is_alone(pointer, twin)? {
-            return Ok(None);
-        }
-        let block = nat::verify(self.medium, pointer, 0)?;
-        let other = match twin {
-            Twin::At(pointer) if !pointer.is_null() => Some(nat::verify(self.medium, pointer, 0)?),
-            _ => None,
+    fn nat(&mut self, place: Place, twin: Place, level: u32, first: u64) -> vfs::Result<Option<u32>> {
+        let medium = self.medium;
+        let block = match place {
+            Place::Absent => return Ok(None),
+            Place::At(pointer) if !self.is_alone(pointer, twin)? => return Ok(None),
+            Place::At(pointer) => Some(pointer.block()),
+            Place::Below(_) => None,
         };
+        let (own, other) = (place.open(medium)?, twin.open(medium)?);
         let span = FANOUT.pow(level - 1);
-        let entry =
-            |block: u64, index: u64| NodePointer(self.medium.region.load_u64(block * BLOCK + index * 8));
-        let children: SmallVec<[(u64, NodePointer, Twin); 16]> = (0..FANOUT)
-            .map(|index| {
-                let twin = match (twin, other) {
-                    (_, Some(other)) => Twin::At(entry(other, index)),
-                    (Twin::Below(tree), _) if index == 0 => Twin::of(tree, level - 1),
-                    _ => Twin::Absent,
-                };
-                (first + index * span, entry(block, index), twin)
-            })
-            .filter(|(at, child, _)| !child.is_null() && at + span > u64::from(self.from))
-            .collect();
-        for (at, child, twin) in children {
+        for (at, index) in (0..FANOUT).map(|index| (first + index * span, index)) {
+            if at + span <= u64::from(self.from) {
+                continue;
+            }
+            let [child, twin] = [&own, &other].map(|side| side.child(medium, level - 1, index));
             if level > 1 {
                 if let Some(stop) = self.nat(child, twin, level - 1, at)? {
                     return Ok(Some(stop));
                 }
                 continue;
             }
-            if is_same(child, twin) {
+            let Place::At(pointer) = child else { continue };
+            if child.is_same(twin) {
                 continue;
             }
             if self.steps == 0 {
                 return Ok(Some(at as u32));
             }
             self.steps -= 1;
-            if self.is_alone(child, twin)? {
-                self.node(at as u32, child, twin)?;
+            if self.is_alone(pointer, twin)? {
+                self.node(at as u32, pointer, twin)?;
             }
         }
-        (self.visit)(block, nat::kind_of(level));
+        block.into_iter().for_each(|block| (self.visit)(block, nat::kind_of(level)));
         Ok(None)
     }
 
     /// Whether what a pointer names is this checkpoint's alone.
-    fn is_alone(&self, pointer: NodePointer, twin: Twin) -> vfs::Result<bool> {
-        if is_same(pointer, twin) {
+    fn is_alone(&self, pointer: NodePointer, twin: Place) -> vfs::Result<bool> {
+        if Place::At(pointer).is_same(twin) {
             return Ok(false);
         }
         self.medium.check_main("NAT", 0, format_args!("entry"), pointer.block())?;
         Ok((self.is_own)(pointer.block()))
     }
 
-    fn node(&mut self, nid: u32, pointer: NodePointer, twin: Twin) -> vfs::Result<()> {
+    fn node(&mut self, nid: u32, pointer: NodePointer, twin: Place) -> vfs::Result<()> {
         let medium = self.medium;
         let bytes = node::verified(medium, nid, pointer)?;
         let other = match twin {
-            Twin::At(twin) if !twin.is_null() => Some(node::verified(medium, nid, twin)?),
+            Place::At(twin) => Some(node::verified(medium, nid, twin)?),
             _ => None,
         };
         let others: SmallVec<[Range<usize>; 15]> = match other {

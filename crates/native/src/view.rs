@@ -9,7 +9,6 @@ use vfs::{
     Attr, Caller, DirEntry, Error, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, Result, SeekFrom, Statfs,
 };
 
-use crate::checkpoint::Checkpoint;
 use crate::geometry::{BLOCK, Medium};
 use crate::handles::Handles;
 use crate::inode::Inode;
@@ -48,11 +47,7 @@ impl SnapshotView {
         numbering: Numbering,
         handles: Arc<Handles>,
     ) -> Result<SnapshotView> {
-        let body = Checkpoint::read(&medium, record.block)?.body;
-        if body.version.get() != record.version {
-            let (found, expected) = (body.version.get(), record.version);
-            return Err(crate::error::corrupt("checkpoint", record.block, "version", found, expected));
-        }
+        let body = record.checkpoint(&medium)?.body;
         Ok(SnapshotView {
             reader: Reader::new(medium, body.tree(), hash_key, body.nodes.get()),
             numbering,

@@ -11,7 +11,7 @@ use crate::core::{Core, NextLog};
 use crate::fault::{Fault, planted};
 use crate::recovery::{self, Rest};
 use crate::superblock::Superblock;
-use crate::{Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
+use crate::{Difference, Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
 
 /// A mounted native volume. Dropping it without [`Volume::close`] closes it as well.
 pub struct Volume {
@@ -122,6 +122,13 @@ impl Volume {
     /// What the snapshot called `name` takes; in time that follows how much it differs from its neighbours.
     pub fn snapshot_usage(&self, name: &str) -> std::result::Result<SnapshotUsage, Error> {
         self.core.snapshot_usage(name)
+    }
+
+    /// What is different in snapshot `to`, or in what the volume is now, from what it is in snapshot `from`; by path. In
+    /// time that follows how much it is.
+    pub fn diff(&self, from: &str, to: Option<&str>) -> std::result::Result<Vec<Difference>, Error> {
+        let _op = nvm::operation("diff");
+        self.core.diff(from, to)
     }
 
     /// Removes a snapshot, durably. Its space comes back in the background, also if a power cut interrupts that.

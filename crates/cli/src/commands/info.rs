@@ -3,7 +3,7 @@
 use nvm::{Region, VolumeKind, Zone};
 
 use crate::command_line::Query;
-use crate::commands::zone;
+use crate::commands::{snapshot, zone};
 use crate::control::Request;
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
@@ -12,7 +12,7 @@ use crate::zone_access::{Access, reach};
 pub(crate) fn run(arguments: &Query) -> Result<(), Failure> {
     let (text, json) = match (reach(&arguments.place.zone, false)?, &arguments.place.volume) {
         (Access::Open(zone), None) => both(zone::describe(&zone)),
-        (Access::Open(zone), Some(name)) => both(describe(&zone, name)?),
+        (Access::Open(zone), Some(name)) => both(describe(&zone, name, None)?),
         (Access::Served(mut client), None) => zone::unpack(client.ask(&Request::Zone)?),
         (Access::Served(mut client), Some(name)) => {
             zone::unpack(client.ask(&Request::Info { volume: name.clone() })?)
@@ -25,8 +25,8 @@ fn both(fields: Fields) -> (String, serde_json::Value) {
     (fields.text(), fields.json())
 }
 
-/// What a volume is.
-pub(crate) fn describe(zone: &Zone, name: &str) -> Result<Fields, Failure> {
+/// What a volume is. Who has it open knows its `snapshots`.
+pub(crate) fn describe(zone: &Zone, name: &str, snapshots: Option<Value>) -> Result<Fields, Failure> {
     let region = zone.volume(name).doing("opening the volume")?;
     let about_zone = zone.info();
     let fields = Fields::new()
@@ -36,18 +36,22 @@ pub(crate) fn describe(zone: &Zone, name: &str) -> Result<Fields, Failure> {
         .with("backing", about_zone.backing.to_string())
         .with("persist", about_zone.persist.to_string());
     match region.kind() {
-        VolumeKind::Native => describe_native(&region, fields),
+        VolumeKind::Native => describe_native(&region, fields, snapshots),
         kind => {
             Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version does not read")))
         }
     }
 }
 
-fn describe_native(region: &Region, fields: Fields) -> Result<Fields, Failure> {
+fn describe_native(region: &Region, fields: Fields, snapshots: Option<Value>) -> Result<Fields, Failure> {
     if !native::recognise(region) {
         return Ok(fields.with("bytes", Value::Bytes(region.len())).with("formatted", false));
     }
     let info = native::info(region).doing("reading the superblock and the newest checkpoint")?;
+    let snapshots = match snapshots {
+        Some(snapshots) => snapshots,
+        None => snapshot::listed_at_rest(region)?,
+    };
     Ok(fields
         .with("uuid", hyphenated(info.uuid))
         .with("label", info.label)
@@ -60,7 +64,8 @@ fn describe_native(region: &Region, fields: Fields) -> Result<Fields, Failure> {
         .with("free_bytes", Value::Bytes(info.blocks_free * nvm::BLOCK))
         .with("inodes", Value::Count(info.inodes))
         .with("log_bytes", Value::Bytes(info.log_bytes))
-        .with("checkpoint_version", Value::Count(info.checkpoint_version.into())))
+        .with("checkpoint_version", Value::Count(info.checkpoint_version.into()))
+        .with("snapshots", snapshots))
 }
 
 /// A UUID as people write it.

@@ -3,11 +3,13 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use native::SnapshotUsage;
 use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
-use crate::control::{self, Request};
+use crate::commands::snapshot_diff;
+use crate::control::{self, Client, Request};
 use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::Place;
@@ -45,6 +47,7 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
             let (name, place, json) = about(named);
             (Ask::Show { name }, place, json)
         }
+        SnapshotCommand::Diff(arguments) => return snapshot_diff::run(arguments),
         SnapshotCommand::Take(arguments) => {
             let (name, place, json) = about(&arguments.named);
             (Ask::Take { name, comment: arguments.comment.clone() }, place, json)
@@ -82,8 +85,14 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
     }
 }
 
-fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
-    let (mut client, volume) = match &place.volume {
+/// Who has the zone of a volume open, and the volume's name.
+pub(super) enum Reached {
+    Served(Client, String),
+    Open(Zone, String),
+}
+
+pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Failure> {
+    match &place.volume {
         None => {
             let dir = mount_table::resolve(&place.zone)?;
             let client = control::server_of_mount(&dir).ok_or_else(|| {
@@ -92,17 +101,25 @@ fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), F
                     .remedy("name a volume as ZONE:VOLUME, or where it is mounted")
             })?;
             let volume = client.volume_at(&dir).unwrap_or_default().to_string();
-            (client, volume)
+            Ok(Reached::Served(client, volume))
         }
-        Some(volume) => match reach(&place.zone, !ask.changes_nothing())? {
-            Access::Served(client) => (client, volume.clone()),
-            Access::Open(zone) => {
-                let fields = of_unmounted(&zone, volume, ask)?;
-                return Ok((fields.text(), fields.json()));
-            }
-        },
-    };
-    Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+        Some(volume) => Ok(match reach(&place.zone, changes)? {
+            Access::Served(client) => Reached::Served(client, volume.clone()),
+            Access::Open(zone) => Reached::Open(zone, volume.clone()),
+        }),
+    }
+}
+
+fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
+    match reach_volume(place, !ask.changes_nothing())? {
+        Reached::Served(mut client, volume) => {
+            Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+        }
+        Reached::Open(zone, volume) => {
+            let fields = of_unmounted(&zone, &volume, ask)?;
+            Ok((fields.text(), fields.json()))
+        }
+    }
 }
 
 /// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
@@ -113,7 +130,7 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
         return Err(Failure::new(what));
     }
     match ask {
-        Ask::List => return Ok(listed(&native::snapshots(&region).doing("reading the list of snapshots")?)),
+        Ask::List => return Ok(Fields::new().with("snapshots", listed_at_rest(&region)?)),
         Ask::Prune { keep, dry_run: true } => {
             let snapshots = native::snapshots(&region).doing("reading the list of snapshots")?;
             return prune(&snapshots, keep, true, |_| Ok(()));
@@ -137,12 +154,10 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
 /// Does what is asked; gives what is left of the snapshot.
 pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Failure> {
     let name = match ask {
-        Ask::List => return Ok(listed(&volume.snapshots())),
+        Ask::List => return Ok(Fields::new().with("snapshots", listed(volume))),
         Ask::Show { name } => {
             let usage = volume.snapshot_usage(name)?;
-            return Ok(described(&volume.snapshot(name)?)
-                .with("own_bytes", Value::Bytes(usage.own_blocks * nvm::BLOCK))
-                .with("shared_bytes", Value::Bytes(usage.shared_blocks * nvm::BLOCK)));
+            return Ok(measured(described(&volume.snapshot(name)?), Some(usage)));
         }
         Ask::Remove { name, wait } => {
             let snapshot = volume.snapshot(name)?;
@@ -251,8 +266,31 @@ pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
         .with("comment", snapshot.comment.as_str())
 }
 
-fn listed(snapshots: &[native::Snapshot]) -> Fields {
-    Fields::new().with("snapshots", Value::Rows(snapshots.iter().map(described).collect()))
+/// What a snapshot takes; not known of one that is damaged, as `amberfs snapshot show` tells.
+fn measured(fields: Fields, usage: Option<SnapshotUsage>) -> Fields {
+    let bytes = |blocks: Option<u64>| blocks.map_or(Value::None, |blocks| Value::Bytes(blocks * nvm::BLOCK));
+    fields
+        .with("own_bytes", bytes(usage.map(|usage| usage.own_blocks)))
+        .with("shared_bytes", bytes(usage.map(|usage| usage.shared_blocks)))
+}
+
+fn rows(
+    snapshots: &[native::Snapshot],
+    usage: impl Fn(&str) -> Result<SnapshotUsage, native::Error>,
+) -> Value {
+    let row = |snapshot: &native::Snapshot| measured(described(snapshot), usage(&snapshot.name).ok());
+    Value::Rows(snapshots.iter().map(row).collect())
+}
+
+/// The snapshots of a volume, and what each takes.
+pub(crate) fn listed(volume: &native::Volume) -> Value {
+    rows(&volume.snapshots(), |name| volume.snapshot_usage(name))
+}
+
+/// The same of one that is not mounted.
+pub(crate) fn listed_at_rest(region: &Region) -> Result<Value, Failure> {
+    let snapshots = native::snapshots(region).doing("reading the list of snapshots")?;
+    Ok(rows(&snapshots, |name| native::snapshot_usage(region, name)))
 }
 
 /// Where a mounted volume shows a snapshot, below its mount point.

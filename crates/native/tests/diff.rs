@@ -1,0 +1,612 @@
+//! What is told to be different between snapshots is what is: compared with what walking both of them says.
+
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use native::{Aspect, Difference, DifferenceKind, Durability, Error, MountOptions, Volume};
+use nvm::{BLOCK, Region};
+use vfs::torture::{Limits, Torture};
+use vfs::{
+    Attr, Caller, FallocateMode, FileKind, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, SetTime, Time,
+};
+use volumes::{RW, Random, assert_sound, crashed, made, names, read_inode, write_file};
+
+fn open(region: &Region, durability: Durability) -> Volume {
+    let options = MountOptions { durability, background: false, ..MountOptions::default() };
+    Volume::open(region.clone(), &options).unwrap()
+}
+
+/// An inode for as long as it lives: its number on the medium, and its generation.
+type Id = (u32, u32);
+
+/// One inode of a tree that was walked.
+struct Walked {
+    paths: BTreeSet<Vec<u8>>,
+    attr: Attr,
+    bytes: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+/// All that can be reached from a directory: inodes, and names with the directories that they are in.
+#[derive(Default)]
+struct Walk {
+    inodes: BTreeMap<Id, Walked>,
+    /// By path, because a directory's name is what its parent calls it: the parent, and whom it names.
+    names: BTreeMap<Vec<u8>, (Id, Vec<u8>, Id)>,
+}
+
+fn walk(fs: &dyn FileSystem, top: Ino) -> Walk {
+    let mut walk = Walk::default();
+    let id = |attr: &Attr| (attr.ino as u32, attr.generation);
+    let mut todo = vec![(Vec::new(), fs.getattr(top).unwrap())];
+    while let Some((path, attr)) = todo.pop() {
+        if attr.is_dir() {
+            for (name, _, ino) in names(fs, attr.ino).unwrap() {
+                let child = fs.getattr(ino).unwrap();
+                let path = [&path[..], b"/", &name].concat();
+                walk.names.insert(path.clone(), (id(&attr), name, id(&child)));
+                todo.push((path, child));
+            }
+        }
+        let path = if path.is_empty() { b"/".to_vec() } else { path };
+        let inode = walk.inodes.entry(id(&attr)).or_insert_with(|| {
+            let root = Caller::root();
+            let bytes = match attr.kind() {
+                FileKind::Regular => read_inode(fs, attr.ino).unwrap(),
+                FileKind::Symlink => fs.readlink(attr.ino).unwrap(),
+                _ => Vec::new(),
+            };
+            let listed = fs.listxattr(&root, attr.ino).unwrap();
+            let listed = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+            let value = |name: &[u8]| fs.getxattr(&root, attr.ino, name).unwrap();
+            let xattrs = listed.map(|name| (name.to_vec(), value(name))).collect();
+            Walked { paths: BTreeSet::new(), attr, bytes, xattrs }
+        });
+        inode.paths.insert(path);
+    }
+    walk
+}
+
+fn snapshot(volume: &Volume, name: &str) -> Walk {
+    let root = Caller::root();
+    let directory = volume.lookup(&root, ROOT_INO, b".snapshots").unwrap().ino;
+    walk(volume, volume.lookup(&root, directory, name.as_bytes()).unwrap().ino)
+}
+
+/// The differences that the walks make out, but for modified inodes; those, by what they are.
+fn expected(from: &Walk, to: &Walk) -> (Vec<Difference>, BTreeMap<Id, Vec<Aspect>>) {
+    let of = |walk: &Walk| -> BTreeMap<(Id, Vec<u8>, Id), Vec<u8>> {
+        walk.names.iter().map(|(path, name)| (name.clone(), path.clone())).collect()
+    };
+    let (before, after) = (of(from), of(to));
+    let file = |walk: &Walk, id: &Id| walk.inodes[id].attr.kind();
+    let mut all = Vec::new();
+    let mut moved: BTreeMap<Id, [BTreeSet<Vec<u8>>; 2]> = BTreeMap::new();
+    let mut changed_dirs = BTreeSet::new();
+    let mut one_sided = |side: usize,
+                         these: &BTreeMap<(Id, Vec<u8>, Id), Vec<u8>>,
+                         walk: &Walk,
+                         others: &BTreeMap<_, Vec<u8>>| {
+        for (name, path) in these.iter().filter(|(name, _)| !others.contains_key(*name)) {
+            changed_dirs.insert(name.0);
+            if from.inodes.contains_key(&name.2) && to.inodes.contains_key(&name.2) {
+                moved.entry(name.2).or_default()[side].insert(path.clone());
+            } else {
+                let kind = if side == 0 { DifferenceKind::Removed } else { DifferenceKind::Added };
+                all.push(Difference { path: path.clone(), kind, file: file(walk, &name.2) });
+            }
+        }
+    };
+    one_sided(0, &before, from, &after);
+    one_sided(1, &after, to, &before);
+    for (id, [went, came]) in moved {
+        let file = file(to, &id);
+        let pairs = went.len().min(came.len());
+        for (from, path) in went.iter().zip(&came) {
+            let kind = DifferenceKind::Renamed { from: from.clone() };
+            all.push(Difference { path: path.clone(), kind, file });
+        }
+        for path in went.iter().skip(pairs) {
+            all.push(Difference { path: path.clone(), kind: DifferenceKind::Removed, file });
+        }
+        for path in came.iter().skip(pairs) {
+            all.push(Difference { path: path.clone(), kind: DifferenceKind::Added, file });
+        }
+    }
+    let mut modified = BTreeMap::new();
+    for (id, one) in &from.inodes {
+        let Some(other) = to.inodes.get(id) else { continue };
+        let is_dir = one.attr.is_dir();
+        let (a, b) = (&one.attr, &other.attr);
+        let aspects: Vec<Aspect> = [
+            (Aspect::Data, !is_dir && (a.size != b.size || one.bytes != other.bytes)),
+            (Aspect::Entries, changed_dirs.contains(id)),
+            (Aspect::Links, !is_dir && a.nlink != b.nlink),
+            (Aspect::Mode, a.mode != b.mode),
+            (Aspect::Owner, (a.uid, a.gid) != (b.uid, b.gid)),
+            (Aspect::Times, (a.mtime, a.atime) != (b.mtime, b.atime)),
+            (Aspect::Xattrs, one.xattrs != other.xattrs),
+        ]
+        .into_iter()
+        .filter_map(|(aspect, differs)| differs.then_some(aspect))
+        .collect();
+        if !aspects.is_empty() {
+            modified.insert(*id, aspects);
+        }
+    }
+    (all, modified)
+}
+
+/// The differences told are those between the walks, each once, in order.
+#[track_caller]
+fn assert_told(found: &[Difference], from: &Walk, to: &Walk) {
+    let order =
+        |one: &Difference, other: &Difference| (&one.path, &one.kind).cmp(&(&other.path, &other.kind));
+    assert!(found.is_sorted_by(|one, other| order(one, other).is_lt()), "not in order: {found:#?}");
+    let (mut names, modified) = expected(from, to);
+    names.sort_by(order);
+    let mut told = BTreeMap::new();
+    let mut told_names = Vec::new();
+    for difference in found {
+        match &difference.kind {
+            DifferenceKind::Modified(aspects) => {
+                let whose = to.inodes.iter().find(|(_, inode)| inode.paths.contains(&difference.path));
+                let (id, inode) = whose.unwrap_or_else(|| panic!("no such path: {difference:?}"));
+                assert_eq!(difference.file, inode.attr.kind());
+                assert!(told.insert(*id, aspects.clone()).is_none(), "told twice: {difference:?}");
+            }
+            _ => told_names.push(difference.clone()),
+        }
+    }
+    assert_eq!(told_names, names);
+    assert_eq!(told, modified);
+}
+
+/// Random operations between snapshots; any two of them are compared, and the oldest with what is now.
+fn churn(seed: u64, durability: Durability) {
+    let (mut zone, region) = made(256 << 20);
+    let mut volume = open(&region, durability);
+    let limits = Limits { xattr_bytes: 900, inodes: 150, file_bytes: 4 << 20, ..Limits::default() };
+    let mut torture = Torture::new(seed).with_limits(limits);
+    let mut random = Random(seed);
+    let mut kept: Vec<String> = Vec::new();
+    for round in 0..40 {
+        torture.run(&volume, [3, 40, 250][random.below(3) as usize]);
+        let now = walk(&volume, ROOT_INO);
+        for from in &kept {
+            assert_told(&volume.diff(from, None).unwrap(), &snapshot(&volume, from), &now);
+        }
+        let name = format!("round {round}");
+        volume.take_snapshot(&name, "").unwrap();
+        assert_eq!(volume.diff(&name, None).unwrap(), []);
+        for from in &kept {
+            let (one, other) = (snapshot(&volume, from), snapshot(&volume, &name));
+            assert_told(&volume.diff(from, Some(&name)).unwrap(), &one, &other);
+            assert_told(&volume.diff(&name, Some(from)).unwrap(), &other, &one);
+        }
+        kept.push(name);
+        if kept.len() > 3 {
+            volume.remove_snapshot(&kept.swap_remove(random.below(3) as usize)).unwrap();
+        }
+        if round % 5 == 4 {
+            // Blocks move, and nothing is different by that.
+            volume.finish_removals().unwrap();
+            let told = volume.diff(&kept[0], None).unwrap();
+            volume.finish_removals().unwrap();
+            volume.collect_garbage().unwrap();
+            assert_eq!(volume.diff(&kept[0], None).unwrap(), told);
+        }
+        if round % 4 == 3 {
+            // What has no path is known by the log alone: paths are told from what replay made of it, too.
+            torture.close(&volume);
+            volume.syncfs().unwrap();
+            let told = volume.diff(&kept[0], Some(&kept[1])).unwrap();
+            let copy = crashed(&zone);
+            volume.abandon();
+            assert_eq!(native::diff(&copy.1, &kept[0], &kept[1]).unwrap(), told);
+            volume = open(&copy.1, durability);
+            zone = copy.0;
+            assert_eq!(volume.diff(&kept[0], Some(&kept[1])).unwrap(), told);
+        }
+    }
+    torture.close(&volume);
+    volume.close().unwrap();
+    assert_sound(volume.region());
+}
+
+#[test]
+fn any_two_with_every_operation_durable() {
+    churn(Torture::seed_from_environment(), Durability::Operation);
+}
+
+#[test]
+fn any_two_with_durable_fsyncs() {
+    churn(Torture::seed_from_environment() + 1, Durability::Fsync);
+}
+
+#[test]
+fn any_two_with_durable_checkpoints() {
+    churn(Torture::seed_from_environment() + 2, Durability::Snapshot);
+}
+
+/// Waits until the clock that files are stamped with tells another time.
+fn tick() {
+    std::thread::sleep(std::time::Duration::from_millis(20));
+}
+
+/// A volume on which a tree was made and a snapshot `before` taken of it, and then something changed; what is told.
+struct Scene {
+    volume: Volume,
+    _zone: nvm::Zone,
+}
+
+impl Scene {
+    fn new(before: impl FnOnce(&Scene)) -> Scene {
+        let (zone, region) = made(64 << 20);
+        let scene = Scene { volume: open(&region, Durability::Operation), _zone: zone };
+        before(&scene);
+        scene.volume.take_snapshot("before", "").unwrap();
+        tick();
+        scene
+    }
+
+    fn at(&self, path: &str) -> Ino {
+        let root = Caller::root();
+        path.split('/')
+            .filter(|name| !name.is_empty())
+            .fold(ROOT_INO, |dir, name| self.volume.lookup(&root, dir, name.as_bytes()).unwrap().ino)
+    }
+
+    fn split<'p>(&self, path: &'p str) -> (Ino, &'p [u8]) {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        (self.at(dir), name.as_bytes())
+    }
+
+    fn dir(&self, path: &str) {
+        let (dir, name) = self.split(path);
+        self.volume.mkdir(&Caller::root(), dir, name, 0o755).unwrap();
+    }
+
+    fn file(&self, path: &str, bytes: &[u8]) {
+        let (dir, name) = self.split(path);
+        write_file(&self.volume, dir, std::str::from_utf8(name).unwrap(), bytes).unwrap();
+    }
+
+    fn write(&self, path: &str, offset: u64, bytes: &[u8]) {
+        let root = Caller::root();
+        let handle = self.volume.open(&root, self.at(path), RW).unwrap();
+        self.volume.write(&root, handle, offset, bytes).unwrap();
+        self.volume.release(handle).unwrap();
+    }
+
+    fn link(&self, old: &str, new: &str) {
+        let (dir, name) = self.split(new);
+        self.volume.link(&Caller::root(), self.at(old), dir, name).unwrap();
+    }
+
+    fn unlink(&self, path: &str) {
+        let (dir, name) = self.split(path);
+        self.volume.unlink(&Caller::root(), dir, name).unwrap();
+    }
+
+    fn rename(&self, old: &str, new: &str, flags: RenameFlags) {
+        let ((dir, name), (new_dir, new_name)) = (self.split(old), self.split(new));
+        self.volume.rename(&Caller::root(), dir, name, new_dir, new_name, flags).unwrap();
+    }
+
+    /// The differences from before, a line each: the directories' own left out, unless it is told otherwise.
+    fn told(&self, with_directories: bool) -> Vec<String> {
+        let found = self.volume.diff("before", None).unwrap();
+        let now = walk(&self.volume, ROOT_INO);
+        assert_told(&found, &snapshot(&self.volume, "before"), &now);
+        let lines = found.iter().filter_map(|difference| {
+            let path = String::from_utf8(difference.path.clone()).unwrap();
+            Some(match &difference.kind {
+                DifferenceKind::Removed => format!("- {path}"),
+                DifferenceKind::Added => format!("+ {path}"),
+                DifferenceKind::Renamed { from } => format!("R {} -> {path}", String::from_utf8_lossy(from)),
+                DifferenceKind::Modified(_)
+                    if difference.file == FileKind::Directory && !with_directories =>
+                {
+                    return None;
+                }
+                DifferenceKind::Modified(aspects) => format!("M {path} {aspects:?}"),
+            })
+        });
+        let lines = lines.collect();
+        self.volume.finish_removals().unwrap();
+        lines
+    }
+}
+
+#[test]
+fn names_that_came_went_and_moved() {
+    let scene = Scene::new(|it| {
+        ["a", "a/deep", "b"].into_iter().for_each(|dir| it.dir(dir));
+        ["a/one", "a/two", "a/deep/three", "b/four", "five"].into_iter().for_each(|file| it.file(file, b"x"));
+    });
+    assert_eq!(scene.told(true), [""; 0]);
+    scene.rename("a/one", "a/uno", RenameFlags::empty());
+    scene.rename("a/two", "b/two", RenameFlags::empty());
+    scene.rename("a/deep", "b/depth", RenameFlags::empty());
+    scene.unlink("five");
+    scene.file("six", b"y");
+    assert_eq!(
+        scene.told(true),
+        [
+            "M / [Entries, Times]",
+            "M /a [Entries, Times]",
+            "R /a/one -> /a/uno",
+            "M /b [Entries, Times]",
+            "R /a/deep -> /b/depth",
+            "R /a/two -> /b/two",
+            "- /five",
+            "+ /six"
+        ]
+    );
+    // What lies below a directory that moved is told where it is now.
+    scene.write("b/depth/three", 0, b"changed");
+    assert!(scene.told(false).contains(&"M /b/depth/three [Data, Times]".into()));
+    // And back again.
+    scene.rename("a/uno", "a/one", RenameFlags::empty());
+    scene.rename("b/two", "a/two", RenameFlags::empty());
+    scene.rename("b/depth", "a/deep", RenameFlags::empty());
+    scene.write("a/deep/three", 0, b"x");
+    scene
+        .volume
+        .setattr(
+            &Caller::root(),
+            scene.at("a/deep/three"),
+            &SetAttr { size: Some(1), ..SetAttr::default() },
+            None,
+        )
+        .unwrap();
+    assert_eq!(scene.told(false), ["M /a/deep/three [Times]", "- /five", "+ /six"]);
+}
+
+#[test]
+fn replaced_and_exchanged() {
+    let scene = Scene::new(|it| {
+        ["d", "e"].into_iter().for_each(|dir| it.dir(dir));
+        ["d/old", "d/x", "e/y", "e/z"].into_iter().for_each(|file| it.file(file, file.as_bytes()));
+    });
+    scene.file("d/old.new", b"new");
+    scene.rename("d/old.new", "d/old", RenameFlags::empty());
+    scene.rename("d/x", "e/y", RenameFlags::EXCHANGE);
+    scene.rename("d", "e/z", RenameFlags::EXCHANGE);
+    let told =
+        ["R /e/z -> /d", "- /d/old", "R /d/x -> /e/y", "R /d -> /e/z", "+ /e/z/old", "R /e/y -> /e/z/x"];
+    assert_eq!(scene.told(false), told);
+}
+
+/// The name that a file knows may be the one that went.
+#[test]
+fn hard_links() {
+    let scene = Scene::new(|it| {
+        it.dir("d");
+        it.file("one", b"1");
+        it.file("d/two", b"2");
+        it.link("one", "d/uno");
+        it.link("d/two", "due");
+    });
+    scene.unlink("d/uno");
+    scene.write("one", 0, b"I");
+    assert_eq!(scene.told(false), ["- /d/uno", "M /one [Data, Links, Times]"]);
+    scene.link("one", "d/eins");
+    scene.link("one", "d/yi");
+    let told = ["R /d/uno -> /d/eins", "+ /d/yi", "M /d/yi [Data, Links, Times]"];
+    assert_eq!(scene.told(false), told);
+    scene.unlink("due");
+    scene.write("d/two", 0, b"II");
+    assert!(scene.told(false).contains(&"M /d/two [Data, Links, Times]".into()));
+}
+
+/// A number that a removed file had, given to another, is no rename and no change.
+#[test]
+fn numbers_are_used_again() {
+    let scene = Scene::new(|it| (0..40).for_each(|n| it.file(&format!("f{n}"), b"old")));
+    let before: BTreeSet<Ino> = (0..40).map(|n| scene.at(&format!("f{n}"))).collect();
+    for n in 0..40 {
+        scene.unlink(&format!("f{n}"));
+    }
+    scene.volume.checkpoint().unwrap();
+    for n in 0..40 {
+        // Half of them take the same names.
+        scene.file(&if n % 2 == 0 { format!("f{n}") } else { format!("g{n}") }, b"new");
+    }
+    let again =
+        names(&scene.volume, ROOT_INO).unwrap().iter().filter(|(.., ino)| before.contains(ino)).count();
+    assert!(again > 10, "{again} numbers were used again");
+    let told = scene.told(false);
+    let count = |sign: &str| told.iter().filter(|line| line.starts_with(sign)).count();
+    assert_eq!((count("- "), count("+ "), told.len()), (40, 40, 80), "{told:#?}");
+}
+
+#[test]
+fn open_without_a_name_and_named_later() {
+    let scene = Scene::new(|it| {
+        it.file("going", b"x");
+        it.dir("empty");
+    });
+    let root = Caller::root();
+    let open = scene.volume.open(&root, scene.at("going"), RW).unwrap();
+    scene.unlink("going");
+    scene.volume.write(&root, open, 0, b"nobody sees").unwrap();
+    let temporary = scene.volume.tmpfile(&root, ROOT_INO, 0o600, RW).unwrap();
+    assert_eq!(scene.told(false), ["- /going"]);
+    scene.volume.take_snapshot("between", "").unwrap();
+    scene.volume.link(&root, temporary.attr.ino, scene.at("empty"), b"named").unwrap();
+    scene.volume.release(open).unwrap();
+    assert_eq!(scene.told(false), ["+ /empty/named", "- /going"]);
+    let since: Vec<_> = scene.volume.diff("between", None).unwrap().into_iter().map(|it| it.path).collect();
+    assert_eq!(since, [&b"/empty"[..], b"/empty/named"]);
+}
+
+#[test]
+fn contents_of_all_sizes() {
+    let far = [(64 << 10) - 1, 300 << 10, 1 << 30, 2 << 30, 200 << 30];
+    let scene = Scene::new(|it| {
+        it.file("inline", b"few");
+        it.file("grows", b"few");
+        it.file("same", &[7; 9000]);
+        it.file("sparse", b"");
+        far.iter().for_each(|at| it.write("sparse", *at, &[1; 5000]));
+        it.file("other sparse", b"");
+        far.iter().for_each(|at| it.write("other sparse", *at, &[1; 5000]));
+    });
+    scene.write("inline", 1, b"E");
+    scene.write("grows", 0, &[1; 200]);
+    // The same bytes once more are no change of the contents.
+    scene.write("same", 0, &[7; 9000]);
+    let told = |scene: &Scene| -> Vec<(String, Vec<Aspect>)> {
+        let found = scene.volume.diff("before", None).unwrap();
+        let modified = found.into_iter().map(|difference| match difference.kind {
+            DifferenceKind::Modified(aspects) => (String::from_utf8(difference.path).unwrap(), aspects),
+            other => panic!("{other:?}"),
+        });
+        modified.collect()
+    };
+    let data = || vec![Aspect::Data, Aspect::Times];
+    let first = [("/grows", data()), ("/inline", data()), ("/same", vec![Aspect::Times])];
+    assert_eq!(told(&scene), first.clone().map(|(path, aspects)| (path.to_string(), aspects)));
+    for at in far {
+        scene.volume.remove_snapshot("before").unwrap();
+        scene.volume.take_snapshot("before", "").unwrap();
+        tick();
+        scene.write("sparse", at + 4000, &[2; 100]);
+        assert_eq!(told(&scene), [("/sparse".to_string(), data())], "{at}");
+        scene.write("sparse", at + 4000, &[1; 100]);
+        assert_eq!(told(&scene), [("/sparse".to_string(), vec![Aspect::Times])], "{at}");
+    }
+    // Zeros written are no other than a hole, and a hole than zeros.
+    scene.volume.remove_snapshot("before").unwrap();
+    scene.volume.take_snapshot("before", "").unwrap();
+    tick();
+    scene.write("sparse", 100 << 30, &[0; 3 * BLOCK as usize]);
+    let root = Caller::root();
+    let handle = scene.volume.open(&root, scene.at("other sparse"), RW).unwrap();
+    scene
+        .volume
+        .fallocate(&root, handle, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 1 << 20, 1 << 20)
+        .unwrap();
+    scene.volume.fallocate(&root, handle, FallocateMode::KEEP_SIZE, 250 << 30, 1 << 20).unwrap();
+    assert!(told(&scene).iter().all(|(_, aspects)| aspects == &[Aspect::Times]), "{:?}", told(&scene));
+    scene
+        .volume
+        .fallocate(&root, handle, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 1 << 30, 1 << 20)
+        .unwrap();
+    scene.volume.release(handle).unwrap();
+    assert!(told(&scene).contains(&("/other sparse".to_string(), data())));
+}
+
+#[test]
+fn attributes_of_all_kinds() {
+    let scene = Scene::new(|it| {
+        it.dir("d");
+        ["mode", "owner", "times", "xattr", "none"].into_iter().for_each(|file| it.file(file, b"x"));
+    });
+    let root = Caller::root();
+    let set = |path: &str, change: SetAttr| {
+        scene.volume.setattr(&root, scene.at(path), &change, None).map(drop).unwrap()
+    };
+    set("mode", SetAttr { mode: Some(0o600), ..SetAttr::default() });
+    set("d", SetAttr { mode: Some(0o700), ..SetAttr::default() });
+    set("owner", SetAttr { uid: Some(1000), ..SetAttr::default() });
+    set("times", SetAttr { atime: Some(SetTime::At(Time { sec: 5, nsec: 6 })), ..SetAttr::default() });
+    // Back to what it was: only when it was changed tells, and that is not told.
+    set("none", SetAttr { mode: Some(0o600), ..SetAttr::default() });
+    set("none", SetAttr { mode: Some(0o644), ..SetAttr::default() });
+    let xattr = |path: &str, name: &[u8], value: &[u8]| {
+        scene.volume.setxattr(&root, scene.at(path), name, value, vfs::XattrMode::Either).unwrap();
+    };
+    xattr("xattr", b"user.short", b"1");
+    xattr("d", b"user.long", &[3; 2000]);
+    let told = [
+        "M /d [Mode, Xattrs]",
+        "M /mode [Mode]",
+        "M /owner [Owner]",
+        "M /times [Times]",
+        "M /xattr [Xattrs]",
+    ];
+    assert_eq!(scene.told(true), told);
+    scene.volume.take_snapshot("with xattrs", "").unwrap();
+    xattr("d", b"user.long", &[4; 2000]);
+    let since: Vec<_> =
+        scene.volume.diff("with xattrs", None).unwrap().into_iter().map(|it| (it.path, it.kind)).collect();
+    assert_eq!(since, [(b"/d".to_vec(), DifferenceKind::Modified(vec![Aspect::Xattrs]))]);
+}
+
+/// Buckets split and become tables: entries that went elsewhere by that are no difference.
+#[test]
+fn a_directory_that_grows() {
+    let scene = Scene::new(|it| {
+        it.dir("d");
+        (0..100).for_each(|n| it.file(&format!("d/name {n}"), b""));
+    });
+    (100..3000).for_each(|n| scene.file(&format!("d/name {n}"), b""));
+    let told = scene.told(false);
+    assert_eq!(told.len(), 2900);
+    assert!(told.iter().all(|line| line.starts_with("+ /d/name ")));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let scene = Scene::new(|_| {});
+    let volume = &scene.volume;
+    assert!(matches!(volume.diff("before", Some("before")), Err(Error::SameSnapshot(_))));
+    assert!(matches!(volume.diff("before", Some("other")), Err(Error::NoSnapshot(name)) if name == "other"));
+    assert!(matches!(volume.diff("other", None), Err(Error::NoSnapshot(name)) if name == "other"));
+    let free_afterwards = || {
+        assert_eq!(volume.diff("before", None).unwrap(), []);
+        volume.finish_removals().unwrap();
+        volume.checkpoint().unwrap();
+        volume.stats().blocks_free
+    };
+    let free = free_afterwards();
+    (0..3).for_each(|_| assert_eq!(free_afterwards(), free, "what was kept to be compared has come back"));
+    assert_eq!(volume.snapshots().len(), 1);
+}
+
+/// How many blocks are looked at follows what changed, not what there is.
+#[test]
+fn it_looks_at_what_changed() {
+    let (few, many) = (blocks_looked_at(2_000), blocks_looked_at(20_000));
+    // Of each of ten files: its block of inodes, as it was and as it is, a bucket and what leads there.
+    assert!(few < 100 && many < few + few / 4, "{few} blocks of 2,000 files, {many} of 20,000");
+}
+
+/// Of so many files and one large one, ten and a block of the large one change: how many blocks a comparison reads.
+fn blocks_looked_at(count: usize) -> usize {
+    let (zone, region) = made(256 << 20);
+    let volume = open(&region, Durability::Fsync);
+    let root = Caller::root();
+    let mut files = Vec::new();
+    for dir in 0..10 {
+        let dir = volume.mkdir(&root, ROOT_INO, format!("dir {dir}").as_bytes(), 0o755).unwrap().ino;
+        for file in 0..count / 10 {
+            let made = volume.mknod(&root, dir, format!("file {file}").as_bytes(), 0o100_644, 0).unwrap();
+            files.push(made.ino);
+        }
+    }
+    let big = volume.create(&root, ROOT_INO, b"big", 0o644, RW).unwrap();
+    for part in 0..count as u64 / 500 {
+        volume.write(&root, big.handle, part << 20, &vec![part as u8; 1 << 20]).unwrap();
+    }
+    volume.take_snapshot("before", "").unwrap();
+    for file in files.iter().step_by(count / 10) {
+        let handle = volume.open(&root, *file, RW).unwrap();
+        volume.write(&root, handle, 0, b"changed").unwrap();
+        volume.release(handle).unwrap();
+    }
+    volume.write(&root, big.handle, 3 << 20, &[0xff; 4096]).unwrap();
+    volume.take_snapshot("after", "").unwrap();
+    let lines = zone.info().bytes / nvm::LINE;
+    zone.watch();
+    zone.watched(|watch| watch.seek(std::iter::once(0..lines))).unwrap();
+    let found = volume.diff("before", Some("after")).unwrap();
+    let read = zone.watched(|watch| watch.read().to_vec()).unwrap();
+    zone.unwatch();
+    assert_eq!(found.len(), 11, "{found:#?}");
+    read.iter().map(|line| u64::from(*line) * nvm::LINE / BLOCK).collect::<BTreeSet<_>>().len()
+}
