@@ -28,15 +28,16 @@ pub(crate) struct Hot {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(crate) struct Cold {
+    /// The key of the entry that was made last: of anything but a directory it may be gone, while others lead here. In one
+    /// line with what is hot, as the directory is, too: a rename changes both.
+    pub(crate) key: U64,
     pub(crate) mode: U32,
+    /// The directory in which that entry is: of a directory its parent, of anything else a hint.
+    pub(crate) parent: U32,
     pub(crate) uid: U32,
     pub(crate) gid: U32,
     pub(crate) rdev: U32,
     pub(crate) generation: U32,
-    /// The directory in which it was last entered: of a directory its parent, of anything else a hint.
-    pub(crate) parent: U32,
-    /// The key of that entry: of anything but a directory it may be gone, while others lead here.
-    pub(crate) key: U64,
     atime_sec: I64,
     btime_sec: I64,
     atime_nsec: U32,
@@ -101,15 +102,16 @@ pub(crate) const PAYLOAD: usize = 128;
 pub(crate) const PAYLOAD_BYTES: usize = SLOT - PAYLOAD;
 const _: () = assert!(DERIVED + size_of::<Derived>() == PAYLOAD);
 const BODY: usize = DERIVED + 16;
-/// The directory and, behind it, the key of the entry that names the inode.
-const ENTRY: usize = COLD + std::mem::offset_of!(Cold, parent);
-const _: () = assert!(ENTRY + 4 == COLD + std::mem::offset_of!(Cold, key));
+/// The directory of the entry that names the inode, and its key.
+const PARENT: usize = COLD + std::mem::offset_of!(Cold, parent);
+const KEY: usize = COLD + std::mem::offset_of!(Cold, key);
+const _: () = assert!(KEY < PARENT && PARENT + 4 <= nvm::LINE as usize);
 const XATTR_NID: usize = DERIVED + 20;
 const XATTR_LEN: usize = DERIVED + 24;
 const LAYOUT: usize = DERIVED + 25;
 /// Where a reader without a lock finds the length, the mode (low half of a word), the body (low half) and the layout.
 pub(crate) const SIZE: usize = HOT;
-pub(crate) const MODE: usize = COLD;
+pub(crate) const MODE: usize = COLD + std::mem::offset_of!(Cold, mode);
 pub(crate) const BODY_WORD: usize = BODY;
 pub(crate) const LAYOUT_WORD: usize = LAYOUT & !7;
 pub(crate) const LAYOUT_SHIFT: usize = (LAYOUT & 7) * 8;
@@ -406,10 +408,8 @@ impl<'a> InodeEdit<'a> {
 
     /// Notes the entry that names it.
     pub(crate) fn set_entry(&self, dir: u32, key: u64) {
-        let mut bytes = [0; 12];
-        bytes[..4].copy_from_slice(&dir.to_le_bytes());
-        bytes[4..].copy_from_slice(&key.to_le_bytes());
-        self.store(ENTRY, &bytes);
+        self.store(PARENT, &dir.to_le_bytes());
+        self.store(KEY, &key.to_le_bytes());
     }
 
     pub(crate) fn set_layout(&self, layout: Layout) {
