@@ -2,22 +2,32 @@
 //!
 //! A block that is free can be had wherever it lies, so nothing depends on this but how contiguous files are and how long
 //! it takes to find a block. It works while operations run: a file is locked for one transaction of up to 64 blocks, all
-//! operations wait while the running tree is told of up to 64 blocks that snapshots have.
+//! operations wait while the running tree is told what snapshots have and moved.
+//!
+//! Moving can take more than it brings: each checkpoint writes the way to what moved anew, in each tree. What counts is
+//! how many segments are empty afterwards. Victims that brought nothing are spared until all others had their turn, and
+//! after a pass that brought nothing the next one comes later and later.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use vfs::{Error, Result};
 
 use crate::core::{Aim, Core, NextLog};
+use crate::transplant::Transplant;
 
 /// Segments that are emptied together: between two checkpoints.
 const BATCH: usize = 8;
-/// Checkpoints that bring nothing, before what is left stays: what changed in one epoch moves in the next.
-const IDLE_MAX: u32 = 2;
-/// Blocks that a checkpoint is asked to move.
-const BLOCKS_MAX: usize = 1024;
+/// Batches of one pass that bring nothing.
+const IDLE_BATCHES: u32 = 4;
+/// Checkpoints that move nothing, before what is left stays: what changed in one epoch moves in the next.
+const IDLE_ROUNDS: u32 = 2;
+/// Blocks of files and nodes that move before the next checkpoint, which others wait for.
+const YOUNG_MAX: usize = 512;
+/// How long after a pass that brought nothing the next one begins, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
 
 /// Garbage collection: one at a time.
 #[derive(Default)]
@@ -30,44 +40,74 @@ pub(crate) struct Collector {
 /// What it remembers from one time to the next.
 #[derive(Default)]
 struct Memory {
-    /// Segments with something in them that does not move, while the snapshots are these: the newest, how many.
-    spared: BTreeSet<u32>,
-    kept: (u32, usize),
+    /// Segments that were victims and brought nothing, while others have not had their turn.
+    spared: HashSet<u32>,
+    /// Since when it has been resting, and how long it is to rest.
+    rest: Option<(Instant, Duration)>,
 }
 
 impl Core {
-    /// Empties segments while fewer than `wanted` are empty and it brings something; returns how many it emptied.
+    /// The same as [`Core::collect_garbage`] if few segments are empty, and the last time was not in vain just now.
+    pub(crate) fn collect_if_needed(&self) -> Result<u64> {
+        let wanted = self.nodes.allocator.empty_segments_wanted();
+        if self.nodes.allocator.empty_segments() >= wanted {
+            return Ok(0);
+        }
+        let rests = |memory: &Memory| memory.rest.is_some_and(|(since, rest)| since.elapsed() < rest);
+        if rests(&self.collector.memory.lock()) {
+            return Ok(0);
+        }
+        self.collect_garbage(2 * wanted)
+    }
+
+    /// Empties segments while fewer than `wanted` are empty and it brings something; returns how many more are empty.
     pub(crate) fn collect_garbage(&self, wanted: u32) -> Result<u64> {
         let memory = &mut *self.collector.memory.lock();
         let allocator = &self.nodes.allocator;
-        let mut emptied = 0;
-        let kept = self.snapshots.read().extent();
-        if kept != memory.kept {
-            *memory = Memory { kept, spared: BTreeSet::new() };
-        }
-        while allocator.empty_segments() < wanted && self.may_change() {
-            let victims = allocator.begin_emptying(BATCH, |segment| memory.spared.contains(&segment));
-            if victims.is_empty() {
+        let (mut gained, mut idle) = (0, 0);
+        // However fast others make garbage, a pass ends.
+        let batches = self.medium.geometry.segments as usize / BATCH + 1;
+        for _ in 0..batches {
+            let before = allocator.empty_segments();
+            if before >= wanted || idle == IDLE_BATCHES || !self.may_change() {
                 break;
             }
-            let left = match self.empty(&victims) {
+            let victims = allocator.begin_emptying(BATCH, |segment| memory.spared.contains(&segment));
+            if victims.is_empty() {
+                memory.spared.clear();
+                break;
+            }
+            match self.empty(&victims) {
                 Err(Error::NoSpace) => break,
                 Err(_) if !self.may_change() => break, // somebody else hears why
-                left => left.inspect_err(|_| memory.spared.extend(&victims))?,
+                emptied => emptied.inspect_err(|_| memory.spared.extend(&victims))?,
             };
-            let now_empty = (victims.len() - left.len()) as u64;
-            self.collector.emptied.fetch_add(now_empty, Ordering::Relaxed);
-            emptied += now_empty;
-            memory.spared.extend(left);
+            match u64::from(allocator.empty_segments().saturating_sub(before)) {
+                0 => {
+                    idle += 1;
+                    memory.spared.extend(&victims);
+                }
+                more => {
+                    gained += more;
+                    memory.spared.extend(victims.into_iter().filter(|victim| allocator.used(*victim) > 0));
+                }
+            }
         }
-        Ok(emptied)
+        self.collector.emptied.fetch_add(gained, Ordering::Relaxed);
+        let longer = |(_, rest): (Instant, Duration)| (rest * 2).min(PAUSE.1);
+        memory.rest = match gained {
+            0 => Some((Instant::now(), memory.rest.map_or(PAUSE.0, longer))),
+            _ => None,
+        };
+        Ok(gained)
     }
 
     /// Moves all that moves out of one segment, whatever that brings; whether it is empty then.
     pub(crate) fn empty_segment(&self, segment: u32) -> Result<bool> {
         let _alone = self.collector.memory.lock();
         self.nodes.allocator.begin_emptying_this(segment);
-        Ok(self.empty(&[segment])?.is_empty())
+        self.empty(&[segment])?;
+        Ok(self.nodes.allocator.used(segment) == 0)
     }
 
     /// Not with snapshots that nobody knows of: what they have must stay where they point to.
@@ -75,32 +115,37 @@ impl Core {
         self.check_list_changeable().is_ok()
     }
 
-    /// Empties segments, of which nothing is handed out any more until this ends; returns those in which something is
-    /// left.
-    fn empty(&self, victims: &[u32]) -> Result<Vec<u32>> {
+    /// Empties segments, of which nothing is handed out any more until this ends.
+    fn empty(&self, victims: &[u32]) -> Result<()> {
         let emptied = self.move_out(victims);
         self.nodes.allocator.end_emptying(victims);
-        emptied?;
-        let is_left = |victim: &u32| !self.nodes.allocator.blocks_in(*victim).is_empty();
-        Ok(victims.iter().copied().filter(is_left).collect())
+        emptied
     }
 
     fn move_out(&self, victims: &[u32]) -> Result<()> {
         let allocator = &self.nodes.allocator;
-        let in_use = || victims.iter().flat_map(|victim| allocator.blocks_in(*victim)).collect::<Vec<u64>>();
+        let mut stuck = HashSet::new();
         let (mut before, mut idle) = (usize::MAX, 0);
         loop {
-            let blocks = in_use();
+            let in_use = victims.iter().flat_map(|victim| allocator.blocks_in(*victim));
+            let blocks: Vec<u64> = in_use.filter(|block| !stuck.contains(block)).collect();
             idle = if blocks.len() < before { 0 } else { idle + 1 };
             before = blocks.len();
-            if blocks.is_empty() || idle == IDLE_MAX || !self.may_change() {
+            let is_over = blocks.is_empty() || idle == IDLE_ROUNDS;
+            if !is_over {
+                self.relocate_young(&blocks, YOUNG_MAX)?;
+            }
+            let publisher = &mut self.publisher();
+            if !self.may_change() {
                 return Ok(());
             }
-            self.relocate_young(&blocks)?;
-            let mut rest = in_use();
-            rest.truncate(BLOCKS_MAX);
-            let publisher = &mut self.publisher();
-            self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Move(rest))?;
+            if is_over {
+                // What is free by now is so for others only behind a checkpoint.
+                return self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Newest);
+            }
+            let mut moved = Transplant::prepare(self, publisher, &blocks)?;
+            stuck.extend(moved.stuck.drain(..));
+            self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Move(moved.into()))?;
         }
     }
 }

@@ -85,14 +85,13 @@ impl Pressure {
 }
 
 /// What a checkpoint is for.
-pub(crate) enum Aim {
+pub(crate) enum Aim<'a> {
     /// The state of the running tree, until the next one.
     Newest,
     /// The same, and it is kept, under this record.
     Keep(Box<Record>),
-    /// The same, without these blocks: what lies there moves, as far as the running tree does not hold it in files or
-    /// nodes of its own.
-    Move(Vec<u64>),
+    /// The same, in which blocks that snapshots have are elsewhere.
+    Move(Box<Transplant<'a>>),
     /// The tree of this older checkpoint takes the running one's place. Nothing was changed since the last checkpoint,
     /// nothing is read or changed afterwards.
     Return(Checkpoint),
@@ -221,7 +220,7 @@ impl Core {
         &self,
         publisher: &mut Publisher,
         next_log: NextLog,
-        aim: Aim,
+        aim: Aim<'_>,
     ) -> Result<()> {
         self.make_checkpoint(publisher, next_log, aim).inspect_err(|error| self.fail(error))
     }
@@ -231,16 +230,14 @@ impl Core {
         self.publisher.lock()
     }
 
-    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog, aim: Aim) -> Result<()> {
+    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog, aim: Aim<'_>) -> Result<()> {
         let nodes = &self.nodes;
         let medium = &*self.medium;
         let predecessor = publisher.newest;
-        let mut moved = match &aim {
-            Aim::Move(blocks) => {
-                self.snapshots.write().move_from(blocks);
-                Transplant::prepare(self, publisher, blocks)?
-            }
-            _ => Transplant::default(),
+        let is_plain = matches!(aim, Aim::Newest);
+        let (aim, mut moved) = match aim {
+            Aim::Move(moved) => (Aim::Newest, *moved),
+            aim => (aim, Transplant::default()),
         };
         // The epoch ends: nobody is in the middle of an operation.
         let (mut frozen, dirty, facts, in_place) = {
@@ -253,14 +250,14 @@ impl Core {
             if nodes.nat.dirty_count() == 0
                 && !self.journal.has_transactions()
                 && next_log == NextLog::WithEpoch
-                && matches!(aim, Aim::Newest)
+                && is_plain
                 && !self.snapshots.read().has_changes()
             {
                 // Operations that failed may have taken all of the log.
                 self.journal.rewind(&mut lanes);
                 return Ok(());
             }
-            moved.switch(self)?;
+            moved.switch()?;
             let version = nodes.version();
             if version >= LAST_VERSION {
                 return Err(Error::Io("the volume has made all the checkpoints that its format can number; copy its files to a new one".into()));

@@ -199,6 +199,26 @@ pub(crate) fn holder(
     Ok(leaf.node.map(|node| (node, leaf.pointer(leaf.slot))))
 }
 
+/// Points block `index` of inode `ino`, which some node has a pointer to, elsewhere: what it was is another's affair.
+pub(crate) fn repoint(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    ino: u32,
+    index: u64,
+    pointer: DataPointer,
+) -> vfs::Result<()> {
+    let Leaf { node, slot, .. } = leaf(nodes, nodes.inode(ino)?, index)?;
+    let bytes = pointer.0.to_le_bytes();
+    match node {
+        Some(node) if node == inode::nid_of(ino) => {
+            LeafEdit::Inode(&nodes.edit_inode(budget, ino)?).put(slot, &bytes, false);
+        }
+        Some(node) => LeafEdit::Node(nodes.edit(budget, node)?).put(slot, &bytes, false),
+        None => {}
+    }
+    Ok(())
+}
+
 /// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
 /// contiguous on the medium, or holes alike. A hole takes a step for each subtree that is not there, however large.
 pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {

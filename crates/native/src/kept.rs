@@ -332,11 +332,6 @@ impl Kept {
         self.all().rev().find(whole).map_or(0, |record| record.version).max(self.unknown)
     }
 
-    /// The version of the last record, 0 if there is none, and how many there are.
-    pub(crate) fn extent(&self) -> (u32, usize) {
-        (self.records.last_key_value().map_or(0, |(version, _)| *version), self.records.len())
-    }
-
     /// All records behind `version`, oldest first.
     pub(crate) fn behind(&self, version: u32) -> impl Iterator<Item = &Record> {
         self.records.range((Bound::Excluded(version), Bound::Unbounded)).map(|(_, (record, _))| record)

@@ -271,12 +271,24 @@ pub(crate) fn kind_of(level: u32) -> BlockKind {
 
 /// The pointer in `tree` to its block of `level` (1: entries; 0: a node) for NID `first`; null if there is none.
 pub(crate) fn pointer_to(medium: &Medium, tree: Tree, first: u32, level: u32) -> vfs::Result<NodePointer> {
+    path_to(medium, tree, first, level, &mut |_| {})
+}
+
+/// The same; calls `visit` with each block of the NAT on the way.
+pub(crate) fn path_to(
+    medium: &Medium,
+    tree: Tree,
+    first: u32,
+    level: u32,
+    visit: &mut dyn FnMut(u64),
+) -> vfs::Result<NodePointer> {
     let (mut pointer, mut parent, mut at) = (tree.root, 0, u32::from(tree.height));
     if at < level || u64::from(first) >= FANOUT.pow(at) {
         return Ok(NodePointer::default());
     }
     while at > level && !pointer.is_null() {
         let block = verify(medium, pointer, parent)?;
+        visit(block);
         at -= 1;
         let index = u64::from(first) / FANOUT.pow(at) % FANOUT;
         (parent, pointer) = (block, NodePointer(medium.region.load_u64(block * BLOCK + index * 8)));

@@ -15,7 +15,7 @@ use crate::core::{Aim, Core, NextLog, Publisher, now};
 use crate::geometry::Medium;
 use crate::inspect::AtRest;
 use crate::kept::{Kept, Record, State, TEXT_MAX};
-use crate::twin::Traverse;
+use crate::twin::{self, Traverse};
 
 /// A snapshot that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,11 +299,18 @@ impl Core {
     pub(crate) fn has_changed_since(&self, name: &str) -> Result<bool, Error> {
         self.check_changeable()?;
         self.checkpoint(NextLog::WithEpoch)?;
-        let newest = self.publisher().newest.body.tree();
+        // No checkpoint is made meanwhile: both trees stay.
+        let publisher: &Publisher = &self.publisher();
         let kept = self.snapshots.read();
         let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-        // What changed has another block, and so have all above it.
-        Ok(Checkpoint::read(&self.medium, record.block)?.body.tree().root.block() != newest.root.block())
+        let trees = [record.checkpoint(&self.medium)?.body.tree(), publisher.newest.body.tree()];
+        // What is above the nodes may be written anew for garbage collection's sake; a node that both have moves in both.
+        let mut changed = false;
+        twin::differences(&self.medium, trees, &mut |_| {
+            changed = true;
+            Ok(())
+        })?;
+        Ok(changed)
     }
 
     /// Counts what a snapshot has alone, in time that follows how much it differs from its neighbours.

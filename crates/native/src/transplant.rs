@@ -19,27 +19,34 @@ use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::Checkpoint;
 use crate::checksum;
 use crate::core::{Core, Publisher};
+use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::Layout;
 use crate::kept::{Kept, Record};
-use crate::nat::{self, FANOUT, Tree};
-use crate::node::{self, ORPHANS};
+use crate::nat::{self, FANOUT, MAX_HEIGHT, Tree};
+use crate::node;
 use crate::pointer::{DataPointer, NodePointer};
 use crate::reader::Reader;
 use crate::relocate::is_node;
 
-/// Blocks that move with one checkpoint at most: nothing is changed while the running tree is told.
-const MOVED_MAX: usize = 64;
+/// Blocks that move with one checkpoint at most, of data and in all: nothing is changed while data is copied and the running
+/// tree is told.
+const DATA_MAX: usize = 64;
+const MOVED_MAX: usize = 512;
 /// Snapshots whose trees change with one checkpoint at most. A block that more have stays where it is.
 const TREES_MAX: usize = 64;
 
 /// Blocks that move with the checkpoint being made.
 #[derive(Default)]
 pub(crate) struct Transplant<'a> {
+    /// Who gave the homes, until they are published or given back.
+    core: Option<&'a Core>,
     /// Blocks for what is still to be copied.
     budget: Option<Budget<'a>>,
+    /// Blocks that don't move, whatever is tried while the snapshots are what they are.
+    pub(crate) stuck: Vec<u64>,
     /// New homes, by block; of nodes and blocks of the NAT with their checksums.
     homes: HashMap<u64, NodePointer>,
     /// Data and nodes that moved, with their BIA entries.
@@ -62,6 +69,22 @@ struct Plan {
     nids: BTreeSet<u32>,
     /// Blocks of the NAT that move: first NID and level.
     nat: BTreeSet<(u32, u32)>,
+}
+
+impl Plan {
+    /// Adds all blocks of the tree that are to be written anew.
+    fn paths(&self, all: &mut HashSet<u64>) -> Result<()> {
+        let (medium, tree) = (&*self.reader.medium, self.checkpoint.body.tree());
+        let nodes = self.nids.iter().map(|nid| (*nid, 0));
+        for (first, level) in nodes.chain(self.nat.iter().copied()) {
+            let pointer = nat::path_to(medium, tree, first, level, &mut |block| {
+                all.insert(block);
+            })?;
+            all.insert(pointer.block());
+        }
+        all.insert(self.checkpoint.block);
+        Ok(())
+    }
 }
 
 /// By the snapshots' versions.
@@ -92,9 +115,15 @@ impl Plan {
             Some(BlockKind::Data) => data_at(&self.reader, block, entry)?.map(|(nid, _)| Hold::Node(nid)),
             Some(BlockKind::NatEntries | BlockKind::NatNode) => {
                 let (first, level) = (entry.owner, entry.place as u32);
-                let pointer = nat::pointer_to(medium, tree, first, level.max(1))?;
-                let is_it = pointer.block() == block && nat::verify(medium, pointer, 0).is_ok();
-                is_it.then_some(Hold::Nat(first, level))
+                if level == 0 || level > u32::from(MAX_HEIGHT) {
+                    return Ok(None); // the entry does not say where to look
+                }
+                let pointer = nat::pointer_to(medium, tree, first, level)?;
+                if pointer.block() != block {
+                    return Ok(None);
+                }
+                nat::verify(medium, pointer, 0)?;
+                Some(Hold::Nat(first, level))
             }
             Some(BlockKind::Checkpoint) => (self.checkpoint.block == block).then_some(Hold::Checkpoint),
             Some(BlockKind::Snapshots) | None => None,
@@ -123,26 +152,43 @@ impl<'a> Transplant<'a> {
     /// [`Transplant::switch`]. Nobody else makes checkpoints or changes the list of snapshots meanwhile.
     pub(crate) fn prepare(core: &'a Core, publisher: &Publisher, blocks: &[u64]) -> Result<Transplant<'a>> {
         let mut transplant = Transplant::default();
+        transplant.core = Some(core);
+        core.snapshots.write().move_from(blocks);
         let tree = publisher.newest.body.tree();
         for block in blocks {
             let Entry { kind, owner, place, .. } = Entry::read(&core.medium, *block);
             let is_nat = [BlockKind::NatEntries as u8, BlockKind::NatNode as u8].contains(&kind);
-            if is_nat && nat::pointer_to(&core.medium, tree, owner, place as u32)?.block() == *block {
+            // What is damaged stays: whoever wants it hears of it.
+            let is_it = |pointer: NodePointer| pointer.block() == *block;
+            if is_nat && nat::pointer_to(&core.medium, tree, owner, place as u32).is_ok_and(is_it) {
                 transplant.touched.push(owner);
             }
         }
         transplant.touched.sort_unstable();
         transplant.touched.dedup();
-        let kept = core.snapshots.read();
-        if kept.is_removing() || kept.is_anyone_in_use() {
-            return Ok(transplant); // some trees are not whole, or are being read
-        }
-        let (moved, plans) = plan(core, &kept, blocks)?;
-        // Paths of up to five blocks in the snapshots; an inode and an index node in the running tree.
-        let paths: usize = plans.values().map(|plan| 5 * (plan.nids.len() + plan.nat.len()) + 1).sum();
+        let (mut moved, plans) = {
+            let kept = core.snapshots.read();
+            if kept.is_removing() || kept.is_anyone_in_use() {
+                return Ok(transplant); // some trees are not whole, or are being read
+            }
+            plan(core, &kept, blocks, &mut transplant.stuck)
+        };
+        moved.retain(|(block, entry)| {
+            let readable = is_readable(core, *block, entry);
+            transplant.stuck.extend((!readable).then_some(*block));
+            readable
+        });
+        // Each block that a tree has on the way to what moves, once for all trees; an inode and an index node in the
+        // running tree for each block of data.
+        let mut paths = HashSet::new();
+        plans.values().try_for_each(|plan| plan.paths(&mut paths))?;
         let allocator = &core.nodes.allocator;
-        let budget = allocator.reserve((paths + 3 * moved.len()) as u64, Urgency::Ordinary);
-        let Some(budget) = budget.filter(|_| !moved.is_empty()) else { return Ok(transplant) };
+        let budget = allocator.reserve((paths.len() + 3 * moved.len()) as u64, Urgency::Ordinary);
+        let budget = match budget {
+            Some(_) if moved.is_empty() => return Ok(transplant),
+            Some(budget) => budget,
+            None => return Err(Error::NoSpace),
+        };
         for (block, entry) in moved {
             if entry.kind == BlockKind::Data as u8 {
                 let home = allocator.rehome(&budget, block)?;
@@ -152,6 +198,8 @@ impl<'a> Transplant<'a> {
         }
         let mut rewrite = Rewrite { core, budget: &budget, to: &mut transplant };
         plans.values().try_for_each(|plan| rewrite.tree(plan))?;
+        // No snapshot's home is what could not be read.
+        core.medium.check_media()?;
         transplant.budget = Some(budget);
         Ok(transplant)
     }
@@ -162,7 +210,8 @@ impl<'a> Transplant<'a> {
     }
 
     /// Copies the data, and points the running tree to what moved, as far as it reaches it. No operation runs.
-    pub(crate) fn switch(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn switch(&mut self) -> Result<()> {
+        let Some((core, budget)) = self.core.take().zip(self.budget.take()) else { return Ok(()) };
         let (nodes, region) = (&core.nodes, &core.medium.region);
         for (block, entry) in self.nodes.iter().filter(|_| !planted(Fault::MoveNotTold)) {
             let (nid, home) = (entry.owner, self.homes[block].block());
@@ -171,22 +220,18 @@ impl<'a> Transplant<'a> {
                 continue;
             }
             if nodes.nat.locate(nid)?.pointer.block() == *block {
-                let owner = nodes.any(nid)?.header().owner.get();
-                let _hidden = (owner == ORPHANS).then(|| core.orphans.lock());
-                let _lock = core.locks.write(owner);
+                let _lock = core.lock_owner(nodes.any(nid)?.header().owner.get());
                 nodes.nat.set(nid, home, nodes.version())?;
             }
         }
-        let Some(budget) = &self.budget else { return Ok(()) };
         for (block, entry) in &self.data {
             let home = self.homes[block].block();
             let streamed = region.stream(Purpose::Data, home * BLOCK, core.medium.block(*block));
             self.flushed = Some(self.flushed.take().unwrap_or_else(Flushed::none).and(streamed));
             let _lock = core.locks.write(entry.owner);
+            // In a node that moved it has been repointed.
             if let Some((_, pointer)) = data_at(nodes, *block, entry)? {
-                let moved = pointer.moved(home);
-                index::set_run(nodes, budget, entry.owner, entry.place, 1, moved)?;
-                nodes.allocator.recount_moved(1);
+                index::repoint(nodes, &budget, entry.owner, entry.place, pointer.moved(home))?;
             }
         }
         self.homes.keys().for_each(|block| nodes.allocator.leave(*block));
@@ -197,61 +242,111 @@ impl<'a> Transplant<'a> {
     }
 }
 
-/// Chooses which of `blocks` move, and says what that changes in which trees.
-fn plan(core: &Core, kept: &Kept, blocks: &[u64]) -> Result<(Vec<(u64, Entry)>, Plans)> {
+/// What was not published is given back.
+impl Drop for Transplant<'_> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core {
+            self.homes.values().for_each(|home| core.nodes.allocator.leave(home.block()));
+        }
+    }
+}
+
+/// Whether the running tree can be read where it would have a block: if not, the block stays.
+fn is_readable(core: &Core, block: u64, entry: &Entry) -> bool {
+    let nodes = &core.nodes;
+    let read = if entry.kind == BlockKind::Data as u8 {
+        let _lock = core.locks.read(entry.owner);
+        data_at(nodes, block, entry).map(drop)
+    } else if is_node(entry.kind) {
+        match nodes.any(entry.owner) {
+            Ok(_) | Err(Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        }
+    } else {
+        Ok(())
+    };
+    read.inspect_err(|error| tracing::warn!("block {block} is not moved: {error}")).is_ok()
+}
+
+/// Chooses which of `blocks` move, and says what that changes in which trees, and which of them never will move.
+fn plan(core: &Core, kept: &Kept, blocks: &[u64], stuck: &mut Vec<u64>) -> (Vec<(u64, Entry)>, Plans) {
     let mut plans = Plans::new();
     let mut changed: HashSet<u32> = HashSet::new();
     let mut moved = Vec::new();
+    let mut data = 0;
     for block in blocks {
+        // What has been looked at without being changed is let go of now and then.
+        if plans.len() > 2 * TREES_MAX {
+            plans.retain(|version, _| changed.contains(version));
+        }
         let entry = Entry::read(&core.medium, *block);
-        if moved.len() >= MOVED_MAX {
+        if moved.len() == MOVED_MAX || data == DATA_MAX {
             break;
         }
         if entry.version > kept.newest() || entry.version == 0 {
             continue;
         }
         let holds = match holds(core, kept, (*block, &entry), &mut plans) {
-            Ok(holds) => holds,
+            Ok(holds) if (1..=TREES_MAX).contains(&holds.len()) => holds,
+            Ok(_) => {
+                stuck.push(*block);
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(
                     "block {block} is not moved, because a snapshot that has it is damaged: {error}"
                 );
+                stuck.push(*block);
                 continue;
             }
         };
         let more = holds.iter().filter(|(version, _)| !changed.contains(version)).count();
-        if holds.is_empty() || changed.len() + more > TREES_MAX {
-            continue;
+        if changed.len() + more > TREES_MAX {
+            continue; // another time
         }
         for (version, hold) in holds {
             changed.insert(version);
             let plan = plans.get_mut(&version).expect("looked at above");
             match hold {
-                Hold::Node(nid) => drop(plan.nids.insert(nid)),
-                Hold::Nat(first, level) => drop(plan.nat.insert((first, level))),
+                Hold::Node(nid) => {
+                    plan.nids.insert(nid);
+                }
+                Hold::Nat(first, level) => {
+                    plan.nat.insert((first, level));
+                }
                 Hold::Checkpoint => {}
             }
         }
+        data += usize::from(entry.kind == BlockKind::Data as u8);
         moved.push((*block, entry));
     }
     plans.retain(|version, _| changed.contains(version));
-    Ok((moved, plans))
+    (moved, plans)
 }
 
-/// The snapshots that have a block, and how, at most one more than may change.
+/// The snapshots that have a block, and how, at most one more than may change; none if its entry cannot be right.
 fn holds(
     core: &Core,
     kept: &Kept,
     (block, entry): (u64, &Entry),
     plans: &mut Plans,
 ) -> Result<Vec<(u32, Hold)>> {
-    let mut holds = Vec::new();
-    for record in kept.behind(entry.version - 1).take(TREES_MAX + 1) {
+    let mut hold = |record: &Record| -> Result<Option<Hold>> {
         let plan = match plans.entry(record.version) {
             Slot::Occupied(slot) => slot.into_mut(),
             Slot::Vacant(slot) => slot.insert(Plan::open(core, record)?),
         };
-        let Some(hold) = plan.hold(block, entry)? else { break };
+        plan.hold(block, entry)
+    };
+    if let Some(before) = kept.get(kept.before(entry.version))
+        && hold(before)?.is_some()
+    {
+        tracing::warn!("block {block} is not moved: it is older than the BIA says; run fsck");
+        return Ok(Vec::new());
+    }
+    let mut holds = Vec::new();
+    for record in kept.behind(entry.version - 1).take(TREES_MAX + 1) {
+        let Some(hold) = hold(record)? else { break };
         holds.push((record.version, hold));
     }
     Ok(holds)
@@ -335,7 +430,12 @@ impl Rewrite<'_, '_> {
             let place = index as usize * 8..index as usize * 8 + 8;
             let child = NodePointer(u64::from_le_bytes(bytes[place.clone()].try_into().expect("8 bytes")));
             let new = match level {
-                1 => self.to.homes[&child.block()],
+                1 => match self.to.homes.get(&child.block()) {
+                    Some(home) => *home,
+                    None => {
+                        return Err(corrupt("NAT block", old, "entry", child.block(), "a node that moves"));
+                    }
+                },
                 _ => self.nat(child, level - 1, first + index * span, &below)?,
             };
             bytes[place].copy_from_slice(&new.0.to_le_bytes());

@@ -243,10 +243,7 @@ fn checkpoint_loop(core: &Core, interval: Duration) {
             tracing::error!("checkpoint failed: {error}");
             return;
         }
-        let wanted = core.nodes.allocator.empty_segments_wanted();
-        if core.nodes.allocator.empty_segments() < wanted
-            && let Err(error) = core.collect_garbage(2 * wanted)
-        {
+        if let Err(error) = core.collect_if_needed() {
             tracing::error!("garbage collection stopped: {error}");
         }
     }

@@ -248,3 +248,135 @@ fn a_nearly_full_volume_keeps_working() {
     volume.close().unwrap();
     assert_sound(&region);
 }
+
+/// Directories that each have a node, every other one gone.
+fn half_gone(volume: &Volume, count: u32) {
+    let root = Caller::root();
+    for n in 0..count {
+        let dir = volume.mkdir(&root, ROOT_INO, format!("dir {n}").as_bytes(), 0o755).unwrap();
+        write_file(volume, dir.ino, "file", b"x").unwrap();
+    }
+    volume.checkpoint().unwrap();
+    for n in (0..count).filter(|n| n % 2 != 0) {
+        let dir = volume.lookup(&root, ROOT_INO, format!("dir {n}").as_bytes()).unwrap();
+        volume.unlink(&root, dir.ino, b"file").unwrap();
+        volume.rmdir(&root, ROOT_INO, format!("dir {n}").as_bytes()).unwrap();
+    }
+    volume.checkpoint().unwrap();
+}
+
+fn snapshots(volume: &Volume, count: u32) {
+    for n in 0..count {
+        write_file(volume, ROOT_INO, &format!("new {n}"), b"y").unwrap();
+        volume.take_snapshot(&format!("s{n}"), "").unwrap();
+    }
+}
+
+/// Segments of which all blocks were freed, behind the last checkpoint, were chosen again and again: they are not free, and
+/// there is nothing in them to be moved.
+#[test]
+fn what_is_free_behind_the_next_checkpoint_is_waited_for() {
+    let (_zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    for round in 0..2 {
+        for n in 0..300 {
+            let name = format!("file {n}");
+            match round {
+                0 => write_file(&volume, ROOT_INO, &name, &[n as u8; 60_000]).map(drop).unwrap(),
+                _ => drop(volume.unlink(&Caller::root(), ROOT_INO, name.as_bytes())),
+            }
+        }
+        if round == 0 {
+            for n in (0..300).filter(|n| n % 3 != 0) {
+                volume.unlink(&Caller::root(), ROOT_INO, format!("file {n}").as_bytes()).unwrap();
+            }
+            volume.checkpoint().unwrap();
+        }
+    }
+    volume.collect_garbage().unwrap();
+    assert!(volume.stats().segments_empty >= 40, "{:?}", volume.stats());
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// In many trees moving takes more than it brings: the ways to what moved became the next garbage, and so on for ever.
+#[test]
+fn it_ends_where_moving_makes_more_garbage() {
+    let (_zone, region) = made(128 << 20);
+    let volume = open(&region, Durability::Operation);
+    half_gone(&volume, 6000);
+    snapshots(&volume, 30);
+    let before = volume.stats();
+    volume.collect_garbage().unwrap();
+    let after = volume.stats();
+    let made = after.checkpoints - before.checkpoints;
+    assert!(made < 200 && after.segments_empty >= before.segments_empty, "{made} checkpoints: {after:?}");
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// Blocks were promised to a move many times over, and whoever wrote meanwhile found none.
+#[test]
+fn who_writes_meanwhile_finds_room() {
+    let (_zone, region) = made(128 << 20);
+    let volume = open(&region, Durability::Operation);
+    half_gone(&volume, 6000);
+    let root = Caller::root();
+    let file = volume.create(&root, ROOT_INO, b"big", 0o644, RW).unwrap();
+    let mut at = 0;
+    while volume.stats().blocks_free > 11_500 {
+        volume.write(&root, file.handle, at, &[1; 64 << 10]).unwrap();
+        at += 64 << 10;
+    }
+    snapshots(&volume, 30);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            volume.collect_garbage().unwrap();
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            volume.write(&root, file.handle, 0, &[2; 1 << 20]).unwrap();
+        }
+    });
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// What more snapshots share than may change at once stood before all that could move.
+#[test]
+fn what_does_not_move_is_not_in_the_way() {
+    let (_zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    let half = |name: &str, count: u32| {
+        for n in 0..count {
+            write_file(&volume, ROOT_INO, &format!("{name} {n}"), &[n as u8; 60_000]).unwrap();
+        }
+        for n in (0..count).step_by(2) {
+            volume.unlink(&Caller::root(), ROOT_INO, format!("{name} {n}").as_bytes()).unwrap();
+        }
+        volume.checkpoint().unwrap();
+    };
+    half("old", 170);
+    snapshots(&volume, 66);
+    half("new", 500);
+    volume.take_snapshot("last", "").unwrap();
+    let gained = volume.collect_garbage().unwrap();
+    assert!(gained >= 5, "{gained} more segments are empty: {:?}", volume.stats());
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// A volume that was cleaned up is not another one.
+#[test]
+fn nothing_changes_by_it() {
+    let (_zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    half_gone(&volume, 4000);
+    volume.take_snapshot("s", "").unwrap();
+    assert!(!volume.has_changed_since("s").unwrap());
+    assert!(volume.collect_garbage().unwrap() > 0);
+    assert!(!volume.has_changed_since("s").unwrap());
+    write_file(&volume, ROOT_INO, "new", b"y").unwrap();
+    assert!(volume.has_changed_since("s").unwrap());
+}

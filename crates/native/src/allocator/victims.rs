@@ -42,8 +42,10 @@ impl Allocator {
                 candidates.push(((SEGMENT_BLOCKS - used) * age * 1024 / (SEGMENT_BLOCKS + used), segment));
             }
         }
-        candidates.sort_unstable_by(|one, other| other.cmp(one));
-        candidates.truncate(count);
+        if candidates.len() > count {
+            candidates.select_nth_unstable_by(count, |one, other| other.cmp(one));
+            candidates.truncate(count);
+        }
         let victims: Vec<u32> = candidates.into_iter().map(|(_, segment)| segment).collect();
         let filled = [SegmentKind::Data, SegmentKind::Meta].map(|kind| {
             let states = victims.iter().map(|victim| &segments.states[*victim as usize]);
@@ -60,6 +62,11 @@ impl Allocator {
     /// The same of this segment, whether it brings something or not.
     pub(crate) fn begin_emptying_this(&self, segment: u32) {
         self.segments.lock().stop_filling(&[segment]);
+    }
+
+    /// Blocks of a segment that cannot be handed out.
+    pub(crate) fn used(&self, segment: u32) -> u64 {
+        self.segments.lock().states[segment as usize].used()
     }
 
     /// Blocks may be allocated there again.
@@ -100,10 +107,5 @@ impl Allocator {
     /// Nothing points to `block` any more once the running epoch's checkpoint is published: it has moved.
     pub(crate) fn leave(&self, block: u64) {
         self.segments.lock().give_up(&self.medium, block);
-    }
-
-    /// The running tree took a block's new home for the block itself, which [`Allocator::free`] counted as lost to it.
-    pub(crate) fn recount_moved(&self, blocks: u64) {
-        self.segments.lock().reached += blocks;
     }
 }
