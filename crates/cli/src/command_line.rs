@@ -59,6 +59,12 @@ pub(crate) enum Command {
         after_help = "Exit codes: 0 every promise was kept, 1 one was broken or a workload failed, 2 usage."
     )]
     Crash(Crash),
+    /// Measure a file system beside others: directories of mounted ones, volumes in this process, and peers that it sets up
+    #[command(
+        after_help = "Exit codes: 0 it was measured, 1 it could not be, 2 usage, 130 interrupted. What it makes is gone when it ends, \
+                      however it ends."
+    )]
+    Bench(Bench),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Write the man pages to a directory
@@ -436,6 +442,86 @@ pub(crate) struct Crash {
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// Directories of mounted file systems, or volumes that are not mounted
+    #[arg(value_name = "DIR|ZONE:VOLUME", value_hint = ValueHint::DirPath)]
+    pub(crate) targets: Vec<Place>,
+    /// Set up file systems to compare with, measure them in the same rounds, and take them down: all, or some of volume,
+    /// amberfs, amberfs-op, tmpfs, ext4, xfs, btrfs, ext4-disk, xfs-disk, btrfs-disk (needs root; ext4, xfs and btrfs are on loop
+    /// devices, over tmpfs or a file on disk)
+    #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    pub(crate) peers: Option<Vec<String>>,
+    /// A workload or group of --list, with parameters: varmail:threads=1/4/16 is a series of three
+    #[arg(short, long, value_name = "NAME[:KEY=VALUE,...]")]
+    pub(crate) workload: Vec<String>,
+    /// Run another program in each directory instead of our own workloads: fio, postmark, fs_mark or dbench
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["workload", "turns", "scale"])]
+    pub(crate) tool: Vec<bench::Tool>,
+    /// Less of everything: a look, in less than a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Rounds, in each of which every target has its turn; without it 5, with --quick 3
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+    /// Seconds that a workload without an end goes on in each round; without it 0.3, with --quick 0.05
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Times that each thread of a workload without an end repeats it, instead of a time
+    #[arg(long, value_name = "COUNT", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) turns: Option<u64>,
+    /// How much of the published number of files and bytes is worked on, where a workload's parameters do not say it; without
+    /// it 0.1, with --quick 0.02
+    #[arg(long, value_parser = scale)]
+    pub(crate) scale: Option<f64>,
+    /// Chooses what is random
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Bytes of each peer, or with K, M, G, T; without it up to 1G, as memory allows
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Where peers on disk have their files
+    #[arg(long, default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
+    pub(crate) disk: PathBuf,
+    /// List workloads, their parameters and groups
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// One line for each figure on each target: quartiles, CPU time, latencies
+    #[arg(long)]
+    pub(crate) details: bool,
+    /// Tables in Markdown, with the command, the machine and the date, as docs/performance.md has them
+    #[arg(long, conflicts_with_all = ["details", "json"])]
+    pub(crate) markdown: bool,
+    /// A word on what is measured, for the head of the report: a commit
+    #[arg(long, default_value = "")]
+    pub(crate) note: String,
+    /// Write a page with plots, which needs nothing else to be looked at
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) html: Option<PathBuf>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// More than nothing, and no more than an hour.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
+    if number > 0.0 && number <= 3600.0 {
+        Ok(number)
+    } else {
+        Err(format!("{text} is not between 0 and 3600"))
+    }
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    if number > 0.0 && number <= 1000.0 {
+        Ok(number)
+    } else {
+        Err(format!("{text} is not between 0 and 1000"))
+    }
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,7 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
+mod bench;
+mod bench_report;
 mod crash;
 mod crash_program;
 mod df;
@@ -35,6 +37,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Stats(arguments) => stats::run(&arguments)?,
         Command::Snapshot(command) => snapshot::run(&command)?,
         Command::Crash(arguments) => return crash::run(&arguments),
+        Command::Bench(arguments) => return bench::run(&arguments),
         Command::Completions(arguments) => documents::completions(&arguments)?,
         Command::Man(arguments) => documents::man(&arguments)?,
     }

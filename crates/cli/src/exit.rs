@@ -5,6 +5,9 @@ use std::ffi::OsString;
 /// Usage, for commands without codes of their own.
 pub(crate) const USAGE: u8 = 2;
 
+/// Ended by a signal that was caught, as shells tell SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// mount(8): wrong invocation.
 pub(crate) const MOUNT_USAGE: u8 = 1;
 /// mount(8): a system error: no memory, no process.

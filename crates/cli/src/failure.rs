@@ -80,6 +80,18 @@ failure_from!(
     std::io::Error
 );
 
+impl From<bench::Error> for Failure {
+    fn from(error: bench::Error) -> Failure {
+        let remedy = error.remedy();
+        let exit = if error == bench::Error::Interrupted { crate::exit::INTERRUPTED } else { EXIT_FAILURE };
+        let failure = Failure::new(error).leaving("what the benchmark made is gone again").exit(exit);
+        match remedy {
+            Some(remedy) => failure.remedy(remedy),
+            None => failure,
+        }
+    }
+}
+
 /// Adds to the failure of a result.
 pub(crate) trait Explain<T> {
     /// What we were doing.

@@ -16,6 +16,8 @@ pub(crate) enum Value {
     Bytes(u64),
     /// Shown with a unit that fits.
     Seconds(f64),
+    /// A number that need not be whole.
+    Number(f64),
     Flag(bool),
     /// Not known, or not there.
     None,
@@ -54,6 +56,12 @@ impl Fields {
 
     pub(crate) fn with(mut self, key: &'static str, value: impl Into<Value>) -> Fields {
         self.0.push((key, value.into()));
+        self
+    }
+
+    /// The same with a text before everything else.
+    pub(crate) fn with_first(mut self, key: &'static str, text: &str) -> Fields {
+        self.0.insert(0, (key, Value::from(text)));
         self
     }
 
@@ -97,7 +105,7 @@ impl Value {
         match self {
             Value::Text(text) => Json::from(text.as_str()),
             Value::Count(count) | Value::Bytes(count) => Json::from(*count),
-            Value::Seconds(seconds) => Json::from(*seconds),
+            Value::Seconds(number) | Value::Number(number) => Json::from(*number),
             Value::Flag(flag) => Json::from(*flag),
             Value::None => Json::Null,
             Value::Fields(fields) => fields.json(),
@@ -113,6 +121,7 @@ impl Value {
             Value::Seconds(seconds) if *seconds < 0.001 => format!("{:.0} µs", seconds * 1e6),
             Value::Seconds(seconds) if *seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
             Value::Seconds(seconds) => format!("{seconds:.1} s"),
+            Value::Number(number) => format!("{number:.2}"),
             Value::Flag(flag) => if *flag { "yes" } else { "no" }.to_string(),
             Value::None => "-".to_string(),
             Value::Fields(_) | Value::Rows(_) => String::new(),
@@ -120,7 +129,7 @@ impl Value {
     }
 
     fn is_number(&self) -> bool {
-        matches!(self, Value::Count(_) | Value::Bytes(_) | Value::Seconds(_))
+        matches!(self, Value::Count(_) | Value::Bytes(_) | Value::Seconds(_) | Value::Number(_))
     }
 }
 

@@ -1,0 +1,189 @@
+//! A workload's files while it runs: which are there, and who uses them.
+
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::io::Errno;
+
+use crate::flow::FileSet;
+use crate::ground::{Ground, Open, Result};
+use crate::random::Random;
+
+/// A file's state: not there.
+const ABSENT: u32 = 0;
+/// There, and nobody uses it. Greater numbers count who does.
+const IDLE: u32 = 1;
+/// Someone makes, renames or removes it.
+const TAKEN: u32 = u32::MAX;
+/// Files that are tried at random before all are looked at in turn.
+const TRIES: usize = 32;
+/// Bytes that files are filled with at a time.
+const FILL_BYTES: usize = 1 << 20;
+
+/// Names of one length, each with a NUL behind it, in one piece of memory.
+struct Names {
+    bytes: Vec<u8>,
+    each: usize,
+}
+
+impl Names {
+    fn new(prefix: char, count: usize) -> Names {
+        let bytes: Vec<u8> =
+            (0..count).flat_map(|number| format!("{prefix}{number:07}\0").into_bytes()).collect();
+        Names { each: bytes.len() / count.max(1), bytes }
+    }
+
+    fn get(&self, number: usize) -> &CStr {
+        let bytes = &self.bytes[number * self.each..(number + 1) * self.each];
+        CStr::from_bytes_with_nul(bytes).expect("a NUL at the end, and nowhere else")
+    }
+}
+
+/// The file set's files and directories, made in a directory of their own.
+pub(crate) struct Files<G: Ground> {
+    pub(crate) set: FileSet,
+    pub(crate) dirs: Vec<G::Dir>,
+    /// A file every thread appends to.
+    pub(crate) log: G::File,
+    names: [Names; 2],
+    inner_dirs: Names,
+    states: Vec<AtomicU32>,
+    renamed: Vec<AtomicBool>,
+    lengths: Vec<AtomicU64>,
+}
+
+impl<G: Ground> Files<G> {
+    /// Makes the directories, and those files that are there from the start. `stop` is asked between files.
+    pub(crate) fn make(
+        ground: &G,
+        top: &G::Dir,
+        set: &FileSet,
+        random: &mut Random,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Files<G>> {
+        let width = set.width.clamp(1, set.files.max(1));
+        let make_dir = |number: usize| {
+            if stop() {
+                return Err(Errno::INTR);
+            }
+            let name = CString::new(format!("d{number:06}")).expect("no NUL");
+            ground.make_dir(top, &name)?;
+            ground.open_dir(top, &name)
+        };
+        let files = Files {
+            dirs: (0..set.files.div_ceil(width).max(1)).map(make_dir).collect::<Result<_>>()?,
+            log: ground.create(top, c"log", Open::Append)?,
+            names: [Names::new('f', set.files), Names::new('g', set.files)],
+            inner_dirs: Names::new('m', set.files),
+            states: (0..set.files).map(|_| AtomicU32::new(ABSENT)).collect(),
+            renamed: (0..set.files).map(|_| AtomicBool::new(false)).collect(),
+            lengths: (0..set.files).map(|_| AtomicU64::new(0)).collect(),
+            set: FileSet { width, ..set.clone() },
+        };
+        let piece = vec![0x5A; FILL_BYTES];
+        // Spread over all numbers, so that directories are equally full.
+        let present = |number: usize| number * set.present / 100 != (number + 1) * set.present / 100;
+        for number in (0..set.files).filter(|number| present(*number)) {
+            if stop() {
+                return Err(Errno::INTR);
+            }
+            let file = ground.create(files.dir(number), files.name(number), Open::AsIs)?;
+            let length = set.size.draw(random);
+            let filled = (0..length).step_by(FILL_BYTES).try_for_each(|at| {
+                let bytes = (length - at).min(FILL_BYTES as u64) as usize;
+                ground.write(&file, at, &piece[..bytes])
+            });
+            ground.close(file)?;
+            filled?;
+            files.set_length(number, length);
+            files.settle(number, true);
+        }
+        Ok(files)
+    }
+
+    /// Closes what is open.
+    pub(crate) fn close(self, ground: &G) -> Result<()> {
+        ground.close(self.log)
+    }
+
+    pub(crate) fn dir(&self, number: usize) -> &G::Dir {
+        &self.dirs[number / self.set.width]
+    }
+
+    /// The name that the file has now.
+    pub(crate) fn name(&self, number: usize) -> &CStr {
+        self.names[usize::from(self.renamed[number].load(Ordering::Relaxed))].get(number)
+    }
+
+    /// The name that it has not.
+    pub(crate) fn other_name(&self, number: usize) -> &CStr {
+        self.names[usize::from(!self.renamed[number].load(Ordering::Relaxed))].get(number)
+    }
+
+    pub(crate) fn inner_dir(&self, number: usize) -> &CStr {
+        self.inner_dirs.get(number)
+    }
+
+    /// The file, which the caller has taken, has its other name.
+    pub(crate) fn note_renamed(&self, number: usize) {
+        self.renamed[number].fetch_xor(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn length(&self, number: usize) -> u64 {
+        self.lengths[number].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_length(&self, number: usize, length: u64) {
+        self.lengths[number].store(length, Ordering::Relaxed);
+    }
+
+    /// Makes the file longer; gives where it ended.
+    pub(crate) fn extend(&self, number: usize, bytes: u64) -> u64 {
+        self.lengths[number].fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    /// Uses a file that is there, beside others who do. False if it is not there, or taken.
+    pub(crate) fn share(&self, number: usize) -> bool {
+        let state = &self.states[number];
+        let more = |state: u32| (state != ABSENT && state < TAKEN - 1).then(|| state + 1);
+        state.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Ends what `share` began.
+    pub(crate) fn unshare(&self, number: usize) {
+        self.states[number].fetch_sub(1, Ordering::Release);
+    }
+
+    /// Has a file alone: one that is there, or one that is not. False if it is the other, or used.
+    pub(crate) fn take(&self, number: usize, present: bool) -> bool {
+        let from = if present { IDLE } else { ABSENT };
+        self.states[number].compare_exchange(from, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends what `take` began: the file is there now, or is not.
+    pub(crate) fn settle(&self, number: usize, present: bool) {
+        self.states[number].store(if present { IDLE } else { ABSENT }, Ordering::Release);
+    }
+
+    /// Ends what `take` began and goes on using the file.
+    pub(crate) fn settle_shared(&self, number: usize) {
+        self.states[number].store(IDLE + 1, Ordering::Release);
+    }
+
+    /// Any file that `claim` gets.
+    pub(crate) fn any(&self, random: &mut Random, claim: impl Fn(usize) -> bool) -> Option<usize> {
+        let count = self.states.len();
+        let mut at_random = || random.below(count as u64) as usize;
+        if let Some(found) = (0..TRIES).map(|_| at_random()).find(|number| claim(*number)) {
+            return Some(found);
+        }
+        let start = at_random();
+        (0..count).map(|step| (start + step) % count).find(|number| claim(*number))
+    }
+
+    /// Files that are there.
+    #[cfg(test)]
+    pub(crate) fn present(&self) -> usize {
+        self.states.iter().filter(|state| state.load(Ordering::Relaxed) != ABSENT).count()
+    }
+}

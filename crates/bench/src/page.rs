@@ -1,0 +1,132 @@
+//! A page with plots of all that was measured. It needs nothing but itself: no network, no scripts.
+
+use crate::campaign::{Figure, Report};
+use crate::plot::{bars, colour, escape, lines};
+use crate::statistics::Sample;
+use crate::table::{micros, short};
+
+const MIB: f64 = (1 << 20) as f64;
+const STYLE: &str = "\
+:root { color-scheme: light dark; --ink: #222; --paper: #fff; --faint: #ccc }
+@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --paper: #181818; --faint: #444 } }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1120px; margin: 2em auto; padding: 0 1em }
+h2 { margin: 1.6em 0 .3em; font-size: 1.1em }
+.pair { display: flex; flex-wrap: wrap; gap: 1em } .pair svg { flex: 1 1 480px; max-width: 560px }
+svg text { font: 11px system-ui, sans-serif; fill: var(--ink) } svg .title { font-weight: 600 }
+svg .end { text-anchor: end } svg .middle { text-anchor: middle }
+.grid { stroke: var(--faint) } .whisker { stroke: var(--ink); stroke-width: 1.5 }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
+td, th { padding: 1px 9px; text-align: right; border-bottom: 1px solid var(--faint) } td:first-child, th:first-child { text-align: left }
+.key { display: inline-block; width: .8em; height: .8em; margin-right: .4em }";
+
+/// The whole page. `head` are lines on how it was measured.
+pub fn page(report: &Report, head: &[String]) -> String {
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>amberfs bench</title><style>\n{STYLE}\n</style></head><body>\n<h1>amberfs bench</h1>\n"
+    );
+    page += &head.iter().map(|line| format!("<div>{}</div>\n", escape(line))).collect::<String>();
+    page += "<p>\n";
+    for (number, (name, about)) in report.targets.iter().enumerate() {
+        page += &format!(
+            "<span class=\"key\" style=\"background:{}\"></span><b>{}</b>: {}<br>\n",
+            colour(number),
+            escape(name),
+            escape(about)
+        );
+    }
+    page += "</p>\n<p>Bars are medians, the lines on them reach from quartile to quartile. CPU time is that of the process that asks and, for a \
+             mount of Amberfs, of its server; kernel threads of the others are not in it.</p>\n";
+    let mut figures = report.figures.as_slice();
+    while let [first, rest @ ..] = figures {
+        let alike = |figure: &&Figure| figure.varies.is_some() && series_of(figure) == series_of(first);
+        let count = 1 + rest.iter().take_while(alike).count();
+        page += &if count > 1 { of_series(report, &figures[..count]) } else { of_figure(report, first) };
+        figures = &figures[count..];
+    }
+    page + "</body></html>\n"
+}
+
+/// What figures of one series have in common: all but the parameter that differs.
+fn series_of(figure: &Figure) -> String {
+    let key = figure.varies.as_ref().map_or("", |(key, _)| key.as_str());
+    let (name, parameters) = figure.workload.split_once(':').unwrap_or((&figure.workload, ""));
+    let others = parameters.split(',').filter(|part| part.split('=').next() != Some(key));
+    let others: Vec<&str> = others.filter(|part| !part.is_empty()).collect();
+    [name, &others.join(","), &figure.phase]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+fn rate(figure: &Figure) -> (&'static str, fn(&Sample) -> f64) {
+    match figure.by_bytes {
+        true => ("MiB a second", |sample| sample.byte_rate() / MIB),
+        false => ("a second", Sample::rate),
+    }
+}
+
+fn of_figure(report: &Report, figure: &Figure) -> String {
+    let (title, rate) = rate(figure);
+    let title = if figure.by_bytes { title.to_string() } else { format!("{} {title}", figure.unit.name()) };
+    let rows = |of: fn(&Sample) -> f64| {
+        let pairs = report.targets.iter().zip(&figure.series);
+        pairs.map(|((name, _), series)| (name.as_str(), series.spread(of))).collect::<Vec<_>>()
+    };
+    let mut text = format!("<h2>{}</h2>\n<div class=\"pair\">\n", escape(&figure.name()));
+    text += &bars(&title, &rows(rate));
+    text += &bars("CPU µs of one", &rows(Sample::cpu_us));
+    text + "</div>\n" + &latencies(report, figure)
+}
+
+/// The figures of a series, one phase after the other: those with the same phase are a plot.
+fn of_series(report: &Report, figures: &[Figure]) -> String {
+    let Some(first) = figures.first() else { return String::new() };
+    let (title, rate) = rate(first);
+    let across = first.varies.as_ref().map_or("", |(key, _)| key.as_str());
+    let points = |at: usize, of: &dyn Fn(&Figure) -> Option<f64>| -> Vec<(f64, f64)> {
+        let point = |figure: &Figure| {
+            Some((figure.varies.as_ref()?.1, of(figure).filter(|_| !figure.series[at].samples.is_empty())?))
+        };
+        figures.iter().filter_map(point).collect()
+    };
+    let rates = |at: usize| points(at, &|figure| figure.series[at].spread(rate).map(|spread| spread.median));
+    let late = |at: usize| {
+        points(at, &|figure| Some(figure.series[at].tally.latencies().percentile_ns(99.0) as f64 / 1e3))
+    };
+    let all = |of: &dyn Fn(usize) -> Vec<(f64, f64)>| {
+        report.targets.iter().enumerate().map(|(at, (name, _))| (name.as_str(), of(at))).collect::<Vec<_>>()
+    };
+    let mut text = format!("<h2>{}</h2>\n<div class=\"pair\">\n", escape(&series_of(first)));
+    text += &lines(title, across, &all(&rates));
+    text += &lines("99 of 100 took at most, µs", across, &all(&late));
+    text + "</div>\n"
+}
+
+fn latencies(report: &Report, figure: &Figure) -> String {
+    let mut text = "<details><summary>latencies</summary>\n<table><tr><th></th><th>a second</th><th>p50 µs</th><th>p99</th>\
+                    <th>p99.9</th><th>longest</th></tr>\n"
+        .to_string();
+    for ((name, _), series) in report.targets.iter().zip(&figure.series) {
+        let Some(rate) = series.spread(Sample::rate) else { continue };
+        let mut row = |name: &str, rate: String, latencies: &crate::statistics::Latencies| {
+            let at = |ns: u64| micros(ns as f64 / 1e3);
+            text += &format!(
+                "<tr><td>{}</td><td>{rate}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                escape(name),
+                at(latencies.percentile_ns(50.0)),
+                at(latencies.percentile_ns(99.0)),
+                at(latencies.percentile_ns(99.9)),
+                at(latencies.longest_ns())
+            );
+        };
+        row(name, short(rate.median), &series.tally.latencies());
+        if series.tally.kinds.len() > 1 {
+            for (kind, latencies) in &series.tally.kinds {
+                row(&format!("  {name}: {}", kind.name()), String::new(), latencies);
+            }
+        }
+    }
+    text + "</table></details>\n"
+}

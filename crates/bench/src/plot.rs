@@ -1,0 +1,182 @@
+//! Plots as SVG: bars for targets side by side, lines for a series.
+
+use crate::statistics::Spread;
+use crate::table::short;
+
+const COLOURS: [&str; 10] = [
+    "#d98e04", "#a35f00", "#6b4300", "#4c78a8", "#54a24b", "#e45756", "#72b7b2", "#86c280", "#f08a8b",
+    "#9d8ac7",
+];
+const WIDTH: f64 = 520.0;
+const LABEL: f64 = 90.0;
+const VALUE: f64 = 80.0;
+const BAR: f64 = 18.0;
+const HEIGHT: f64 = 260.0;
+const MARGIN: f64 = 44.0;
+
+/// The colour of a target, by its number.
+pub(crate) fn colour(number: usize) -> &'static str {
+    COLOURS[number % COLOURS.len()]
+}
+
+/// Text that may stand in HTML and SVG.
+pub(crate) fn escape(text: &str) -> String {
+    let escaped = |c| match c {
+        '&' => "&amp;".to_string(),
+        '<' => "&lt;".to_string(),
+        '>' => "&gt;".to_string(),
+        '"' => "&quot;".to_string(),
+        c => c.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+/// One bar for each target that has a value, as long as its median; a line from quartile to quartile.
+pub(crate) fn bars(title: &str, rows: &[(&str, Option<Spread>)]) -> String {
+    let longest = rows.iter().filter_map(|(_, spread)| *spread).map(|spread| spread.high).fold(0.0, f64::max);
+    let scale = (WIDTH - LABEL - VALUE) / longest.max(f64::MIN_POSITIVE);
+    let height = 24.0 + BAR * rows.len() as f64;
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{0}\"><text x=\"0\" y=\"13\" class=\"title\">{0}</text>\n",
+        escape(title)
+    );
+    for (number, (name, spread)) in rows.iter().enumerate() {
+        let y = 22.0 + BAR * number as f64;
+        let middle = y + BAR / 2.0;
+        svg += &format!(
+            "<text x=\"{}\" y=\"{}\" class=\"end\">{}</text>",
+            LABEL - 6.0,
+            middle + 4.0,
+            escape(name)
+        );
+        let Some(Spread { low, median, high }) = *spread else {
+            svg += &format!("<text x=\"{LABEL}\" y=\"{}\">-</text>\n", middle + 4.0);
+            continue;
+        };
+        let at = |value: f64| LABEL + value * scale;
+        svg += &format!(
+            "<rect x=\"{LABEL}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\"/>",
+            y + 2.0,
+            (median * scale).max(0.5),
+            BAR - 4.0,
+            colour(number)
+        );
+        svg += &format!("<path d=\"M{:.1} {middle}H{:.1}\" class=\"whisker\"/>", at(low), at(high));
+        svg +=
+            &format!("<text x=\"{:.1}\" y=\"{}\">{}</text>\n", at(high) + 5.0, middle + 4.0, short(median));
+    }
+    svg + "</svg>\n"
+}
+
+/// A line for each target through its values; both axes in powers, the upper one of ten.
+pub(crate) fn lines(title: &str, across: &str, series: &[(&str, Vec<(f64, f64)>)]) -> String {
+    let points = || series.iter().flat_map(|(_, points)| points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
+    let range = |of: fn(&(f64, f64)) -> f64| {
+        let values = points().map(of);
+        values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
+    };
+    let ((left, right), (low, high)) = (range(|point| point.0), range(|point| point.1));
+    if right <= 0.0 || high <= 0.0 {
+        return String::new();
+    }
+    let (bottom, top) = (low.log10().floor(), high.log10().ceil());
+    let x = |value: f64| {
+        MARGIN + (value / left).log2() / (right / left).log2().max(1e-9) * (WIDTH - MARGIN - 10.0)
+    };
+    let y =
+        |value: f64| HEIGHT - 30.0 - (value.log10() - bottom) / (top - bottom).max(1e-9) * (HEIGHT - 54.0);
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{0}\"><text x=\"0\" y=\"13\" class=\"title\">{0}</text>\n",
+        escape(title)
+    );
+    for power in bottom as i32..=top as i32 {
+        let value = 10f64.powi(power);
+        svg += &format!("<path d=\"M{MARGIN} {0:.1}H{1}\" class=\"grid\"/>", y(value), WIDTH - 10.0);
+        svg += &format!(
+            "<text x=\"{}\" y=\"{:.1}\" class=\"end\">{}</text>\n",
+            MARGIN - 4.0,
+            y(value) + 4.0,
+            tick(value)
+        );
+    }
+    let mut ticks: Vec<f64> = points().map(|point| point.0).collect();
+    ticks.sort_by(f64::total_cmp);
+    ticks.dedup();
+    for value in ticks {
+        svg += &format!(
+            "<text x=\"{:.1}\" y=\"{}\" class=\"middle\">{}</text>",
+            x(value),
+            HEIGHT - 14.0,
+            binary(value)
+        );
+    }
+    svg += &format!(
+        "<text x=\"{}\" y=\"{}\" class=\"end\">{}</text>\n",
+        WIDTH - 10.0,
+        HEIGHT - 1.0,
+        escape(across)
+    );
+    for (number, (name, points)) in series.iter().enumerate() {
+        let points: Vec<&(f64, f64)> = points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
+        let path: Vec<String> =
+            points.iter().map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value))).collect();
+        svg += &format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"><title>{}</title></polyline>",
+            path.join(" "),
+            colour(number),
+            escape(name)
+        );
+        for (at, value) in points {
+            svg += &format!(
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{}\"><title>{}: {}</title></circle>\n",
+                x(*at),
+                y(*value),
+                colour(number),
+                escape(name),
+                short(*value)
+            );
+        }
+    }
+    svg + "</svg>\n"
+}
+
+/// A power of ten, in few letters.
+fn tick(value: f64) -> String {
+    if value >= 1.0 { short(value).replace(".00", "").replace(".0", "") } else { format!("{value}") }
+}
+
+/// A number of bytes or threads, as it was asked for.
+fn binary(value: f64) -> String {
+    match value as u64 {
+        value if value >= 1 << 20 && value.is_multiple_of(1 << 20) => format!("{}M", value >> 20),
+        value if value >= 1 << 10 && value.is_multiple_of(1 << 10) => format!("{}K", value >> 10),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_in_proportion_and_text_is_escaped() {
+        let spread = |value| Some(Spread { low: value, median: value, high: value });
+        let svg = bars("a<b", &[("x&y", spread(100.0)), ("half", spread(50.0)), ("none", None)]);
+        assert!(svg.contains("a&lt;b") && svg.contains("x&amp;y") && !svg.contains("a<b"), "{svg}");
+        let full = WIDTH - LABEL - VALUE;
+        assert!(
+            svg.contains(&format!("width=\"{full:.1}\""))
+                && svg.contains(&format!("width=\"{:.1}\"", full / 2.0)),
+            "{svg}"
+        );
+        assert_eq!(svg.matches("<rect").count(), 2);
+    }
+
+    #[test]
+    fn lines_have_every_point_and_leave_out_what_has_no_logarithm() {
+        let svg = lines("t", "io", &[("a", vec![(64.0, 1e3), (4096.0, 1e6), (1e6, 0.0)]), ("b", Vec::new())]);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert!(svg.contains(">4K<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert_eq!(lines("t", "io", &[("a", Vec::new())]), "");
+    }
+}

@@ -1,0 +1,202 @@
+//! What is asked for: `NAME:KEY=VALUE,...`, with several values of one key for a series.
+
+use crate::catalogue::{Entry, catalogue, groups};
+use crate::flow::Workload;
+
+/// The parameters of one workload: those it has, with their values.
+#[derive(Clone, Debug)]
+pub(crate) struct Parameters {
+    values: Vec<(&'static str, String)>,
+    /// Keys whose values were asked for, and are taken as they are.
+    given: Vec<&'static str>,
+    /// How much of the published number of files, or bytes, is worked on otherwise.
+    scale: f64,
+}
+
+impl Parameters {
+    fn text(&self, key: &str) -> &str {
+        self.values.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value)
+    }
+
+    /// A number, perhaps with K, M or G: powers of 1024.
+    pub(crate) fn number(&self, key: &'static str) -> Result<u64, String> {
+        let text = self.text(key);
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" => 0,
+            "k" | "K" => 10,
+            "m" | "M" => 20,
+            "g" | "G" => 30,
+            _ => return Err(format!("{key}={text} is no number")),
+        };
+        let number: u64 = digits.parse().map_err(|_| format!("{key}={text} is no number"))?;
+        let bytes = number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))?;
+        if bytes == 0 { Err(format!("{key}={text}: it has to be at least 1")) } else { Ok(bytes) }
+    }
+
+    /// A number up to `most`.
+    pub(crate) fn count(&self, key: &'static str, most: usize) -> Result<usize, String> {
+        match self.number(key)? {
+            number if number <= most as u64 => Ok(number as usize),
+            number => Err(format!("{key}={number} is too large: at most {most}")),
+        }
+    }
+
+    /// A number of files: the published one times the scale, unless it was given.
+    pub(crate) fn files(&self) -> Result<usize, String> {
+        self.count("files", 9_999_999).map(|files| self.scaled("files", files as u64, 20) as usize)
+    }
+
+    /// Bytes of all: the published number times the scale, unless it was given.
+    pub(crate) fn size(&self) -> Result<u64, String> {
+        self.number("size").map(|bytes| self.scaled("size", bytes, 1 << 20))
+    }
+
+    fn scaled(&self, key: &str, published: u64, least: u64) -> u64 {
+        match self.given.contains(&key) {
+            true => published,
+            false => ((published as f64 * self.scale) as u64).max(least.min(published)),
+        }
+    }
+
+    /// One of these words; gives its place.
+    pub(crate) fn word(&self, key: &'static str, words: &[&str]) -> Result<usize, String> {
+        let text = self.text(key);
+        let found = words.iter().position(|word| *word == text);
+        found.ok_or_else(|| format!("{key}={text}: it is one of {}", words.join(", ")))
+    }
+}
+
+/// The workloads that a request names: an entry of the catalogue, with parameters, or a group of entries. `scale` is how much of
+/// the published number of files or bytes they work on, where the request does not say it.
+pub fn workloads(request: &str, scale: f64) -> Result<Vec<Workload>, String> {
+    let (name, parameters) = request.split_once(':').unwrap_or((request, ""));
+    if let Some((_, _, members)) = groups().iter().find(|(group, _, _)| *group == name) {
+        if !parameters.is_empty() {
+            return Err(format!(
+                "{name} is a group of workloads and has no parameters: name one of {}",
+                members.join(" ")
+            ));
+        }
+        return members.iter().try_fold(Vec::new(), |mut all, member| {
+            all.extend(workloads(member, scale)?);
+            Ok(all)
+        });
+    }
+    let entry = catalogue().iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = catalogue().iter().map(|entry| entry.name).collect();
+        format!("there is no workload '{name}': there are {}", names.join(", "))
+    })?;
+    let mut given: Vec<(&'static str, Vec<String>)> = Vec::new();
+    for part in parameters.split(',').filter(|part| !part.is_empty()) {
+        let (key, values) = part.split_once('=').ok_or(format!("{name}: '{part}' is no KEY=VALUE"))?;
+        let known = entry.parameters.iter().find(|(known, _)| *known == key).ok_or_else(|| {
+            let keys: Vec<&str> = entry.parameters.iter().map(|(key, _)| *key).collect();
+            format!("{name} has no parameter '{key}': it has {}", keys.join(", "))
+        })?;
+        if given.iter().any(|(key, _)| *key == known.0) {
+            return Err(format!("{name}: {key} is given twice"));
+        }
+        given.push((known.0, values.split('/').map(String::from).collect()));
+    }
+    combinations(&given).iter().map(|chosen| build(entry, chosen, &given, scale)).collect()
+}
+
+/// Every choice of one value for each key, the last key's changing fastest.
+fn combinations(given: &[(&'static str, Vec<String>)]) -> Vec<Vec<(&'static str, String)>> {
+    given.iter().fold(vec![Vec::new()], |all, (key, values)| {
+        let with = |chosen: &Vec<(&'static str, String)>| {
+            let chosen = chosen.clone();
+            values
+                .iter()
+                .map(move |value| [chosen.as_slice(), &[(*key, value.clone())]].concat())
+                .collect::<Vec<_>>()
+        };
+        all.iter().flat_map(with).collect()
+    })
+}
+
+fn build(
+    entry: &Entry,
+    chosen: &[(&'static str, String)],
+    given: &[(&'static str, Vec<String>)],
+    scale: f64,
+) -> Result<Workload, String> {
+    let value = |key: &'static str, published: &str| {
+        let asked = chosen.iter().find(|(asked, _)| *asked == key);
+        (key, asked.map_or(published.to_string(), |(_, value)| value.clone()))
+    };
+    let parameters = Parameters {
+        values: entry.parameters.iter().map(|(key, published)| value(key, published)).collect(),
+        given: chosen.iter().map(|(key, _)| *key).collect(),
+        scale,
+    };
+    let told = |error: String| format!("{}: {error}", entry.name);
+    let mut workload = (entry.build)(&parameters).map_err(told)?;
+    let texts: Vec<String> = chosen.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    workload.name =
+        [entry.name].into_iter().chain(texts.first().map(|_| ":")).collect::<String>() + &texts.join(",");
+    // A series differs in one number; of several keys with several values, the last is it.
+    let varying = given.iter().rev().find(|(_, values)| values.len() > 1);
+    if let Some((key, _)) = varying
+        && let Ok(number) = parameters.number(key)
+    {
+        workload.varies = Some((key.to_string(), number as f64));
+    }
+    Ok(workload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_and_group_can_be_built_at_any_scale() {
+        for scale in [0.001, 0.1, 1.0] {
+            for entry in catalogue() {
+                let built = workloads(entry.name, scale).unwrap();
+                assert_eq!((built.len(), built[0].name.as_str()), (1, entry.name));
+            }
+            for (group, _, _) in groups() {
+                assert!(!workloads(group, scale).unwrap().is_empty(), "{group}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_make_a_series() {
+        let built = workloads("read:io=64/4K/1M,threads=1/2", 0.1).unwrap();
+        assert_eq!(built.len(), 6);
+        assert_eq!(built[0].name, "read:io=64,threads=1");
+        assert_eq!(built[5].name, "read:io=1M,threads=2");
+        assert_eq!(built[5].varies, Some(("threads".to_string(), 2.0)));
+        let built = workloads("write:io=64/4K", 0.1).unwrap();
+        assert_eq!(built[1].varies, Some(("io".to_string(), 4096.0)));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_not_scaled() {
+        assert_eq!(workloads("varmail", 0.1).unwrap()[0].set.files, 100);
+        assert_eq!(workloads("varmail:files=777", 0.1).unwrap()[0].set.files, 777);
+    }
+
+    #[test]
+    fn wrong_requests_are_told_what_there_is() {
+        for (request, words) in [
+            ("nothing", "there is no workload 'nothing'"),
+            ("varmail:file=3", "it has files"),
+            ("varmail:files", "no KEY=VALUE"),
+            ("varmail:files=0", "at least 1"),
+            ("varmail:files=many", "is no number"),
+            ("varmail:files=99999999999G", "too large"),
+            ("varmail:files=99999999999999999999", "is no number"),
+            ("varmail:threads=100000", "at most"),
+            ("varmail:files=1,files=2", "given twice"),
+            ("write:sync=perhaps", "one of"),
+            ("headline:files=1", "group"),
+        ] {
+            let error = workloads(request, 1.0).unwrap_err();
+            assert!(error.contains(words), "{request}: {error}");
+        }
+    }
+}

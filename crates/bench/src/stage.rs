@@ -1,0 +1,268 @@
+//! A workload set up on one target: its files in a directory of its own, which goes with it.
+
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::clock;
+use crate::error::Fault;
+use crate::files::Files;
+use crate::flow::{Extent, Order, Pass, Phase, Unit, Workload};
+use crate::ground::{Ground, remove_tree};
+use crate::random::Random;
+use crate::statistics::{Sample, Tally};
+use crate::worker::Worker;
+
+/// How long a pass without an end of its own goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// Until so much time has passed; each thread completes its turn.
+    Time(Duration),
+    /// So many turns of each thread.
+    Turns(u64),
+}
+
+/// What all stages of a benchmark need to know.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// How long loops go on.
+    pub amount: Amount,
+    /// Chooses what is random.
+    pub seed: u64,
+    /// Set when someone wants it to end: asked between operations.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+/// One figure of a round.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The phase.
+    pub phase: &'static str,
+    /// What it counts.
+    pub unit: Unit,
+    /// What it took.
+    pub sample: Sample,
+    /// What was done.
+    pub tally: Tally,
+}
+
+/// A workload that is ready to run on some target.
+pub trait Stage {
+    /// One round: all phases. `part` is the part of the terms' time that loops get.
+    fn round(&mut self, terms: &Terms, part: f64) -> Result<Vec<Measured>, Fault>;
+    /// Removes everything it made.
+    fn remove(self: Box<Self>) -> Result<(), Fault>;
+}
+
+/// Numbers the directories of this process.
+static STAGES: AtomicUsize = AtomicUsize::new(0);
+
+struct Prepared<'a, G: Ground> {
+    ground: &'a G,
+    workload: &'a Workload,
+    /// The process whose CPU time counts as well.
+    server: Option<u32>,
+    home: Home<'a, G>,
+    files: Option<Files<G>>,
+    rounds: u64,
+}
+
+/// The directory of a stage. It goes when this is dropped.
+struct Home<'a, G: Ground> {
+    ground: &'a G,
+    name: CString,
+    exists: bool,
+}
+
+impl<G: Ground> Home<'_, G> {
+    fn remove(&mut self) -> Result<(), Fault> {
+        if !std::mem::take(&mut self.exists) {
+            return Ok(());
+        }
+        let removed = remove_tree(self.ground, self.ground.top(), &self.name);
+        removed.map_err(|errno| Fault { doing: "remove what the benchmark made", errno })
+    }
+}
+
+impl<G: Ground> Drop for Home<'_, G> {
+    fn drop(&mut self) {
+        let _ = self.remove(); // who wants to know calls it
+    }
+}
+
+/// Sets a workload up.
+pub fn prepare<'a, G: Ground>(
+    ground: &'a G,
+    workload: &'a Workload,
+    server: Option<u32>,
+    terms: &Terms,
+) -> Result<Box<dyn Stage + 'a>, Fault> {
+    let number = STAGES.fetch_add(1, Ordering::Relaxed);
+    let name = CString::new(format!("amberfs-bench-{}-{number}", std::process::id())).expect("no NUL");
+    let fault = |errno| Fault { doing: "make the workload's files", errno };
+    ground.make_dir(ground.top(), &name).map_err(fault)?;
+    let home = Home { ground, name, exists: true };
+    let top = ground.open_dir(ground.top(), &home.name).map_err(fault)?;
+    let stop = || terms.interrupted.load(Ordering::Relaxed);
+    let files =
+        Files::make(ground, &top, &workload.set, &mut Random::new(terms.seed), &stop).map_err(fault)?;
+    ground.sync_all().map_err(fault)?;
+    Ok(Box::new(Prepared { ground, workload, server, home, files: Some(files), rounds: 0 }))
+}
+
+impl<G: Ground> Stage for Prepared<'_, G> {
+    fn round(&mut self, terms: &Terms, part: f64) -> Result<Vec<Measured>, Fault> {
+        self.rounds += 1;
+        let mut measured = Vec::new();
+        for phase in &self.workload.phases {
+            let (sample, tally) = self.phase(phase, terms, part)?;
+            if phase.measured {
+                measured.push(Measured { phase: phase.name, unit: phase.unit, sample, tally });
+            }
+        }
+        Ok(measured)
+    }
+
+    fn remove(mut self: Box<Self>) -> Result<(), Fault> {
+        if let Some(files) = self.files.take() {
+            files.close(self.ground).map_err(|errno| Fault { doing: "close", errno })?;
+        }
+        self.home.remove()
+    }
+}
+
+impl<G: Ground> Drop for Prepared<'_, G> {
+    fn drop(&mut self) {
+        if let Some(files) = self.files.take() {
+            let _ = files.close(self.ground);
+        }
+    }
+}
+
+impl<G: Ground> Prepared<'_, G> {
+    fn phase(&self, phase: &Phase, terms: &Terms, part: f64) -> Result<(Sample, Tally), Fault> {
+        let (mut sample, mut tally) = (Sample::default(), Tally::default());
+        for (number, pass) in phase.passes.iter().enumerate() {
+            let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
+            let (took, mut did) = self.pass(pass, terms, part, seed)?;
+            if number > 0 {
+                did.turns = 0; // those of the first pass are what a figure counts
+            }
+            sample.wall_ns += took.wall_ns;
+            sample.cpu_ns += took.cpu_ns;
+            sample.server_ns = took.server_ns.map(|ns| ns + sample.server_ns.unwrap_or(0));
+            tally.add(&did);
+        }
+        let began = Instant::now();
+        self.ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
+        sample.settle_ns = began.elapsed().as_nanos() as u64;
+        sample.bytes = tally.bytes;
+        sample.operations = match phase.unit {
+            Unit::Operations => tally.operations(),
+            Unit::Turns(_) => tally.turns,
+        };
+        Ok((sample, tally))
+    }
+
+    fn pass(&self, pass: &Pass, terms: &Terms, part: f64, seed: u64) -> Result<(Sample, Tally), Fault> {
+        let files = self.files.as_ref().expect("there until it is removed");
+        let threads = if pass.extent == Extent::Once { 1 } else { self.workload.threads.max(1) };
+        let turns = match pass.extent {
+            Extent::Each(order, share) => order_of(order, files.set.files * share.min(100) / 100, seed),
+            Extent::Dirs => (0..files.dirs.len()).map(|dir| dir * files.set.width).collect(),
+            Extent::Loop | Extent::Once => Vec::new(),
+        };
+        let barrier = Barrier::new(threads + 1);
+        // One that fails stops the others.
+        let failed = AtomicBool::new(false);
+        let work = |number: usize| {
+            let mut worker = Worker::new(self.ground, files, number, seed, [&terms.interrupted, &failed]);
+            let prepared = worker.perform(&pass.before);
+            worker.tally = Tally::default();
+            barrier.wait();
+            let began = Instant::now();
+            let mine = &turns[number * turns.len() / threads..(number + 1) * turns.len() / threads];
+            let result = prepared.and_then(|()| repeat(&mut worker, pass, mine, terms.amount, part));
+            let ended = Instant::now();
+            let result = worker.finish().and(result);
+            if result.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            result.map(|()| (worker.tally, began, ended))
+        };
+        let (results, before) = std::thread::scope(|scope| {
+            let work = &work;
+            let handles: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+            let before = (self.server.and_then(clock::server_ns), clock::process_ns());
+            barrier.wait();
+            let results: Vec<_> =
+                handles.into_iter().map(|handle| handle.join().expect("no panic")).collect();
+            (results, before)
+        });
+        let cpu_ns = clock::process_ns() - before.1;
+        let server_ns = self.server.and_then(clock::server_ns);
+        let server_ns = server_ns.zip(before.0).map(|(after, before)| after.saturating_sub(before));
+        let (mut tally, mut span) = (Tally::default(), None);
+        let mut fault: Option<Fault> = None;
+        for result in results {
+            match result {
+                Ok((did, began, ended)) => {
+                    tally.add(&did);
+                    let (first, last) = span.unwrap_or((began, ended));
+                    span = Some((began.min(first), ended.max(last)));
+                }
+                // The reason itself, not that the others were told to stop because of it.
+                Err(found) if fault.is_none_or(|fault| fault.errno == Errno::INTR) => fault = Some(found),
+                Err(_) => {}
+            }
+        }
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        let wall_ns = span.map_or(0, |(first, last)| (last - first).as_nanos() as u64);
+        Ok((Sample { wall_ns, cpu_ns, server_ns, ..Sample::default() }, tally))
+    }
+}
+
+/// Repeats a pass's flow on one thread, which has these turns.
+fn repeat<G: Ground>(
+    worker: &mut Worker<'_, G>,
+    pass: &Pass,
+    turns: &[usize],
+    amount: Amount,
+    part: f64,
+) -> Result<(), Fault> {
+    let turn = |worker: &mut Worker<'_, G>| {
+        worker.tally.turns += 1;
+        worker.perform(&pass.flow)
+    };
+    match (pass.extent, amount) {
+        (Extent::Each(..) | Extent::Dirs, _) => turns.iter().try_for_each(|number| {
+            worker.turn = *number;
+            turn(worker)
+        }),
+        (Extent::Once, _) => turn(worker),
+        (Extent::Loop, Amount::Turns(turns)) => (0..turns).try_for_each(|_| turn(worker)),
+        (Extent::Loop, Amount::Time(time)) => {
+            let end = Instant::now() + time.mul_f64(part);
+            loop {
+                turn(worker)?;
+                if worker.now >= end {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// The numbers below `count` in some order.
+fn order_of(order: Order, count: usize, seed: u64) -> Vec<usize> {
+    match order {
+        Order::Forward => (0..count).collect(),
+        Order::Reverse => (0..count).rev().collect(),
+        Order::Shuffled => Random::new(seed).shuffled(count),
+    }
+}

@@ -1,0 +1,191 @@
+//! `amberfs bench`: what is measured, where, and how long.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::bench::{Amount, PEERS, Peers, Plan, Progress, Report, Setup, Target, Terms};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::command_line::Bench;
+use crate::commands::bench_report;
+use crate::failure::{Explain, Failure};
+use crate::place::Place;
+use crate::report;
+use crate::zone_access;
+use crate::{control, exit, mount_table};
+
+/// What is measured with --quick, and without.
+struct Extent {
+    rounds: u32,
+    seconds: f64,
+    scale: f64,
+}
+
+const QUICK: Extent = Extent { rounds: 3, seconds: 0.05, scale: 0.02 };
+const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1 };
+
+pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
+    if arguments.list {
+        return bench_report::list(arguments.json).map(|()| 0);
+    }
+    let usage = |what: String| Failure::new(what).leaving("nothing was measured").exit(exit::USAGE);
+    let extent = if arguments.quick { QUICK } else { USUAL };
+    let requests: Vec<&str> = match arguments.workload.as_slice() {
+        [] => vec!["headline"],
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let scale = arguments.scale.unwrap_or(extent.scale);
+    let mut workloads = Vec::new();
+    for request in requests {
+        workloads.extend(bench::workloads(request, scale).map_err(usage)?);
+    }
+    let peers = peer_names(arguments).map_err(usage)?;
+    if arguments.targets.is_empty() && peers.is_empty() {
+        let remedy = "name a directory or ZONE:VOLUME, or give --peers, or both";
+        return Err(usage("there is nothing to measure".to_string()).remedy(remedy));
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).doing("watching signals")?;
+    }
+    let seconds = Duration::from_secs_f64(arguments.seconds.unwrap_or(extent.seconds));
+    let terms = Terms {
+        amount: arguments.turns.map_or(Amount::Time(seconds), Amount::Turns),
+        seed: arguments.seed,
+        interrupted,
+    };
+    let plan = Plan { workloads, rounds: arguments.rounds.unwrap_or(extent.rounds) as usize, terms };
+    let measured = measure(arguments, &peers, &plan)?;
+    bench_report::print(arguments, &plan, &measured)?;
+    Ok(0)
+}
+
+fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
+    let Some(names) = &arguments.peers else { return Ok(Vec::new()) };
+    if names.is_empty() {
+        return Ok(PEERS.iter().map(|(name, _)| *name).filter(|name| *name != "amberfs-op").collect());
+    }
+    let known = |name: &String| PEERS.iter().map(|(peer, _)| *peer).find(|peer| peer == name);
+    let unknown = |name: &String| {
+        let all: Vec<&str> = PEERS.iter().map(|(name, _)| *name).collect();
+        format!("there is no peer '{name}': there are {}", all.join(", "))
+    };
+    names.iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+}
+
+/// Sets everything up, measures it, and takes down what was set up.
+fn measure(arguments: &Bench, names: &[&str], plan: &Plan) -> Result<Report, Failure> {
+    let bar = progress_bar();
+    bar.set_message("setting up");
+    // Before the targets, so that it goes after them, also if something panics.
+    let mut peers = Peers::default();
+    let mut targets = arguments.targets.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+    if !names.is_empty() {
+        let setup = Setup {
+            program: std::env::current_exe().doing("looking for this program")?,
+            bytes: arguments.size.unwrap_or_else(::bench::fitting_bytes),
+            disk: arguments.disk.clone(),
+            server: |dir| server_of(dir),
+        };
+        peers = Peers::set_up(names, &setup, &|| plan.terms.interrupted.load(Ordering::Relaxed))?;
+        for line in &peers.left_out {
+            bar.suspend(|| eprintln!("amberfs: left out: {line}"));
+        }
+    }
+    targets.append(&mut peers.targets);
+    let measured = measure_on(arguments, plan, &targets, &bar);
+    bar.finish_and_clear();
+    // What a volume says when it is closed is told, unless there is more to tell.
+    let closed = targets.into_iter().map(Target::close).fold(Ok(()), Result::and);
+    drop(peers);
+    let measured = measured?;
+    closed?;
+    Ok(measured)
+}
+
+fn measure_on(
+    arguments: &Bench,
+    plan: &Plan,
+    targets: &[Target],
+    bar: &ProgressBar,
+) -> Result<Report, Failure> {
+    if targets.is_empty() {
+        return Err(Failure::new("none of the peers could be set up").leaving("nothing was measured"));
+    }
+    let notice = |progress: Progress<'_>| {
+        bar.set_length(progress.of as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(format!("{} on {}", progress.workload, progress.target));
+    };
+    match arguments.tool.as_slice() {
+        [] => Ok(::bench::run(plan, targets, &notice)?),
+        tools => Ok(::bench::run_tools(tools, plan, targets, &notice)?),
+    }
+}
+
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new(1);
+    if let Ok(style) = ProgressStyle::with_template("{wide_bar:.cyan} {pos}/{len} {eta:>4}  {msg:40!}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A directory, or a volume that this process opens.
+fn target(place: &Place) -> Result<Target, Failure> {
+    let Place { zone, volume } = place;
+    let Some(volume) = volume else {
+        if !zone.is_dir() {
+            let what = if zone.exists() { "is no directory" } else { "is not there" };
+            return Err(Failure::new(format!("{} {what}", zone.display()))
+                .leaving("nothing was measured")
+                .remedy("name a directory, or ZONE:VOLUME"));
+        }
+        return Ok(Target::directory(&zone.display().to_string(), zone, server_of(zone))?);
+    };
+    let name = format!("{}:{volume}", zone.display());
+    let opened = zone_access::open_alone(zone, true)?;
+    let region = opened.volume(volume).doing("opening the volume")?;
+    let volume =
+        native::Volume::open(region, &native::MountOptions::default()).doing("opening the volume")?;
+    let about = "a volume in process, durability=op";
+    Ok(Target::volume(&name, about, volume, opened))
+}
+
+/// The process that serves the mount that a directory is in, if it is one of ours.
+fn server_of(dir: &Path) -> Option<u32> {
+    let dir = mount_table::resolve(dir).ok()?;
+    dir.ancestors().find_map(|dir| {
+        let entry = mount_table::at(dir).ok()??;
+        // The innermost mount is the one that counts, whatever it is.
+        Some(
+            (entry.kind == mount_table::TYPE)
+                .then(|| control::server_of_mount(dir).map(|client| client.hello.pid)),
+        )
+    })??
+}
+
+/// Tells how something was measured, for the head of a report.
+pub(crate) fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };
+    let amount = match plan.terms.amount {
+        Amount::Time(time) => format!("{} s each", time.as_secs_f64()),
+        Amount::Turns(turns) => format!("{turns} turns of each thread"),
+    };
+    vec![
+        format!(
+            "amberfs {} (version {}{note}), {} UTC",
+            command.join(" "),
+            env!("CARGO_PKG_VERSION"),
+            report::date(seconds)
+        ),
+        ::bench::machine(),
+        format!("medians of {} rounds in turns, {amount}, seed {}", plan.rounds, plan.terms.seed),
+    ]
+}

@@ -1,0 +1,143 @@
+//! What `amberfs bench` answers: tables, Markdown, JSON, a page.
+
+use ::bench::{Figure, Latencies, Plan, Report, Series, Spread};
+
+use crate::command_line::Bench;
+use crate::failure::Failure;
+use crate::report::{self, Fields, Value};
+
+pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result<(), Failure> {
+    let head = super::bench::describe(arguments, plan);
+    if let Some(path) = &arguments.html {
+        std::fs::write(path, ::bench::page(measured, &head)).map_err(|error| {
+            Failure::new(format!("cannot write {}: {error}", path.display()))
+                .leaving("everything was measured")
+        })?;
+    }
+    if arguments.json {
+        return report::print_json(&json(measured, &head).json());
+    }
+    let mut text = String::new();
+    if arguments.markdown {
+        text += &format!("`{}`. {}; {}.\n\n", head[0], head[1], head[2]);
+        text += &measured
+            .targets
+            .iter()
+            .map(|(name, about)| format!("- **{name}**: {about}\n"))
+            .collect::<String>();
+    } else {
+        text += &head.iter().map(|line| format!("{line}\n")).collect::<String>();
+        text +=
+            &measured.targets.iter().map(|(name, about)| format!("  {name}: {about}\n")).collect::<String>();
+    }
+    text.push('\n');
+    // One target alone has nothing beside it: its details are the headline.
+    if arguments.details || (measured.targets.len() == 1 && !arguments.markdown) {
+        text += &::bench::details(measured);
+    } else {
+        text += &::bench::headline(measured, arguments.markdown);
+    }
+    report::print_text(&text)
+}
+
+fn json(measured: &Report, head: &[String]) -> Fields {
+    let targets = measured
+        .targets
+        .iter()
+        .map(|(name, about)| Fields::new().with("name", name.as_str()).with("about", about.as_str()));
+    let targets = targets.collect();
+    let lines = |at: usize| head.get(at).map_or("", String::as_str);
+    Fields::new()
+        .with("command", lines(0))
+        .with("machine", lines(1))
+        .with("method", lines(2))
+        .with("targets", Value::Rows(targets))
+        .with(
+            "figures",
+            Value::Rows(measured.figures.iter().map(|figure| of_figure(figure, measured)).collect()),
+        )
+}
+
+fn of_figure(figure: &Figure, measured: &Report) -> Fields {
+    let series = figure.series.iter().zip(&measured.targets);
+    let series = series.map(|(series, (target, _))| of_series(series).with_first("target", target)).collect();
+    let (parameter, value) = match &figure.varies {
+        Some((parameter, value)) => (Value::from(parameter.as_str()), Value::Number(*value)),
+        None => (Value::None, Value::None),
+    };
+    Fields::new()
+        .with("workload", figure.workload.as_str())
+        .with("phase", figure.phase.as_str())
+        .with("counts", figure.unit.name())
+        .with("varies", parameter)
+        .with("value", value)
+        .with("series", Value::Rows(series))
+}
+
+fn of_series(series: &Series) -> Fields {
+    let spread = |of: fn(&::bench::Sample) -> f64| of_spread(series.spread(of));
+    let kinds = series
+        .tally
+        .kinds
+        .iter()
+        .map(|(kind, latencies)| of_latencies(latencies).with_first("operation", kind.name()));
+    let samples = series.samples.iter().map(|sample| {
+        Fields::new()
+            .with("operations", Value::Count(sample.operations))
+            .with("bytes", Value::Bytes(sample.bytes))
+            .with("wall_ns", Value::Count(sample.wall_ns))
+            .with("cpu_ns", Value::Count(sample.cpu_ns))
+            .with("server_cpu_ns", sample.server_ns.map_or(Value::None, Value::Count))
+            .with("syncfs_ns", Value::Count(sample.settle_ns))
+    });
+    Fields::new()
+        .with("per_second", spread(::bench::Sample::rate))
+        .with("bytes_per_second", spread(::bench::Sample::byte_rate))
+        .with("wall_us", spread(::bench::Sample::wall_us))
+        .with("cpu_us", spread(::bench::Sample::cpu_us))
+        .with("steps_left_out", Value::Count(series.tally.skipped))
+        .with("latency", Value::Fields(of_latencies(&series.tally.latencies())))
+        .with("operations", Value::Rows(kinds.collect()))
+        .with("rounds", Value::Rows(samples.collect()))
+}
+
+fn of_spread(spread: Option<Spread>) -> Value {
+    spread.map_or(Value::None, |spread| {
+        Value::Fields(
+            Fields::new()
+                .with("low", Value::Number(spread.low))
+                .with("median", Value::Number(spread.median))
+                .with("high", Value::Number(spread.high)),
+        )
+    })
+}
+
+fn of_latencies(latencies: &Latencies) -> Fields {
+    let at = |percent| Value::Count(latencies.percentile_ns(percent));
+    Fields::new()
+        .with("count", Value::Count(latencies.count()))
+        .with("p50_ns", at(50.0))
+        .with("p99_ns", at(99.0))
+        .with("p999_ns", at(99.9))
+        .with("longest_ns", Value::Count(latencies.longest_ns()))
+}
+
+/// Workloads, their parameters and groups.
+pub(crate) fn list(json: bool) -> Result<(), Failure> {
+    let parameters = |entry: &::bench::Entry| {
+        entry.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    };
+    let entries = ::bench::catalogue().iter().map(|entry| {
+        Fields::new()
+            .with("name", entry.name)
+            .with("parameters", parameters(entry))
+            .with("about", entry.about)
+    });
+    let groups = ::bench::groups().iter().map(|(name, about, members)| {
+        Fields::new().with("name", *name).with("about", *about).with("workloads", members.join(" "))
+    });
+    let fields = Fields::new()
+        .with("workloads", Value::Rows(entries.collect()))
+        .with("groups", Value::Rows(groups.collect()));
+    report::print(&fields, json)
+}
