@@ -87,6 +87,7 @@ impl Series {
 
 /// Runs it. `notice` is told before each turn.
 pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Result<Report, Error> {
+    allow_many_open();
     let described = targets.iter().map(|target| (target.name.clone(), target.about.clone())).collect();
     let mut report = Report { targets: described, figures: Vec::new() };
     let turns = targets.len() * (plan.rounds + 1);
@@ -103,6 +104,13 @@ pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Re
         report.figures.extend(measure(plan, workload, targets, &tell)?);
     }
     Ok(report)
+}
+
+/// Directories of a file set stay open. Programs get room for 1024 open files unless they ask for more.
+fn allow_many_open() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// One workload on all targets, whose files stay from round to round.

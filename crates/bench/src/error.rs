@@ -98,7 +98,7 @@ impl Error {
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Error::Full { .. } => Some(
-                "free some space, or ask for less: --quick, --scale, or files= and size= of the workload",
+                "free some space, or ask for less (--quick, --scale, files= and size= of the workload); peers are larger with --size",
             ),
             Error::ReadOnly { .. } => Some("mount it read-write, or name another directory"),
             Error::TooManyOpen { .. } => {

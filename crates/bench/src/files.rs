@@ -180,10 +180,4 @@ impl<G: Ground> Files<G> {
         let start = at_random();
         (0..count).map(|step| (start + step) % count).find(|number| claim(*number))
     }
-
-    /// Files that are there.
-    #[cfg(test)]
-    pub(crate) fn present(&self) -> usize {
-        self.states.iter().filter(|state| state.load(Ordering::Relaxed) != ABSENT).count()
-    }
 }

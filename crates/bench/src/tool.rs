@@ -337,3 +337,47 @@ fn parse_dbench(text: &str) -> Option<(Sample, Tally)> {
     let seconds: f64 = running.split_whitespace().next()?.parse().ok()?;
     (rate > 0.0).then(|| (sample(operations, (rate * 1e6 * seconds) as u64, seconds), Tally::default()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_in_what_tools_say() {
+        let fio = r#"note: both iodepth >= 1 and synchronous I/O engine are selected
+{ "jobs": [ { "read": { "total_ios": 0, "io_bytes": 0, "runtime": 0, "clat_ns": { "bins": {} } },
+  "write": { "total_ios": 300, "io_bytes": 1228800, "runtime": 1500, "clat_ns": { "bins": { "1000": 200, "9000": 100 } } } } ] }"#;
+        let (sample, tally) = parse_fio(fio).unwrap();
+        assert_eq!((sample.operations, sample.bytes, sample.wall_ns), (300, 1_228_800, 1_500_000_000));
+        let latencies = &tally.kinds[&Kind::Write];
+        assert_eq!(latencies.count(), 300);
+        assert!(latencies.percentile_ns(50.0) < 1100 && latencies.percentile_ns(99.0) > 8900);
+
+        let fs_mark = "#  fs_mark  -d  .  -n  100\nFSUse%        Count         Size    Files/sec     App Overhead\n\
+                       \x20   75          100        51200        200.0             1375\n";
+        let (sample, _) = parse_fs_mark(fs_mark).unwrap();
+        assert_eq!((sample.operations, sample.wall_ns), (100, 500_000_000));
+
+        let dbench = "Running for 3 seconds with load 'client.txt'\n\n Operation      Count    AvgLat    MaxLat\n \
+                      ----------------------------------------\n NTCreateX       3080     0.067    16.159\n Close   \
+                      2357     0.001     0.036\n\nThroughput 100.5 MB/sec  2 clients  2 procs  max_latency=3.0 ms\n";
+        let (sample, _) = parse_dbench(dbench).unwrap();
+        assert_eq!((sample.operations, sample.bytes, sample.wall_ns), (5437, 301_500_000, 3_000_000_000));
+
+        assert!(
+            parse_postmark("Time:\n\t1 seconds total\n\t1 seconds of transactions (1000 per second)\n")
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn what_has_no_figure_is_no_figure() {
+        for text in
+            ["", "error: no space", "{}", "{\"jobs\": []}", "Throughput 0 MB/sec", "75 0 51200 0 1375"]
+        {
+            for parse in [parse_fio, parse_postmark, parse_fs_mark, parse_dbench] {
+                assert!(parse(text).is_none(), "{text}");
+            }
+        }
+    }
+}

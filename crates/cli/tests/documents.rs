@@ -4,8 +4,21 @@ mod support;
 
 use support::{Scratch, amberfs, run};
 
-const COMMANDS: [&str; 12] =
-    ["crash", "zone", "mkfs", "mount", "umount", "fsck", "info", "df", "dump", "stats", "completions", "man"];
+const COMMANDS: [&str; 13] = [
+    "bench",
+    "crash",
+    "zone",
+    "mkfs",
+    "mount",
+    "umount",
+    "fsck",
+    "info",
+    "df",
+    "dump",
+    "stats",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_lists_every_command_and_each_has_its_own() {

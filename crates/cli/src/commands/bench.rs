@@ -27,6 +27,10 @@ struct Extent {
 const QUICK: Extent = Extent { rounds: 3, seconds: 0.05, scale: 0.02 };
 const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1 };
 
+/// Whose CPU time is whose.
+const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; that of kernel threads (journals, \
+                        writeback, loop devices) is nobody's";
+
 pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     if arguments.list {
         return bench_report::list(arguments.json).map(|()| 0);
@@ -179,13 +183,10 @@ pub(crate) fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
         Amount::Turns(turns) => format!("{turns} turns of each thread"),
     };
     vec![
-        format!(
-            "amberfs {} (version {}{note}), {} UTC",
-            command.join(" "),
-            env!("CARGO_PKG_VERSION"),
-            report::date(seconds)
-        ),
+        format!("amberfs {}", command.join(" ")),
+        format!("version {}{note}, {} UTC", env!("CARGO_PKG_VERSION"), report::date(seconds)),
         ::bench::machine(),
         format!("medians of {} rounds in turns, {amount}, seed {}", plan.rounds, plan.terms.seed),
+        CPU_TIME.to_string(),
     ]
 }

@@ -19,7 +19,8 @@ pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result
     }
     let mut text = String::new();
     if arguments.markdown {
-        text += &format!("`{}`. {}; {}.\n\n", head[0], head[1], head[2]);
+        let rest = head.iter().skip(1).map(String::as_str).collect::<Vec<_>>();
+        text += &format!("`{}`: {}.\n\n", head[0], rest.join("; "));
         text += &measured
             .targets
             .iter()
@@ -49,8 +50,9 @@ fn json(measured: &Report, head: &[String]) -> Fields {
     let lines = |at: usize| head.get(at).map_or("", String::as_str);
     Fields::new()
         .with("command", lines(0))
-        .with("machine", lines(1))
-        .with("method", lines(2))
+        .with("version", lines(1))
+        .with("machine", lines(2))
+        .with("method", lines(3))
         .with("targets", Value::Rows(targets))
         .with(
             "figures",

@@ -1,0 +1,234 @@
+//! Workloads do what their parameters say, wherever they run, and leave nothing behind.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use bench::{
+    Amount, Directory, Error, Ground, InProcess, Kind, Measured, Plan, Target, Terms, Workload, prepare,
+};
+use native::{FormatOptions, MountOptions, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use tempfile::TempDir;
+use vfs::model::Model;
+
+fn terms(turns: u64) -> Terms {
+    Terms { amount: Amount::Turns(turns), seed: 5, interrupted: Arc::new(AtomicBool::new(false)) }
+}
+
+fn one(request: &str) -> Workload {
+    bench::workloads(request, 0.001).unwrap().remove(0)
+}
+
+/// A directory in memory, or where temporary files are.
+fn scratch() -> TempDir {
+    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
+fn entries<G: Ground>(ground: &G) -> Vec<String> {
+    let mut names = Vec::new();
+    ground.list(ground.top(), &mut |name, _| names.push(String::from_utf8_lossy(name).into_owned())).unwrap();
+    names
+}
+
+/// Runs two rounds of a workload, so that the second finds what the first one left.
+fn run<G: Ground>(ground: &G, workload: &Workload, terms: &Terms) -> Vec<Measured> {
+    let mut stage = prepare(ground, workload, None, terms).unwrap();
+    assert_eq!(entries(ground).len(), 1, "{}: a directory of its own", workload.name);
+    stage.round(terms, 1.0).unwrap();
+    let measured = stage.round(terms, 1.0).unwrap();
+    stage.remove().unwrap();
+    assert_eq!(entries(ground), [""; 0], "{}: it leaves nothing behind", workload.name);
+    measured
+}
+
+/// Every entry of the catalogue, as small as can be.
+fn run_all<G: Ground>(ground: &G) {
+    for entry in bench::catalogue() {
+        let has = |key: &str| entry.parameters.iter().any(|(name, _)| *name == key);
+        let small = [("files", "20"), ("threads", "3"), ("mean", "2K"), ("size", "64K"), ("every", "4")];
+        let given: Vec<String> =
+            small.iter().filter(|(key, _)| has(key)).map(|(key, value)| format!("{key}={value}")).collect();
+        let workload = one(&format!("{}:{}", entry.name, given.join(",")));
+        let measured = run(ground, &workload, &terms(4));
+        assert!(!measured.is_empty(), "{}", entry.name);
+        for Measured { phase, sample, tally, .. } in measured {
+            assert!(sample.operations > 0 && tally.operations() > 0, "{}: {phase}", entry.name);
+            assert!(sample.wall_ns > 0 && sample.cpu_ns > 0, "{}: {phase}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn every_workload_runs_on_the_model() {
+    run_all(&InProcess::new(Arc::new(Model::new())));
+}
+
+#[test]
+fn every_workload_runs_by_system_calls() {
+    let dir = scratch();
+    run_all(&Directory::open(dir.path()).unwrap());
+}
+
+/// A native volume of so many MiB.
+fn volume(dir: &Path, mib: u64, read_only: bool) -> (Zone, Volume) {
+    let bytes = mib << 20;
+    let zone = Zone::create(&dir.join("zone"), bytes + nvm::SEGMENT, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, Some(bytes)).unwrap();
+    native::format(&region, &FormatOptions::default()).unwrap();
+    let options = MountOptions { read_only, ..MountOptions::default() };
+    (zone, Volume::open(region, &options).unwrap())
+}
+
+#[test]
+fn every_workload_runs_on_a_native_volume() {
+    let dir = scratch();
+    let (_zone, volume) = volume(dir.path(), 64, false);
+    let volume = Arc::new(volume);
+    run_all(&InProcess::new(Arc::clone(&volume)));
+    volume.close().unwrap();
+    assert!(native::check(volume.region(), false).unwrap().problems.is_empty());
+}
+
+#[test]
+fn metadata_does_each_operation_once_for_each_file() {
+    for threads in [1, 4] {
+        let ground = InProcess::new(Arc::new(Model::new()));
+        let workload = one(&format!("metadata:files=50,width=10,threads={threads}"));
+        let measured = run(&ground, &workload, &terms(1));
+        let counts: Vec<(&str, u64)> =
+            measured.iter().map(|found| (found.phase, found.sample.operations)).collect();
+        let all = ["create, close", "stat", "open, close", "readdir", "rename", "unlink", "mkdir", "rmdir"];
+        assert_eq!(counts, all.map(|phase| (phase, if phase == "readdir" { 5 } else { 50 })));
+        let by_kind = |at: usize, kind| measured[at].tally.count(kind);
+        assert_eq!((by_kind(0, Kind::Create), by_kind(0, Kind::Close), by_kind(0, Kind::Stat)), (50, 50, 0));
+        assert_eq!((by_kind(4, Kind::Rename), by_kind(5, Kind::Unlink)), (50, 50));
+    }
+}
+
+#[test]
+fn loops_do_as_many_operations_as_turns_and_threads_make() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    let count = |request: &str, turns| {
+        let measured = run(&ground, &one(request), &terms(turns)).remove(0);
+        assert_eq!(measured.tally.skipped, 0, "{request}");
+        measured
+    };
+    // Ten files opened, read and closed, and one record of the log, by each of two threads, three times.
+    let web = count("webserver:files=10,threads=2", 3);
+    assert_eq!(web.sample.operations, 2 * 3 * 31);
+    assert_eq!((web.tally.count(Kind::Read), web.tally.count(Kind::Append)), (60, 6));
+    let mail = count("varmail:files=40,threads=1", 5);
+    assert_eq!((mail.tally.count(Kind::Sync), mail.tally.count(Kind::Unlink)), (10, 5));
+    assert_eq!(mail.sample.operations, 5 * 13);
+    let write = count("write:io=512,threads=2,size=64K,sync=each", 7);
+    assert_eq!((write.tally.count(Kind::Write), write.tally.count(Kind::Sync)), (14, 14));
+    assert_eq!((write.sample.operations, write.sample.bytes), (14, 14 * 512));
+    let read = count("read:io=4K,at=next,file=one,size=64K", 20);
+    assert_eq!(read.sample.bytes, 20 * 4096, "it goes on from the start, and reads no short piece");
+    let append = count("writefsync:io=8K,every=4,size=1M", 2);
+    assert_eq!((append.tally.count(Kind::Append), append.tally.count(Kind::Sync)), (8, 2));
+}
+
+#[test]
+fn fs_mark_syncs_as_its_modes_say() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    for (mode, syncs, of_all) in [(0, 0, 0), (1, 6, 0), (2, 1, 1), (3, 6, 0), (4, 6, 1), (5, 6, 0), (6, 6, 1)]
+    {
+        let request = format!("fs_mark:files=6,size=100,threads=2,sync={mode}");
+        let measured = run(&ground, &one(&request), &terms(1)).remove(0);
+        let counted = (measured.tally.count(Kind::Sync), measured.tally.count(Kind::SyncAll));
+        assert_eq!(counted, (syncs, of_all), "{request}");
+        assert_eq!((measured.sample.operations, measured.tally.count(Kind::Create)), (6, 6), "{request}");
+    }
+}
+
+#[test]
+fn a_time_ends_a_loop() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    let terms = Terms { amount: Amount::Time(Duration::from_millis(40)), ..terms(0) };
+    // With nothing to do, too: no file is there that could be removed.
+    for request in ["statfiles:files=20", "postmark:files=20"] {
+        let began = Instant::now();
+        run(&ground, &one(request), &terms);
+        assert!(began.elapsed() >= Duration::from_millis(80), "{request}: two rounds");
+    }
+}
+
+fn plan(request: &str) -> Plan {
+    Plan { workloads: vec![one(request)], rounds: 2, terms: terms(3) }
+}
+
+#[test]
+fn a_campaign_has_a_sample_of_each_round_on_each_target() {
+    let (here, there) = (scratch(), scratch());
+    let (zone, volume) = volume(there.path(), 32, false);
+    let targets = [
+        Target::directory("here", here.path(), None).unwrap(),
+        Target::volume("there", "a volume", volume, zone),
+    ];
+    let seen = std::cell::RefCell::new(Vec::new());
+    let notice = |progress: bench::Progress<'_>| seen.borrow_mut().push((progress.done, progress.of));
+    let report = bench::run(&plan("postmark:files=20"), &targets, &notice).unwrap();
+    assert_eq!(*seen.borrow(), (0..6).map(|done| (done, 6)).collect::<Vec<_>>());
+    let names: Vec<String> = report.figures.iter().map(bench::Figure::name).collect();
+    assert_eq!(names, ["postmark:files=20: create", "postmark:files=20: transactions"]);
+    for figure in &report.figures {
+        assert_eq!(figure.series.iter().map(|series| series.samples.len()).collect::<Vec<_>>(), [2, 2]);
+    }
+    let page = bench::page(&report, &["a <head>".to_string()]);
+    assert!(page.contains("<svg") && page.contains("a &lt;head&gt;"));
+    assert!(!page.contains("http") && !page.contains("<script"), "it needs no network");
+    assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_full_target_is_told_and_left_as_it_was() {
+    let dir = scratch();
+    let (zone, volume) = volume(dir.path(), 16, false);
+    let targets = [Target::volume("small", "", volume, zone)];
+    let error = bench::run(&plan("read:size=100M"), &targets, &|_| {}).unwrap_err();
+    assert!(matches!(&error, Error::Full { target, .. } if target == "small"), "{error:?}");
+    assert!(error.to_string().contains("small is full: read:size=100M needs more room"), "{error}");
+    assert!(error.remedy().unwrap().contains("free some space"));
+    // While it runs, too, not only when its files are made.
+    let error = bench::run(&plan("createfiles:files=100,mean=1M"), &targets, &|_| {}).unwrap_err();
+    assert!(matches!(error, Error::Full { doing: "write", .. }), "{error:?}");
+    bench::run(&plan("postmark:files=20"), &targets, &|_| {}).unwrap();
+}
+
+#[test]
+fn a_read_only_target_is_told() {
+    let dir = scratch();
+    drop(volume(dir.path(), 16, false));
+    let zone = Zone::open(&dir.path().join("zone"), &OpenOptions::default()).unwrap();
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let volume = Volume::open(zone.volume("v").unwrap(), &options).unwrap();
+    let targets = [Target::volume("sealed", "", volume, zone)];
+    let error = bench::run(&plan("varmail:files=20"), &targets, &|_| {}).unwrap_err();
+    assert_eq!(error, Error::ReadOnly { target: "sealed".to_string() });
+}
+
+#[test]
+fn who_interrupts_it_finds_nothing_left() {
+    let dir = scratch();
+    let targets = [Target::directory("dir", dir.path(), None).unwrap()];
+    let mut plan = plan("varmail:files=20");
+    plan.terms.amount = Amount::Time(Duration::from_secs(600));
+    let interrupted = Arc::clone(&plan.terms.interrupted);
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Once it is at work.
+            let patience = Instant::now() + Duration::from_secs(60);
+            while std::fs::read_dir(dir.path()).unwrap().count() == 0 {
+                assert!(Instant::now() < patience, "it does not begin");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            interrupted.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        bench::run(&plan, &targets, &|_| {}).unwrap_err()
+    });
+    assert_eq!(error, Error::Interrupted);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

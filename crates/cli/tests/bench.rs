@@ -1,0 +1,182 @@
+//! `amberfs bench`: what it answers, what it refuses, and that nothing is left of it.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{PROGRAM, Run, Scratch, amberfs, can_mount, eventually, run};
+
+fn count(dir: &Path) -> usize {
+    std::fs::read_dir(dir).unwrap().count()
+}
+
+#[test]
+fn a_directory_and_a_volume_are_measured_side_by_side() {
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("dir"));
+    let page = scratch.text("page.html");
+    let line = format!(
+        "bench {dir} {zone}:home --turns 2 --rounds 2 -w metadata:files=20,width=5 -w read:io=512/4K,size=64K"
+    );
+    let json = run(&format!("{line} --json --html {page}")).ok().json();
+    assert_eq!(json["targets"][0]["name"], dir.as_str());
+    assert_eq!(json["targets"][1]["about"], "a volume in process, durability=op");
+    let figures = json["figures"].as_array().unwrap();
+    assert_eq!(figures.len(), 8 + 2);
+    for figure in figures {
+        for series in figure["series"].as_array().unwrap() {
+            assert!(series["per_second"]["median"].as_f64().unwrap() > 0.0, "{figure}");
+            assert!(series["cpu_us"]["median"].as_f64().unwrap() > 0.0, "{figure}");
+            assert!(
+                series["latency"]["p999_ns"].as_u64() >= series["latency"]["p50_ns"].as_u64(),
+                "{figure}"
+            );
+            assert_eq!(series["rounds"].as_array().unwrap().len(), 2);
+        }
+    }
+    assert_eq!(
+        (&figures[0]["counts"], &figures[0]["series"][1]["rounds"][0]["operations"]),
+        (&"operations".into(), &20.into())
+    );
+    assert_eq!((&figures[9]["varies"], &figures[9]["value"]), (&"io".into(), &4096.0.into()));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<svg") && !page.contains("http"), "a page that needs no network");
+    let text = run(&line).ok().out;
+    assert!(text.contains("metadata:files=20,width=5: rename") && text.contains("CPU µs"), "{text}");
+    let text = run(&format!("{line} --markdown --note tested")).ok().out;
+    assert!(text.contains("| read:io=4K,size=64K |") && text.contains("tested"), "{text}");
+    assert_eq!(count(Path::new(&dir)), 0);
+    assert!(run(&format!("fsck {zone}:home")).ok().out.contains("0 files"), "the volume is as it was");
+}
+
+#[test]
+fn what_cannot_be_measured_is_told() {
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("dir");
+    let bench = |rest: &str| run(&format!("bench {rest}"));
+    bench("").fails(2, &["nothing to measure", "--peers"]);
+    bench(&format!("{dir} -w sorting")).fails(2, &["no workload 'sorting'", "varmail"]);
+    bench(&format!("{dir} -w varmail:width=0")).fails(2, &["at least 1"]);
+    bench("--peers=ntfs").fails(2, &["no peer 'ntfs'", "btrfs"]);
+    bench(&format!("{dir} --tool bonnie")).fails(2, &["no tool 'bonnie'"]);
+    bench(&format!("{dir} --rounds 0")).fails(2, &["--rounds"]);
+    bench(&format!("{dir} --seconds=-1")).fails(2, &["--seconds"]);
+    bench(&scratch.text("missing")).fails(1, &["is not there", "nothing was measured"]);
+    std::fs::write(scratch.path("file"), "").unwrap();
+    bench(&scratch.text("file")).fails(1, &["is no directory"]);
+    bench(&format!("{}:home", scratch.text("missing"))).fails(1, &["No such file"]);
+    let list = bench("--list").ok().out;
+    for name in ["fileserver", "postmark", "fs_mark", "iozone", "ffsb", "headline"] {
+        assert!(list.contains(name), "{name} is not in:\n{list}");
+    }
+}
+
+#[test]
+fn a_full_volume_is_told_and_left_clean() {
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    run(&format!("bench {zone}:home --turns 1 --rounds 1 -w read:size=1G"))
+        .fails(1, &["home is full", "what the benchmark made is gone again", "free some space"]);
+    assert!(run(&format!("fsck {zone}:home")).ok().out.contains("clean: 0 files"));
+}
+
+#[test]
+fn a_read_only_mount_and_a_full_one_are_told() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir} -o ro")).ok();
+    run(&format!("bench {dir} --quick")).fails(1, &["is read-only", "mount it read-write"]);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    // Its pages are written back later: what is told is not told by the write that had no room.
+    run(&format!("bench {dir} --turns 1 --rounds 1 -w read:size=200M")).fails(1, &["is full"]);
+    assert_eq!(count(Path::new(&dir)), 0);
+    let json = run(&format!("bench {dir} --turns 3 --rounds 1 -w varmail:files=20 --json")).ok().json();
+    let server = &json["figures"][0]["series"][0]["rounds"][0]["server_cpu_ns"];
+    assert!(server.as_u64().is_some_and(|ns| ns > 0), "the server's CPU time counts: {server}");
+    run(&format!("umount {dir}")).ok();
+}
+
+/// Mounts, loop devices and files of a benchmark.
+fn left_of(temporary: &str) -> Vec<String> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut left: Vec<String> =
+        mounts.lines().filter(|line| line.contains(temporary)).map(String::from).collect();
+    for device in std::fs::read_dir("/sys/block").unwrap().flatten() {
+        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        left.extend(file.contains(temporary).then_some(file));
+    }
+    left.extend(
+        std::fs::read_dir(temporary).unwrap().flatten().map(|entry| entry.path().display().to_string()),
+    );
+    left
+}
+
+/// What is two levels below a directory, if it has this beginning.
+fn has_below(dir: &str, peer: &str, beginning: &str) -> bool {
+    let entries = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().collect::<Vec<_>>();
+    let begins = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(beginning);
+    entries(Path::new(dir)).into_iter().any(|entry| entries(&entry.path().join(peer)).into_iter().any(begins))
+}
+
+#[test]
+fn interrupted_it_takes_its_peers_with_it() {
+    if !can_mount() {
+        return;
+    }
+    // While peers are set up, and when all are there and at work.
+    for at_work in [false, true] {
+        let scratch = Scratch::new();
+        let temporary = scratch.mount_point("tmp");
+        let mut command = Command::new(PROGRAM);
+        command.args(["bench", "--peers=tmpfs,amberfs,ext4,ext4-disk", "--disk", &temporary]);
+        command.args(["--seconds", "600", "-w", "varmail:threads=2"]).env("TMPDIR", &temporary);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("it begins", || match at_work {
+            true => has_below(&temporary, "tmpfs", "amberfs-bench-"),
+            false => count(Path::new(&temporary)) > 0,
+        });
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let words = ["interrupted", "what the benchmark made is gone again"];
+        Run::of(child.wait_with_output().unwrap()).fails(130, &words);
+        // A loop device lets go of its file a moment after the unmount.
+        eventually("nothing is left", || left_of(&temporary).is_empty());
+    }
+}
+
+#[test]
+fn peers_that_cannot_be_set_up_are_left_out() {
+    let scratch = Scratch::new();
+    let temporary = scratch.mount_point("tmp");
+    let arguments = [
+        "bench",
+        "--peers=volume,xfs,btrfs-disk",
+        "--disk",
+        "/nowhere",
+        "--turns",
+        "2",
+        "--rounds",
+        "1",
+        "-w",
+        "statfiles:files=20",
+    ];
+    // Without a PATH there is no mkfs.
+    let mut command = Command::new(PROGRAM);
+    let run =
+        Run::of(command.args(arguments).env("PATH", "/nowhere").env("TMPDIR", &temporary).output().unwrap())
+            .ok();
+    assert!(
+        run.err.contains("left out: xfs:") && run.err.contains("left out: btrfs-disk: /nowhere"),
+        "{}",
+        run.err
+    );
+    assert!(run.out.contains("statfiles:files=20"), "{}", run.out);
+    assert_eq!(left_of(&temporary), [""; 0]);
+    let none = amberfs(&["bench", "--peers=ext4-disk", "--disk", "/nowhere"]);
+    none.fails(1, &["left out: ext4-disk", "none of the peers could be set up"]);
+}
