@@ -16,11 +16,12 @@ FUZZ_SECONDS ?= 60
 SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
+BENCH ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-operations bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the release binary
 	@scripts/install-deps.sh build
@@ -53,7 +54,11 @@ doc: ## the crates' documentation, in target/doc
 licences: ## fail if something we are built from has a licence that is not on the list
 	@scripts/licences.sh
 
-bench: ## what stores, flushes and each operation of a native volume cost, beside their floors
+bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
+	@scripts/install-deps.sh bench
+	$(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+
+bench-operations: ## what stores, flushes and each operation of a native volume cost, beside their floors
 	@scripts/install-deps.sh build
 	cargo bench --locked -p amberfs-nvm --bench persist
 	cargo bench --locked -p amberfs-native --bench operations

@@ -3,7 +3,9 @@
 #
 #   build   to compile Amberfs           run    for `make run`
 #   test    for `make test`              vm     for `make test-vm`
-#   bench   for `make bench-snapshots`   bench-journaling   for `make bench-journaling`
+#   bench   for `make bench` and `make bench-snapshots`
+#   bench-journaling   for `make bench-journaling`
+#   tools   the programs that `amberfs bench --tool` runs
 #
 # Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.
 set -euo pipefail
@@ -49,6 +51,13 @@ for group in "$@"; do
             need mkfs.xfs xfsprogs
             need mkfs.ext4 e2fsprogs
             need python3 python3
+            need fusermount3 fuse3
+            ;;
+        tools)
+            need fio fio
+            need postmark postmark
+            need fs_mark fsmark
+            need dbench dbench
             ;;
         bench-journaling)
             need mke2fs e2fsprogs
@@ -69,7 +78,7 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need xz xz-utils
             ;;
-        *) echo "install-deps: no group '$group' (build, run, test, bench, bench-journaling, programs, vm)" >&2; exit 2 ;;
+        *) echo "install-deps: no group '$group' (build, run, test, bench, bench-journaling, tools, programs, vm)" >&2; exit 2 ;;
     esac
 done
 

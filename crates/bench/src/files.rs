@@ -47,6 +47,7 @@ pub(crate) struct Files<G: Ground> {
     pub(crate) log: G::File,
     names: [Names; 2],
     inner_dirs: Names,
+    inner_dirs_made: Vec<AtomicBool>,
     states: Vec<AtomicU32>,
     renamed: Vec<AtomicBool>,
     lengths: Vec<AtomicU64>,
@@ -75,6 +76,7 @@ impl<G: Ground> Files<G> {
             log: ground.create(top, c"log", Open::Append)?,
             names: [Names::new('f', set.files), Names::new('g', set.files)],
             inner_dirs: Names::new('m', set.files),
+            inner_dirs_made: (0..set.files).map(|_| AtomicBool::new(false)).collect(),
             states: (0..set.files).map(|_| AtomicU32::new(ABSENT)).collect(),
             renamed: (0..set.files).map(|_| AtomicBool::new(false)).collect(),
             lengths: (0..set.files).map(|_| AtomicU64::new(0)).collect(),
@@ -122,6 +124,14 @@ impl<G: Ground> Files<G> {
 
     pub(crate) fn inner_dir(&self, number: usize) -> &CStr {
         self.inner_dirs.get(number)
+    }
+
+    pub(crate) fn has_inner_dir(&self, number: usize) -> bool {
+        self.inner_dirs_made[number].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_inner_dir(&self, number: usize, made: bool) {
+        self.inner_dirs_made[number].store(made, Ordering::Relaxed);
     }
 
     /// The file, which the caller has taken, has its other name.

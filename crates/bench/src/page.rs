@@ -37,12 +37,19 @@ pub fn page(report: &Report, head: &[String]) -> String {
     }
     page += "</p>\n<p>Bars are medians, the lines on them reach from quartile to quartile. CPU time is that of the process that asks and, for a \
              mount of Amberfs, of its server; kernel threads of the others are not in it.</p>\n";
-    let mut figures = report.figures.as_slice();
-    while let [first, rest @ ..] = figures {
-        let alike = |figure: &&Figure| figure.varies.is_some() && series_of(figure) == series_of(first);
-        let count = 1 + rest.iter().take_while(alike).count();
-        page += &if count > 1 { of_series(report, &figures[..count]) } else { of_figure(report, first) };
-        figures = &figures[count..];
+    let mut shown: Vec<String> = Vec::new();
+    for figure in &report.figures {
+        if figure.varies.is_none() {
+            page += &of_figure(report, figure);
+            continue;
+        }
+        let name = series_of(figure);
+        if !shown.contains(&name) {
+            let alike =
+                report.figures.iter().filter(|other| other.varies.is_some() && series_of(other) == name);
+            page += &of_series(report, &alike.collect::<Vec<_>>());
+            shown.push(name);
+        }
     }
     page + "</body></html>\n"
 }
@@ -80,8 +87,8 @@ fn of_figure(report: &Report, figure: &Figure) -> String {
     text + "</div>\n" + &latencies(report, figure)
 }
 
-/// The figures of a series, one phase after the other: those with the same phase are a plot.
-fn of_series(report: &Report, figures: &[Figure]) -> String {
+/// The figures of a series.
+fn of_series(report: &Report, figures: &[&Figure]) -> String {
     let Some(first) = figures.first() else { return String::new() };
     let (title, rate) = rate(first);
     let across = first.varies.as_ref().map_or("", |(key, _)| key.as_str());
@@ -89,7 +96,7 @@ fn of_series(report: &Report, figures: &[Figure]) -> String {
         let point = |figure: &Figure| {
             Some((figure.varies.as_ref()?.1, of(figure).filter(|_| !figure.series[at].samples.is_empty())?))
         };
-        figures.iter().filter_map(point).collect()
+        figures.iter().copied().filter_map(point).collect()
     };
     let rates = |at: usize| points(at, &|figure| figure.series[at].spread(rate).map(|spread| spread.median));
     let late = |at: usize| {
@@ -129,4 +136,39 @@ fn latencies(report: &Report, figure: &Figure) -> String {
         }
     }
     text + "</table></details>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::Series;
+    use crate::flow::Unit;
+
+    fn figure(workload: &str, phase: &str, varies: Option<f64>) -> Figure {
+        let sample = Sample { operations: 1000, wall_ns: 1_000_000, cpu_ns: 500_000, ..Sample::default() };
+        Figure {
+            workload: workload.to_string(),
+            phase: phase.to_string(),
+            unit: Unit::Operations,
+            by_bytes: false,
+            varies: varies.map(|value| ("threads".to_string(), value)),
+            series: vec![Series { samples: vec![sample], ..Series::default() }],
+        }
+    }
+
+    #[test]
+    fn figures_of_a_series_are_one_plot_for_each_phase() {
+        let mut figures = vec![figure("varmail", "", None)];
+        for (request, threads) in [("metadata:threads=1,width=9", 1.0), ("metadata:threads=2,width=9", 2.0)] {
+            figures
+                .extend([figure(request, "stat", Some(threads)), figure(request, "rename", Some(threads))]);
+        }
+        let report = Report { targets: vec![("a&b".to_string(), String::new())], figures };
+        let page = page(&report, &[]);
+        let titles: Vec<&str> =
+            page.split("<h2>").skip(1).filter_map(|rest| rest.split("</h2>").next()).collect();
+        assert_eq!(titles, ["varmail", "metadata: width=9: stat", "metadata: width=9: rename"]);
+        assert_eq!(page.matches("<polyline").count(), 2, "rates; there are no latencies");
+        assert!(page.contains("a&amp;b") && !page.contains("a&b"));
+    }
 }

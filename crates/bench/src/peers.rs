@@ -1,5 +1,6 @@
 //! File systems to be compared with: made, mounted, and taken down again when they are dropped, whatever happens.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -94,7 +95,7 @@ impl Drop for Mount {
     }
 }
 
-/// Runs a program in a process group of its own, so that Ctrl-C is ours alone, and gives the last line it complains in.
+/// Runs a program in a process group of its own, so that Ctrl-C is ours alone, and gives the first line it complains in.
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
@@ -102,7 +103,7 @@ fn run(command: &mut Command) -> Result<(), String> {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
-            let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+            let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
             Err(format!("{name}: {} ({})", line.trim_start_matches("amberfs: "), output.status))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("{name} is not installed")),
@@ -199,6 +200,7 @@ fn mounted(name: &str, memory: &Path, setup: &Setup) -> Result<Target, String> {
     let program = &setup.program;
     let size = (setup.bytes + nvm::SEGMENT).to_string();
     run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
+    touch(&zone, nvm::SEGMENT, setup.bytes)?;
     let place = format!("{}:bench", zone.display());
     run(Command::new(program).args(["mkfs", &place]))?;
     let durability = if name.ends_with("-op") { "durability=op" } else { "durability=fsync" };
@@ -217,7 +219,17 @@ fn tmpfs(memory: &Path, setup: &Setup) -> Result<Target, String> {
     directory("tmpfs", &dir, None, Mount { dir: dir.clone(), program: None })
 }
 
-/// A file system of the kernel, as its mkfs makes it without options, on a file in `parent`.
+/// Writes zeros to `bytes` of a file. NVM is there before it is written to; memory that stands for it has to be, too, or the first
+/// one to use a page of it would pay for it.
+fn touch(path: &Path, from: u64, bytes: u64) -> Result<(), String> {
+    let told = |error: std::io::Error| format!("{}: {error}", path.display());
+    let mut file = std::fs::OpenOptions::new().write(true).open(path).map_err(told)?;
+    file.seek(SeekFrom::Start(from)).map_err(told)?;
+    std::io::copy(&mut std::io::repeat(0).take(bytes), &mut file).map_err(told)?;
+    Ok(())
+}
+
+/// A file system of the kernel, as its mkfs makes it unless told otherwise, on a file in `parent`.
 fn loop_device(kind: &str, name: &str, parent: &Path, setup: &Setup) -> Result<Target, String> {
     if !rustix::process::geteuid().is_root() {
         return Err("only root can mount it".to_string());
@@ -228,8 +240,13 @@ fn loop_device(kind: &str, name: &str, parent: &Path, setup: &Setup) -> Result<T
     let image = parent.join(format!("{kind}.img"));
     let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
     file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
-    let force = if kind == "ext4" { "-F" } else { "-f" };
-    run(Command::new(format!("mkfs.{kind}")).args(["-q", force]).arg(&image))?;
+    if name == kind {
+        touch(&image, 0, setup.bytes)?;
+    }
+    // Without discarding, which would take the memory back.
+    let options: &[&str] =
+        if kind == "ext4" { &["-q", "-F", "-E", "nodiscard"] } else { &["-q", "-f", "-K"] };
+    run(Command::new(format!("mkfs.{kind}")).args(options).arg(&image))?;
     let dir = make_dir(parent.join(kind))?;
     run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(&image).arg(&dir))?;
     directory(name, &dir, None, Mount { dir: dir.clone(), program: None })
@@ -240,11 +257,11 @@ fn directory(name: &str, dir: &Path, server: Option<u32>, mount: Mount) -> Resul
     target.map(|target| target.kept_by(vec![Box::new(mount) as Guard]))
 }
 
-/// Bytes of each peer that memory has room for: between 512 MiB and 1 GiB.
+/// Bytes of each peer that memory has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
 pub fn fitting_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    // They are sparse, and hold a workload at a time.
-    (kib.unwrap_or(0) << 10).wrapping_div(6).clamp(512 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
+    // Six are in memory, all of them there from the start; the machine keeps a quarter.
+    ((kib.unwrap_or(0) << 10) / 8).clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
 }

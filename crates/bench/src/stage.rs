@@ -16,6 +16,9 @@ use crate::random::Random;
 use crate::statistics::{Sample, Tally};
 use crate::worker::Worker;
 
+/// A pass over files ends after so many times the time of a loop, where a target is slow: what it left out is passed over later.
+const PASS_TIMES: u32 = 2;
+
 /// How long a pass without an end of its own goes on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
@@ -145,9 +148,14 @@ impl<G: Ground> Drop for Prepared<'_, G> {
 impl<G: Ground> Prepared<'_, G> {
     fn phase(&self, phase: &Phase, terms: &Terms, part: f64) -> Result<(Sample, Tally), Fault> {
         let (mut sample, mut tally) = (Sample::default(), Tally::default());
+        // What is not measured puts things back for the next round, however long that takes.
+        let amount = phase.measured.then_some(match terms.amount {
+            Amount::Time(time) => Amount::Time(time.mul_f64(part)),
+            turns => turns,
+        });
         for (number, pass) in phase.passes.iter().enumerate() {
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
-            let (took, mut did) = self.pass(pass, terms, part, seed)?;
+            let (took, mut did) = self.pass(pass, terms, amount, seed)?;
             if number > 0 {
                 did.turns = 0; // those of the first pass are what a figure counts
             }
@@ -167,7 +175,13 @@ impl<G: Ground> Prepared<'_, G> {
         Ok((sample, tally))
     }
 
-    fn pass(&self, pass: &Pass, terms: &Terms, part: f64, seed: u64) -> Result<(Sample, Tally), Fault> {
+    fn pass(
+        &self,
+        pass: &Pass,
+        terms: &Terms,
+        amount: Option<Amount>,
+        seed: u64,
+    ) -> Result<(Sample, Tally), Fault> {
         let files = self.files.as_ref().expect("there until it is removed");
         let threads = if pass.extent == Extent::Once { 1 } else { self.workload.threads.max(1) };
         let turns = match pass.extent {
@@ -185,7 +199,7 @@ impl<G: Ground> Prepared<'_, G> {
             barrier.wait();
             let began = Instant::now();
             let mine = &turns[number * turns.len() / threads..(number + 1) * turns.len() / threads];
-            let result = prepared.and_then(|()| repeat(&mut worker, pass, mine, terms.amount, part));
+            let result = prepared.and_then(|()| repeat(&mut worker, pass, mine, amount));
             let ended = Instant::now();
             let result = worker.finish().and(result);
             if result.is_err() {
@@ -227,34 +241,36 @@ impl<G: Ground> Prepared<'_, G> {
     }
 }
 
-/// Repeats a pass's flow on one thread, which has these turns.
+/// Repeats a pass's flow on one thread, which has these turns; `amount` is `None` where no end but that of the turns counts.
 fn repeat<G: Ground>(
     worker: &mut Worker<'_, G>,
     pass: &Pass,
     turns: &[usize],
-    amount: Amount,
-    part: f64,
+    amount: Option<Amount>,
 ) -> Result<(), Fault> {
-    let turn = |worker: &mut Worker<'_, G>| {
-        worker.tally.turns += 1;
-        worker.perform(&pass.flow)
+    let began = Instant::now();
+    let is_over = |worker: &Worker<'_, G>, times: u32| match amount {
+        Some(Amount::Time(time)) => worker.now >= began + time * times,
+        _ => false,
     };
     match (pass.extent, amount) {
-        (Extent::Each(..) | Extent::Dirs, _) => turns.iter().try_for_each(|number| {
-            worker.turn = *number;
-            turn(worker)
-        }),
-        (Extent::Once, _) => turn(worker),
-        (Extent::Loop, Amount::Turns(turns)) => (0..turns).try_for_each(|_| turn(worker)),
-        (Extent::Loop, Amount::Time(time)) => {
-            let end = Instant::now() + time.mul_f64(part);
-            loop {
-                turn(worker)?;
-                if worker.now >= end {
-                    return Ok(());
+        (Extent::Each(..) | Extent::Dirs, _) => {
+            for number in turns {
+                worker.turn(*number, &pass.flow)?;
+                if is_over(worker, PASS_TIMES) {
+                    break;
                 }
             }
+            Ok(())
         }
+        (Extent::Loop, Some(Amount::Turns(turns))) => (0..turns).try_for_each(|_| worker.turn(0, &pass.flow)),
+        (Extent::Loop, Some(Amount::Time(_))) => loop {
+            worker.turn(0, &pass.flow)?;
+            if is_over(worker, 1) {
+                return Ok(());
+            }
+        },
+        (Extent::Once, _) | (Extent::Loop, None) => worker.turn(0, &pass.flow),
     }
 }
 

@@ -21,7 +21,9 @@ pub(crate) struct Worker<'a, G: Ground> {
     /// The open file, and its number.
     current: Option<(usize, G::File)>,
     /// The file whose turn it is.
-    pub(crate) turn: usize,
+    turn: usize,
+    /// Operations that were timed.
+    done: u64,
     /// Where in the open file the last access was.
     position: u64,
     buffer: Vec<u8>,
@@ -47,12 +49,22 @@ impl<'a, G: Ground> Worker<'a, G> {
             random: Random::new(seed ^ (number as u64 + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93)),
             current: None,
             turn: 0,
+            done: 0,
             position: 0,
             buffer: Vec::new(),
             stop,
             now: Instant::now(),
             tally: Tally::default(),
         }
+    }
+
+    /// Does the steps of a flow with the turn of this file. A turn in which nothing could be done is none.
+    pub(crate) fn turn(&mut self, number: usize, flow: &[Op]) -> std::result::Result<(), Fault> {
+        self.turn = number;
+        let before = self.done;
+        self.perform(flow)?;
+        self.tally.turns += u64::from(self.done > before);
+        Ok(())
     }
 
     /// Does the steps of a flow. `Errno::INTR` if it was told to stop.
@@ -78,6 +90,7 @@ impl<'a, G: Ground> Worker<'a, G> {
         let result = work(self.ground);
         self.now = Instant::now();
         let value = result.map_err(|errno| Fault { doing: kind.name(), errno })?;
+        self.done += 1;
         self.tally.kinds.entry(kind).or_default().note((self.now - began).as_nanos() as u64);
         Ok(value)
     }
@@ -140,11 +153,19 @@ impl<'a, G: Ground> Worker<'a, G> {
                 self.timed(Kind::List, |ground| ground.list(dir, &mut |_, _| {}))
             }
             Op::MakeDir | Op::RemoveDir => {
-                let (dir, name) = (self.files.dir(self.turn), self.files.inner_dir(self.turn));
-                match op {
-                    Op::MakeDir => self.timed(Kind::MakeDir, |ground| ground.make_dir(dir, name)),
-                    _ => self.timed(Kind::RemoveDir, |ground| ground.remove_dir(dir, name)),
+                let (files, number) = (self.files, self.turn);
+                let makes = matches!(op, Op::MakeDir);
+                if files.has_inner_dir(number) == makes {
+                    self.skip();
+                    return Ok(());
                 }
+                let (dir, name) = (files.dir(number), files.inner_dir(number));
+                match makes {
+                    true => self.timed(Kind::MakeDir, |ground| ground.make_dir(dir, name))?,
+                    false => self.timed(Kind::RemoveDir, |ground| ground.remove_dir(dir, name))?,
+                }
+                files.note_inner_dir(number, makes);
+                Ok(())
             }
             Op::Create(pick) | Op::Open(pick) | Op::Stat(pick) | Op::Rename(pick) | Op::Unlink(pick) => {
                 self.on_name(op, *pick)

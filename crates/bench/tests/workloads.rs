@@ -156,6 +156,26 @@ fn a_time_ends_a_loop() {
     }
 }
 
+#[test]
+fn where_a_pass_takes_too_long_it_ends_early_and_the_next_goes_on_with_what_is_there() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    // Every thread's first operation takes longer than this.
+    let terms = Terms { amount: Amount::Time(Duration::from_nanos(1)), ..terms(0) };
+    for request in [
+        "metadata:files=50,threads=2",
+        "createfiles:files=50",
+        "fs_mark:files=50,sync=6",
+        "postmark:files=50",
+    ] {
+        for Measured { phase, sample, .. } in run(&ground, &one(request), &terms) {
+            // Shuffled, its turns may be those of files that are not there.
+            assert!(sample.operations < 50, "{request}: {phase}: {}", sample.operations);
+            let makes = matches!(phase, "" | "create, close" | "create" | "mkdir");
+            assert!(!makes || sample.operations > 0, "{request}: {phase}");
+        }
+    }
+}
+
 fn plan(request: &str) -> Plan {
     Plan { workloads: vec![one(request)], rounds: 2, terms: terms(3) }
 }

@@ -466,7 +466,7 @@ pub(crate) struct Bench {
     /// Rounds, in each of which every target has its turn; without it 5, with --quick 3
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Seconds that a workload without an end goes on in each round; without it 0.3, with --quick 0.05
+    /// Seconds that a workload without an end goes on in each round; without it 0.3, with --quick 0.04
     #[arg(long, value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
     /// Times that each thread of a workload without an end repeats it, instead of a time
@@ -479,7 +479,7 @@ pub(crate) struct Bench {
     /// Chooses what is random
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Bytes of each peer, or with K, M, G, T; without it up to 1G, as memory allows
+    /// Bytes of each peer, or with K, M, G, T; without it up to 1G (512M with --quick), as memory allows
     #[arg(long, value_parser = size::parse)]
     pub(crate) size: Option<u64>,
     /// Where peers on disk have their files

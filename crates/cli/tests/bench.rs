@@ -60,6 +60,8 @@ fn what_cannot_be_measured_is_told() {
     bench(&format!("{dir} -w sorting")).fails(2, &["no workload 'sorting'", "varmail"]);
     bench(&format!("{dir} -w varmail:width=0")).fails(2, &["at least 1"]);
     bench("--peers=ntfs").fails(2, &["no peer 'ntfs'", "btrfs"]);
+    bench("--peers=volume,tmpfs --tool fio").fails(2, &["cannot reach the peer 'volume'"]);
+    bench(&format!("{dir} z:v --tool fio")).fails(2, &["cannot reach z", "mount it"]);
     bench(&format!("{dir} --tool bonnie")).fails(2, &["no tool 'bonnie'"]);
     bench(&format!("{dir} --rounds 0")).fails(2, &["--rounds"]);
     bench(&format!("{dir} --seconds=-1")).fails(2, &["--seconds"]);

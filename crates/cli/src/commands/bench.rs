@@ -22,10 +22,12 @@ struct Extent {
     rounds: u32,
     seconds: f64,
     scale: f64,
+    /// Of each peer.
+    bytes: u64,
 }
 
-const QUICK: Extent = Extent { rounds: 3, seconds: 0.05, scale: 0.02 };
-const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1 };
+const QUICK: Extent = Extent { rounds: 3, seconds: 0.04, scale: 0.02, bytes: 512 << 20 };
+const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1, bytes: 1 << 30 };
 
 /// Whose CPU time is whose.
 const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; that of kernel threads (journals, \
@@ -51,6 +53,12 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
         let remedy = "name a directory or ZONE:VOLUME, or give --peers, or both";
         return Err(usage("there is nothing to measure".to_string()).remedy(remedy));
     }
+    if let Some(place) =
+        arguments.targets.iter().find(|place| place.volume.is_some() && !arguments.tool.is_empty())
+    {
+        let what = format!("other programs cannot reach {}: it is not mounted", place.zone.display());
+        return Err(usage(what).remedy("mount it, and name the directory"));
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).doing("watching signals")?;
@@ -62,15 +70,20 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
         interrupted,
     };
     let plan = Plan { workloads, rounds: arguments.rounds.unwrap_or(extent.rounds) as usize, terms };
-    let measured = measure(arguments, &peers, &plan)?;
+    let measured = measure(arguments, &extent, &peers, &plan)?;
     bench_report::print(arguments, &plan, &measured)?;
     Ok(0)
 }
 
 fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
     let Some(names) = &arguments.peers else { return Ok(Vec::new()) };
+    let in_process = |name: &str| name == "volume";
     if names.is_empty() {
-        return Ok(PEERS.iter().map(|(name, _)| *name).filter(|name| *name != "amberfs-op").collect());
+        let wanted = |name: &&str| *name != "amberfs-op" && (arguments.tool.is_empty() || !in_process(name));
+        return Ok(PEERS.iter().map(|(name, _)| *name).filter(wanted).collect());
+    }
+    if names.iter().any(|name| in_process(name)) && !arguments.tool.is_empty() {
+        return Err("other programs cannot reach the peer 'volume': it is in this process".to_string());
     }
     let known = |name: &String| PEERS.iter().map(|(peer, _)| *peer).find(|peer| peer == name);
     let unknown = |name: &String| {
@@ -81,7 +94,7 @@ fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
 }
 
 /// Sets everything up, measures it, and takes down what was set up.
-fn measure(arguments: &Bench, names: &[&str], plan: &Plan) -> Result<Report, Failure> {
+fn measure(arguments: &Bench, extent: &Extent, names: &[&str], plan: &Plan) -> Result<Report, Failure> {
     let bar = progress_bar();
     bar.set_message("setting up");
     // Before the targets, so that it goes after them, also if something panics.
@@ -90,7 +103,7 @@ fn measure(arguments: &Bench, names: &[&str], plan: &Plan) -> Result<Report, Fai
     if !names.is_empty() {
         let setup = Setup {
             program: std::env::current_exe().doing("looking for this program")?,
-            bytes: arguments.size.unwrap_or_else(::bench::fitting_bytes),
+            bytes: arguments.size.unwrap_or_else(|| ::bench::fitting_bytes().min(extent.bytes)),
             disk: arguments.disk.clone(),
             server: |dir| server_of(dir),
         };
@@ -179,7 +192,8 @@ pub(crate) fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };
     let amount = match plan.terms.amount {
-        Amount::Time(time) => format!("{} s each", time.as_secs_f64()),
+        Amount::Time(time) if arguments.tool.is_empty() => format!("{} s each", time.as_secs_f64()),
+        Amount::Time(_) => "as long as each program takes at least".to_string(),
         Amount::Turns(turns) => format!("{turns} turns of each thread"),
     };
     vec![
