@@ -256,21 +256,23 @@ fn repeat<G: Ground>(
     match (pass.extent, amount) {
         (Extent::Each(..) | Extent::Dirs, _) => {
             for number in turns {
-                worker.turn(*number, &pass.flow)?;
-                if is_over(worker, PASS_TIMES) {
+                let did_something = worker.turn(*number, &pass.flow)?;
+                if did_something && is_over(worker, PASS_TIMES) {
                     break;
                 }
             }
             Ok(())
         }
-        (Extent::Loop, Some(Amount::Turns(turns))) => (0..turns).try_for_each(|_| worker.turn(0, &pass.flow)),
+        (Extent::Loop, Some(Amount::Turns(turns))) => {
+            (0..turns).try_for_each(|_| worker.turn(0, &pass.flow).map(drop))
+        }
         (Extent::Loop, Some(Amount::Time(_))) => loop {
             worker.turn(0, &pass.flow)?;
             if is_over(worker, 1) {
                 return Ok(());
             }
         },
-        (Extent::Once, _) | (Extent::Loop, None) => worker.turn(0, &pass.flow),
+        (Extent::Once, _) | (Extent::Loop, None) => worker.turn(0, &pass.flow).map(drop),
     }
 }
 

@@ -58,13 +58,15 @@ impl<'a, G: Ground> Worker<'a, G> {
         }
     }
 
-    /// Does the steps of a flow with the turn of this file. A turn in which nothing could be done is none.
-    pub(crate) fn turn(&mut self, number: usize, flow: &[Op]) -> std::result::Result<(), Fault> {
+    /// Does the steps of a flow with the turn of this file. A turn in which nothing could be done is none, which it
+    /// tells.
+    pub(crate) fn turn(&mut self, number: usize, flow: &[Op]) -> std::result::Result<bool, Fault> {
         self.turn = number;
         let before = self.done;
         self.perform(flow)?;
-        self.tally.turns += u64::from(self.done > before);
-        Ok(())
+        let did_something = self.done > before;
+        self.tally.turns += u64::from(did_something);
+        Ok(did_something)
     }
 
     /// Does the steps of a flow. `Errno::INTR` if it was told to stop.
