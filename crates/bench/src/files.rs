@@ -17,6 +17,8 @@ const IDLE: u32 = 1;
 const TAKEN: u32 = u32::MAX;
 /// Files that are tried at random before all are looked at in turn.
 const TRIES: usize = 32;
+/// The log begins anew when it is so long.
+const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that files are filled with at a time.
 const FILL_BYTES: usize = 1 << 20;
 
@@ -45,6 +47,7 @@ pub(crate) struct Files<G: Ground> {
     pub(crate) dirs: Vec<G::Dir>,
     /// A file every thread appends to.
     pub(crate) log: G::File,
+    log_length: AtomicU64,
     names: [Names; 2],
     inner_dirs: Names,
     inner_dirs_made: Vec<AtomicBool>,
@@ -74,6 +77,7 @@ impl<G: Ground> Files<G> {
         let files = Files {
             dirs: (0..set.files.div_ceil(width).max(1)).map(make_dir).collect::<Result<_>>()?,
             log: ground.create(top, c"log", Open::Append)?,
+            log_length: AtomicU64::new(0),
             names: [Names::new('f', set.files), Names::new('g', set.files)],
             inner_dirs: Names::new('m', set.files),
             inner_dirs_made: (0..set.files).map(|_| AtomicBool::new(false)).collect(),
@@ -150,6 +154,16 @@ impl<G: Ground> Files<G> {
     /// Makes the file longer; gives where it ended.
     pub(crate) fn extend(&self, number: usize, bytes: u64) -> u64 {
         self.lengths[number].fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    /// Counts what was added to the log. True for the one who is to truncate it: it would fill a small volume otherwise.
+    pub(crate) fn extend_log(&self, bytes: u64) -> bool {
+        let length = self.log_length.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_long = length >= LOG_BYTES_MAX && length - bytes < LOG_BYTES_MAX;
+        if is_long {
+            self.log_length.store(0, Ordering::Relaxed);
+        }
+        is_long
     }
 
     /// Uses a file that is there, beside others who do. False if it is not there, or taken.

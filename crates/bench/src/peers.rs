@@ -46,13 +46,13 @@ pub struct Setup {
     pub server: fn(&Path) -> Option<u32>,
 }
 
-/// Peers, and why others are left out.
+/// Peers, and what is to be said of those that are not there.
 #[derive(Default)]
 pub struct Peers {
     /// Those that are there.
     pub targets: Vec<Target>,
-    /// One line for each that is not.
-    pub left_out: Vec<String>,
+    /// Which are left out and why, a line each.
+    pub notes: Vec<String>,
     // Dropped last: the memory in which they are.
     _memory: Option<Memory>,
     _disk: Option<TempDir>,
@@ -115,7 +115,7 @@ impl Peers {
     /// Sets up those that are named, one after the other, until `stop` says so.
     pub fn set_up(names: &[&str], setup: &Setup, stop: &dyn Fn() -> bool) -> Result<Peers, Error> {
         let mut peers = Peers::default();
-        let memory = Memory::new(&mut peers.left_out)
+        let memory = Memory::new(&mut peers.notes)
             .map_err(|error| Error::Target { target: "peers".to_string(), why: error.to_string() })?;
         let memory = peers._memory.insert(memory).dir.path().to_path_buf();
         for name in names {
@@ -131,7 +131,7 @@ impl Peers {
             };
             match made {
                 Ok(target) => peers.targets.push(target.named(about(name).to_string())),
-                Err(why) => peers.left_out.push(format!("{name}: {why}")),
+                Err(why) => peers.notes.push(format!("left out: {name}: {why}")),
             }
         }
         Ok(peers)
@@ -174,7 +174,7 @@ impl Memory {
             Err(errno) => {
                 let dir = builder(Path::new("/dev/shm"))?;
                 notes.push(format!(
-                    "memory is in /dev/shm, in pages as it has them: a tmpfs of huge pages: {errno}"
+                    "peers in memory are in /dev/shm, in small pages; a tmpfs of huge pages: {errno}"
                 ));
                 Ok(Memory { _mount: None, dir })
             }

@@ -144,7 +144,11 @@ impl<'a, G: Ground> Worker<'a, G> {
                 let result = self.timed(Kind::Append, |ground| ground.write(&files.log, 0, &buffer[..bytes]));
                 self.buffer = buffer;
                 self.tally.bytes += bytes as u64;
-                result
+                result?;
+                match files.extend_log(bytes as u64) {
+                    true => self.timed(Kind::Truncate, |ground| ground.truncate(&files.log, 0)),
+                    false => Ok(()),
+                }
             }
             Op::List(pick) => {
                 let number = match pick {

@@ -219,6 +219,18 @@ fn a_full_target_is_told_and_left_as_it_was() {
 }
 
 #[test]
+fn a_log_that_all_append_to_does_not_fill_a_volume() {
+    let dir = scratch();
+    let (zone, volume) = volume(dir.path(), 128, false);
+    let targets = [Target::volume("volume", "", volume, zone)];
+    let mut plan = plan("webserver:files=10,append=1M,threads=2");
+    // Half a MiB each on average, 128 MiB and more a round.
+    plan.terms.amount = Amount::Turns(128);
+    let report = bench::run(&plan, &targets, &|_| {}).unwrap();
+    assert!(report.figures[0].series[0].tally.count(Kind::Truncate) >= 2);
+}
+
+#[test]
 fn a_read_only_target_is_told() {
     let dir = scratch();
     drop(volume(dir.path(), 16, false));

@@ -136,7 +136,14 @@ fn interrupted_it_takes_its_peers_with_it() {
         let scratch = Scratch::new();
         let temporary = scratch.mount_point("tmp");
         let mut command = Command::new(PROGRAM);
-        command.args(["bench", "--peers=tmpfs,amberfs,ext4,ext4-disk", "--disk", &temporary]);
+        command.args([
+            "bench",
+            "--size",
+            "64M",
+            "--peers=tmpfs,amberfs,ext4,ext4-disk",
+            "--disk",
+            &temporary,
+        ]);
         command.args(["--seconds", "600", "-w", "varmail:threads=2"]).env("TMPDIR", &temporary);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         eventually("it begins", || match at_work {
@@ -157,6 +164,8 @@ fn peers_that_cannot_be_set_up_are_left_out() {
     let temporary = scratch.mount_point("tmp");
     let arguments = [
         "bench",
+        "--size",
+        "64M",
         "--peers=volume,xfs,btrfs-disk",
         "--disk",
         "/nowhere",

@@ -108,8 +108,8 @@ fn measure(arguments: &Bench, extent: &Extent, names: &[&str], plan: &Plan) -> R
             server: |dir| server_of(dir),
         };
         peers = Peers::set_up(names, &setup, &|| plan.terms.interrupted.load(Ordering::Relaxed))?;
-        for line in &peers.left_out {
-            bar.suspend(|| eprintln!("amberfs: left out: {line}"));
+        for note in &peers.notes {
+            bar.suspend(|| eprintln!("amberfs: {note}"));
         }
     }
     targets.append(&mut peers.targets);
