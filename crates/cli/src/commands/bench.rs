@@ -187,7 +187,8 @@ fn server_of(dir: &Path) -> Option<u32> {
 
 /// Tells how something was measured, for the head of a report.
 pub(crate) fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
-    let command: Vec<String> = std::env::args().skip(1).collect();
+    let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
+    let command: Vec<String> = std::env::args().skip(1).map(quoted).collect();
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };
