@@ -1,6 +1,6 @@
 //! File systems to be compared with: made, mounted, and taken down again when they are dropped, whatever happens.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,6 +32,8 @@ pub const PEERS: [(&str, &str); 10] = [
 /// How long an unmount is tried while someone is still busy there.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+/// Bytes that are touched at a time.
+const TOUCH_BYTES: usize = 2 << 20;
 
 /// How peers are set up.
 #[derive(Clone, Debug)]
@@ -190,6 +192,7 @@ fn volume(memory: &Path, setup: &Setup) -> Result<Target, String> {
         .create_volume("bench", VolumeKind::Native, Some(setup.bytes))
         .map_err(|error| error.to_string())?;
     native::format(&region, &FormatOptions::default()).map_err(|error| error.to_string())?;
+    touch(&path)?;
     let volume = Volume::open(region, &MountOptions::default()).map_err(|error| error.to_string())?;
     Ok(Target::volume("volume", "", volume, zone))
 }
@@ -200,9 +203,9 @@ fn mounted(name: &str, memory: &Path, setup: &Setup) -> Result<Target, String> {
     let program = &setup.program;
     let size = (setup.bytes + nvm::SEGMENT).to_string();
     run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
-    touch(&zone, nvm::SEGMENT, setup.bytes)?;
     let place = format!("{}:bench", zone.display());
     run(Command::new(program).args(["mkfs", &place]))?;
+    touch(&zone)?;
     let durability = if name.ends_with("-op") { "durability=op" } else { "durability=fsync" };
     run(Command::new(program).args(["mount", "-o", durability, &place]).arg(&dir))?;
     let mount = Mount { dir: dir.clone(), program: Some(program.clone()) };
@@ -219,14 +222,19 @@ fn tmpfs(memory: &Path, setup: &Setup) -> Result<Target, String> {
     directory("tmpfs", &dir, None, Mount { dir: dir.clone(), program: None })
 }
 
-/// Writes zeros to `bytes` of a file. NVM is there before it is written to; memory that stands for it has to be, too, or the first
-/// one to use a page of it would pay for it.
-fn touch(path: &Path, from: u64, bytes: u64) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("{}: {error}", path.display());
-    let mut file = std::fs::OpenOptions::new().write(true).open(path).map_err(told)?;
-    file.seek(SeekFrom::Start(from)).map_err(told)?;
-    std::io::copy(&mut std::io::repeat(0).take(bytes), &mut file).map_err(told)?;
-    Ok(())
+/// Writes a file over with what it holds, which allocates its holes. NVM is there before it is written to; memory that stands for it
+/// has to be, too, or whoever first uses a page of it would pay for that.
+fn touch(path: &Path) -> Result<(), String> {
+    let touched = || -> std::io::Result<()> {
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+        let mut piece = vec![0; TOUCH_BYTES];
+        for at in (0..file.metadata()?.len()).step_by(TOUCH_BYTES) {
+            let read = file.read_at(&mut piece, at)?;
+            file.write_all_at(&piece[..read], at)?;
+        }
+        Ok(())
+    };
+    touched().map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// A file system of the kernel, as its mkfs makes it unless told otherwise, on a file in `parent`.
@@ -240,13 +248,13 @@ fn loop_device(kind: &str, name: &str, parent: &Path, setup: &Setup) -> Result<T
     let image = parent.join(format!("{kind}.img"));
     let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
     file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
-    if name == kind {
-        touch(&image, 0, setup.bytes)?;
-    }
     // Without discarding, which would take the memory back.
     let options: &[&str] =
         if kind == "ext4" { &["-q", "-F", "-E", "nodiscard"] } else { &["-q", "-f", "-K"] };
     run(Command::new(format!("mkfs.{kind}")).args(options).arg(&image))?;
+    if name == kind {
+        touch(&image)?;
+    }
     let dir = make_dir(parent.join(kind))?;
     run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(&image).arg(&dir))?;
     directory(name, &dir, None, Mount { dir: dir.clone(), program: None })
