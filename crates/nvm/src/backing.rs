@@ -65,6 +65,12 @@ pub(crate) struct Place {
     pub(crate) bytes: u64,
 }
 
+impl Drop for Place {
+    fn drop(&mut self) {
+        crate::lock::give_back(&self.file);
+    }
+}
+
 fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { doing, path: path.to_path_buf(), source }
 }

@@ -30,7 +30,13 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Takes the lock without waiting; it lasts as long as `file` is open.
+/// Gives the lock back. Closing the file does so, too, but not while a process that another thread has just forked has yet
+/// to close its copy.
+pub(crate) fn give_back(file: &File) {
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
+/// Takes the lock without waiting; it lasts until it is given back or `file` is closed.
 pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Error> {
     let operation = if exclusive {
         FlockOperation::NonBlockingLockExclusive
