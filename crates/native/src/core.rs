@@ -496,6 +496,8 @@ impl<'a> Operation<'a> {
             return Ok(());
         }
         let core = self.core;
+        // What cannot be read reads as zeros: what was put together from that must not become what the file has.
+        core.medium.check_media().inspect_err(|error| core.fail(error))?;
         self.allocated.clear();
         if planted(Fault::TransactionInTwo) {
             self.commit_first_item()?;

@@ -32,12 +32,14 @@ impl Core {
         while let Some((&block, others)) = rest.split_first().filter(|_| moved < most) {
             let entry = Entry::read(&self.medium, block);
             let mut length = 1;
-            if entry.version > self.nodes.allocator.newest_kept() {
+            let kept = self.nodes.allocator.newest_kept();
+            if entry.version > kept {
                 let relocated = if entry.kind == BlockKind::Data as u8 {
                     let follows = |n: u64, other: u64| {
                         let next = Entry { place: entry.place + n, ..entry };
                         let found = Entry::read(&self.medium, other);
-                        other == block + n && Entry { version: entry.version, ..found } == next
+                        let is_next = Entry { version: entry.version, ..found } == next;
+                        other == block + n && is_next && found.version > kept
                     };
                     let same = (1..RUN_MAX).zip(others).take_while(|(n, other)| follows(*n, **other));
                     length += same.count();
@@ -79,8 +81,6 @@ impl Core {
             }
             done += self.log_move(&mut operation, (ino, at), pointer, run)?;
         }
-        // What cannot be read reads as zeros: that must not become what the file has.
-        self.medium.check_media()?;
         operation.commit()
     }
 

@@ -9,7 +9,7 @@
 //! finds everything where it was; what the paper's Algorithm 2 undoes was not done.
 
 use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use nvm::{Flushed, Purpose};
 use vfs::{Error, Result};
@@ -47,8 +47,8 @@ pub(crate) struct Transplant<'a> {
     budget: Option<Budget<'a>>,
     /// Blocks that don't move, whatever is tried while the snapshots are what they are.
     pub(crate) stuck: Vec<u64>,
-    /// New homes, by block; of nodes and blocks of the NAT with their checksums.
-    homes: HashMap<u64, NodePointer>,
+    /// New homes, by block; of nodes and blocks of the NAT with their checksums. In order, so that a run can be repeated.
+    homes: BTreeMap<u64, NodePointer>,
     /// Data and nodes that moved, with their BIA entries.
     data: Vec<(u64, Entry)>,
     nodes: Vec<(u64, Entry)>,
