@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fuse::Transport;
 use native::{Durability, Journaling};
 use nvm::{PersistMethod, Technology};
 
@@ -26,6 +27,9 @@ pub(crate) struct Options {
     /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
     pub(crate) allow_other: Option<bool>,
     pub(crate) threads: Option<usize>,
+    pub(crate) transport: Transport,
+    /// Show when inodes were created.
+    pub(crate) birth_times: bool,
     pub(crate) technology: Technology,
     pub(crate) persist: Option<PersistMethod>,
     pub(crate) nosuid: bool,
@@ -48,6 +52,8 @@ impl Default for Options {
             remount: false,
             allow_other: None,
             threads: None,
+            transport: Transport::default(),
+            birth_times: false,
             technology: Technology::Dram,
             persist: None,
             nosuid: false,
@@ -122,7 +128,7 @@ const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "threads",
-        help: "server threads (1): more helps only where several programs use the mount at once",
+        help: "server threads where requests come through /dev/fuse (one a processor, at most 4)",
         effect: Effect::Value("N", |options, value| match value.parse() {
             Ok(threads @ 1..=256) => {
                 options.threads = Some(threads);
@@ -131,6 +137,27 @@ const TABLE: &[MountOption] = &[
             _ => Err("choose from 1 to 256 threads".to_string()),
         }),
     },
+    MountOption {
+        name: "transport",
+        help: "how requests come from the kernel: through io_uring, which takes about half the time, if the kernel offers \
+               it (auto, the default); not otherwise (io_uring); or through /dev/fuse (device). Linux 6.14 and later offer it \
+               once 'Y' has been written to /sys/module/fuse/parameters/enable_uring",
+        effect: Effect::Value("auto|io_uring|device", |options, value| {
+            options.transport = match value {
+                "auto" => Transport::Automatic,
+                "io_uring" => Transport::Ring,
+                "device" => Transport::Device,
+                _ => return Err("choose auto, io_uring or device".to_string()),
+            };
+            Ok(())
+        }),
+    },
+    word(
+        "btime",
+        "show when files were created, at the price of a request for each file that a program asks it of, as those written \
+         in Rust do whenever they look at a file",
+        |options| options.birth_times = true,
+    ),
     MountOption {
         name: "snapshot",
         help: "show the snapshot of this name alone, read-only, and change nothing in NVM, whatever the volume needs",
@@ -396,6 +423,7 @@ mod tests {
             "keep=hourly",
             "keep=never=1",
             "ro=1",
+            "transport=pigeon",
         ] {
             let message = parse(list).unwrap_err();
             assert!(message.contains(list.split('=').next().unwrap()), "{message}");

@@ -37,6 +37,7 @@ pub(crate) struct Served {
     region: Region,
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
+    over_io_uring: bool,
     pub(crate) unmounter: fuse::Unmounter,
     kernel_cache: fuse::KernelCache,
     keeping: Mutex<Keeping>,
@@ -85,6 +86,7 @@ impl Served {
             region: account,
             meter,
             requests: Mutex::new(Box::new(mount.counts())),
+            over_io_uring: mount.over_io_uring(),
             unmounter: mount.unmounter(),
             kernel_cache: mount.kernel_cache(),
             keeping: Mutex::new(Keeping::Nobody),
@@ -313,7 +315,8 @@ impl Served {
                 .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
             Shown::Snapshot | Shown::Nothing => fields,
         };
-        fields.with("kernel_requests", Value::Fields(requests))
+        let transport = if self.over_io_uring { "io_uring" } else { "/dev/fuse" };
+        fields.with("transport", transport).with("kernel_requests", Value::Fields(requests))
     }
 }
 

@@ -372,6 +372,8 @@ pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::Moun
         read_only: options.read_only,
         allow_other: options.allow_other.unwrap_or(default.allow_other),
         threads: options.threads.unwrap_or(default.threads),
+        transport: options.transport,
+        birth_times: options.birth_times,
         writeback_cache: !durable,
         durable_operations: durable,
         nosuid: options.nosuid || default.nosuid,

@@ -222,6 +222,11 @@ impl MountId {
         Ok(MountId { device, number: found.stx_mnt_id })
     }
 
+    /// Of the file system that is mounted, as `major:minor`.
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
     /// Where this mount is now; `None` if nowhere.
     pub(crate) fn mounted_at(&self) -> io::Result<Option<PathBuf>> {
         let table = fs::read("/proc/self/mountinfo")?;

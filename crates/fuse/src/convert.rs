@@ -1,9 +1,11 @@
 //! Between the kernel's words and `vfs`'s.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, TimeOrNow};
-use vfs::{Attr, Error, FallocateMode, FileKind, OpenFlags, RenameFlags, SetTime, Time};
+use rustix::io::Errno;
+use vfs::{Attr, Error, FallocateMode, OpenFlags, RenameFlags, SetAttr, SetTime, Statfs, Time};
+
+use crate::abi::{self, AttrOut, EntryOut, SetattrIn, StatfsOut, Statx, StatxOut, StatxTime, Valid};
 
 /// How long the kernel may believe what it is told: as long as it likes, where only this mount changes things.
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -12,7 +14,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const BLOCK_SIZE: u32 = 4096;
 
 pub(crate) fn errno(error: &Error) -> Errno {
-    Errno::from_i32(error.errno())
+    Errno::from_raw_os_error(error.errno())
 }
 
 /// Operations by name in a directory that is gone find nothing, as Linux has it.
@@ -23,33 +25,19 @@ pub(crate) fn in_directory(error: Error) -> Error {
     }
 }
 
-pub(crate) fn generation(attr: &Attr) -> Generation {
-    Generation(u64::from(attr.generation))
-}
-
-pub(crate) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::Directory => FileType::Directory,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::Socket => FileType::Socket,
-    }
-}
-
-pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
+fn attr(attr: &Attr) -> abi::Attr {
+    abi::Attr {
+        ino: attr.ino,
         size: attr.size,
         blocks: attr.blocks,
-        atime: attr.atime.into(),
-        mtime: attr.mtime.into(),
-        ctime: attr.ctime.into(),
-        crtime: attr.btime.into(),
-        kind: file_type(attr.kind()),
-        perm: attr.perm() as u16,
+        // The kernel's own words for seconds before 1970.
+        atime: attr.atime.sec as u64,
+        mtime: attr.mtime.sec as u64,
+        ctime: attr.ctime.sec as u64,
+        atimensec: attr.atime.nsec,
+        mtimensec: attr.mtime.nsec,
+        ctimensec: attr.ctime.nsec,
+        mode: attr.mode,
         nlink: attr.nlink,
         uid: attr.uid,
         gid: attr.gid,
@@ -59,67 +47,107 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
+/// An entry and its inode, both of which the kernel may believe for `ttl`.
+pub(crate) fn entry_out(of: &Attr, ttl: Duration) -> EntryOut {
+    EntryOut {
+        nodeid: of.ino,
+        generation: u64::from(of.generation),
+        entry_valid: ttl.as_secs(),
+        attr_valid: ttl.as_secs(),
+        attr: attr(of),
+        ..EntryOut::default()
+    }
+}
+
 /// The answer "there is no such name", which the kernel remembers: an entry with inode number 0.
-pub(crate) fn no_entry() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+pub(crate) fn no_entry_out(ttl: Duration) -> EntryOut {
+    EntryOut { entry_valid: ttl.as_secs(), ..EntryOut::default() }
+}
+
+pub(crate) fn attr_out(of: &Attr, ttl: Duration) -> AttrOut {
+    AttrOut { attr_valid: ttl.as_secs(), attr: attr(of), ..AttrOut::default() }
+}
+
+/// All that there is to know of an inode: its creation, too.
+pub(crate) fn statx_out(of: &Attr, ttl: Duration) -> StatxOut {
+    /// `STATX_BASIC_STATS | STATX_BTIME`.
+    const MASK: u32 = 0xfff;
+    let time = |at: Time| StatxTime { sec: at.sec, nsec: at.nsec, padding: 0 };
+    let stat = Statx {
+        mask: MASK,
+        blksize: BLOCK_SIZE,
+        nlink: of.nlink,
+        uid: of.uid,
+        gid: of.gid,
+        mode: of.mode as u16,
+        ino: of.ino,
+        size: of.size,
+        blocks: of.blocks,
+        atime: time(of.atime),
+        btime: time(of.btime),
+        ctime: time(of.ctime),
+        mtime: time(of.mtime),
+        rdev_major: rustix::fs::major(u64::from(of.rdev)),
+        rdev_minor: rustix::fs::minor(u64::from(of.rdev)),
+        ..Statx::default()
+    };
+    StatxOut { attr_valid: ttl.as_secs(), stat, ..StatxOut::default() }
+}
+
+pub(crate) fn statfs_out(space: &Statfs) -> StatfsOut {
+    StatfsOut {
+        blocks: space.blocks,
+        bfree: space.blocks_free,
+        bavail: space.blocks_available,
+        files: space.files,
+        ffree: space.files_free,
+        bsize: space.block_size,
+        namelen: vfs::NAME_MAX as u32,
+        frsize: space.block_size,
+        ..StatfsOut::default()
     }
 }
 
-/// The time in a request. The library has turned the kernel's pair (s, ns) with s < 0 into the instant
-/// -(|s| + ns) instead of s + ns; this gives the pair back.
-pub(crate) fn time(at: SystemTime) -> Time {
-    match at.duration_since(UNIX_EPOCH) {
-        Ok(_) => at.into(),
-        Err(before) => {
-            let before = before.duration();
-            Time { sec: -(before.as_secs() as i64), nsec: before.subsec_nanos() }
-        }
+/// What a `setattr` is to change.
+pub(crate) fn set_attr(wanted: &SetattrIn) -> SetAttr {
+    let valid = Valid::from_bits_truncate(wanted.valid);
+    let given = |flag, value| valid.contains(flag).then_some(value);
+    let time = |flag, now, sec, nsec| {
+        let at = if valid.contains(now) { SetTime::Now } else { SetTime::At(Time { sec, nsec }) };
+        valid.contains(flag).then_some(at)
+    };
+    SetAttr {
+        mode: given(Valid::MODE, wanted.mode & 0o7777),
+        uid: given(Valid::UID, wanted.uid),
+        gid: given(Valid::GID, wanted.gid),
+        size: valid.contains(Valid::SIZE).then_some(wanted.size),
+        atime: time(Valid::ATIME, Valid::ATIME_NOW, wanted.atime, wanted.atimensec),
+        mtime: time(Valid::MTIME, Valid::MTIME_NOW, wanted.mtime, wanted.mtimensec),
+        ctime: valid.contains(Valid::CTIME).then_some(Time { sec: wanted.ctime, nsec: wanted.ctimensec }),
     }
 }
 
-pub(crate) fn set_time(at: TimeOrNow) -> SetTime {
-    match at {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(at) => SetTime::At(time(at)),
-    }
-}
-
-const O_WRONLY: i32 = 0o1;
-const O_RDWR: i32 = 0o2;
-const O_EXCL: i32 = 0o200;
-const O_TRUNC: i32 = 0o1000;
+const O_WRONLY: u32 = 0o1;
+const O_RDWR: u32 = 0o2;
+const O_EXCL: u32 = 0o200;
+const O_TRUNC: u32 = 0o1000;
 
 /// The flags of a `create` that matter to the volume: the file is kept open for reading and writing on behalf
 /// of all who open it (see [`crate::inodes`]), and the kernel computes the offset of appends and syncs after
 /// `O_SYNC` writes itself.
-pub(crate) fn create_flags(flags: i32) -> OpenFlags {
+pub(crate) fn create_flags(flags: u32) -> OpenFlags {
     let mut converted = OpenFlags::READ | OpenFlags::WRITE;
     converted.set(OpenFlags::EXCLUSIVE, flags & O_EXCL != 0);
     converted.set(OpenFlags::TRUNCATE, flags & O_TRUNC != 0 && flags & (O_WRONLY | O_RDWR) != 0);
     converted
 }
 
-pub(crate) fn rename_flags(flags: fuser::RenameFlags) -> Result<RenameFlags, Error> {
-    RenameFlags::from_bits(flags.bits()).ok_or(Error::Invalid)
+pub(crate) fn rename_flags(flags: u32) -> Result<RenameFlags, Error> {
+    RenameFlags::from_bits(flags).ok_or(Error::Invalid)
 }
 
-pub(crate) fn fallocate_mode(mode: i32) -> Result<FallocateMode, Error> {
-    u32::try_from(mode).ok().and_then(FallocateMode::from_bits).ok_or(Error::NotSupported)
+pub(crate) fn fallocate_mode(mode: u32) -> Result<FallocateMode, Error> {
+    FallocateMode::from_bits(mode).ok_or(Error::NotSupported)
 }
 
 #[cfg(test)]
@@ -127,19 +155,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_before_1970_survive_the_library() {
-        // What the library makes of (-2 s, 250 ms).
-        let instant = UNIX_EPOCH - Duration::new(2, 250_000_000);
-        assert_eq!(time(instant), Time { sec: -2, nsec: 250_000_000 });
-        let instant = UNIX_EPOCH + Duration::new(2, 250_000_000);
-        assert_eq!(time(instant), Time { sec: 2, nsec: 250_000_000 });
+    fn times_before_1970_are_the_kernels() {
+        let valid = (Valid::MTIME | Valid::CTIME).bits();
+        let wanted = SetattrIn { valid, mtime: -2, mtimensec: 250_000_000, ctime: 5, ..SetattrIn::default() };
+        let set = set_attr(&wanted);
+        assert_eq!(set.mtime, Some(SetTime::At(Time { sec: -2, nsec: 250_000_000 })));
+        assert_eq!(set.ctime, Some(Time { sec: 5, nsec: 0 }));
+        assert_eq!((set.atime, set.size, set.mode), (None, None, None));
+    }
+
+    #[test]
+    fn now_is_the_volumes() {
+        let valid = (Valid::ATIME | Valid::ATIME_NOW).bits();
+        let set = set_attr(&SetattrIn { valid, atime: 9, ..SetattrIn::default() });
+        assert_eq!(set.atime, Some(SetTime::Now));
     }
 
     #[test]
     fn unknown_flags_are_refused() {
-        assert_eq!(rename_flags(fuser::RenameFlags::RENAME_WHITEOUT), Err(Error::Invalid));
-        assert_eq!(fallocate_mode(0x08), Err(Error::NotSupported)); // FALLOC_FL_COLLAPSE_RANGE
-        assert_eq!(fallocate_mode(-1), Err(Error::NotSupported));
+        const RENAME_WHITEOUT: u32 = 4;
+        const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
+        assert_eq!(rename_flags(RENAME_WHITEOUT), Err(Error::Invalid));
+        assert_eq!(fallocate_mode(FALLOC_FL_COLLAPSE_RANGE), Err(Error::NotSupported));
+        assert_eq!(fallocate_mode(u32::MAX), Err(Error::NotSupported));
         assert_eq!(fallocate_mode(0x03), Ok(FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE));
     }
 }

@@ -1,12 +1,10 @@
 //! Listing directories.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use vfs::{FileKind, Ino, Result};
+use zerocopy::IntoBytes;
 
-use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
-use vfs::{Ino, Result};
-
-use crate::convert::{file_attr, file_type, generation};
+use crate::abi::{Dirent, EntryOut};
+use crate::convert::entry_out;
 use crate::server::Server;
 
 /// Entries taken from the volume at a time when each is to be followed by its attributes.
@@ -14,21 +12,29 @@ const BATCH: usize = 64;
 
 struct Entry {
     ino: Ino,
+    kind: FileKind,
     next: u64,
     name: Vec<u8>,
 }
 
 impl Server {
-    /// Fills `reply` with the names of `dir` from cookie `from` on.
-    pub(crate) fn list(&self, dir: Ino, from: u64, reply: &mut ReplyDirectory) -> Result<()> {
+    /// The names of `dir` from cookie `from` on, as many as `limit` bytes hold.
+    pub(crate) fn list(&self, dir: Ino, from: u64, limit: usize) -> Result<Vec<u8>> {
+        let mut listing = Vec::with_capacity(limit);
         self.volume.readdir(dir, from, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            !reply.add(INodeNo(entry.ino), entry.next, file_type(entry.kind), name)
-        })
+            let entry_len = padded(size_of::<Dirent>() + entry.name.len());
+            let fits = listing.len() + entry_len <= limit;
+            if fits {
+                add(&mut listing, entry.ino, entry.kind, entry.next, entry.name);
+            }
+            fits
+        })?;
+        Ok(listing)
     }
 
-    /// Fills `reply` with the names of `dir` from cookie `from` on and the attributes of each.
-    pub(crate) fn list_plus(&self, dir: Ino, mut from: u64, reply: &mut ReplyDirectoryPlus) -> Result<()> {
+    /// The names of `dir` from cookie `from` on and the attributes of each, as many as `limit` bytes hold.
+    pub(crate) fn list_plus(&self, dir: Ino, mut from: u64, limit: usize) -> Result<Vec<u8>> {
+        let mut listing = Vec::with_capacity(limit);
         loop {
             // Attributes are asked for after the listing: the volume may hold the directory's lock during it.
             let mut batch = Vec::with_capacity(BATCH);
@@ -36,34 +42,47 @@ impl Server {
                 if batch.len() == BATCH {
                     return false;
                 }
-                batch.push(Entry { ino: entry.ino, next: entry.next, name: entry.name.to_vec() });
+                let name = entry.name.to_vec();
+                batch.push(Entry { ino: entry.ino, kind: entry.kind, next: entry.next, name });
                 true
             })?;
             for entry in &batch {
-                // An entry whose inode has gone meanwhile is left out.
-                let known = entry.name != b"." && entry.name != b"..";
-                let attr = self.volume.getattr(entry.ino);
-                if let Ok(attr) = attr.and_then(|attr| if known { self.remembered(attr) } else { Ok(attr) }) {
-                    let name = OsStr::from_bytes(&entry.name);
-                    if reply.add(
-                        INodeNo(attr.ino),
-                        entry.next,
-                        name,
-                        &self.entry_ttl(dir, attr.ino),
-                        &file_attr(&attr),
-                        generation(&attr),
-                    ) {
-                        if known {
-                            self.inodes.forget(attr.ino, 1); // It did not fit.
-                        }
-                        return Ok(());
-                    }
+                let entry_len = size_of::<EntryOut>() + size_of::<Dirent>() + entry.name.len();
+                if listing.len() + padded(entry_len) > limit {
+                    return Ok(listing);
                 }
+                // Of these two, and of an entry whose inode has gone meanwhile, the kernel is told no more than the name.
+                let attr = (entry.name != b"." && entry.name != b"..")
+                    .then(|| self.getattr(entry.ino).and_then(|attr| self.remembered(attr)));
+                match attr {
+                    Some(Ok(attr)) => {
+                        let out = entry_out(&attr, self.entry_ttl(dir, attr.ino));
+                        listing.extend_from_slice(out.as_bytes());
+                    }
+                    Some(Err(_)) => {
+                        from = entry.next;
+                        continue;
+                    }
+                    None => listing.extend_from_slice(EntryOut::default().as_bytes()),
+                }
+                add(&mut listing, entry.ino, entry.kind, entry.next, &entry.name);
                 from = entry.next;
             }
             if batch.len() < BATCH {
-                return Ok(());
+                return Ok(listing);
             }
         }
     }
+}
+
+fn add(listing: &mut Vec<u8>, ino: Ino, kind: FileKind, next: u64, name: &[u8]) {
+    let dirent = Dirent { ino, off: next, namelen: name.len() as u32, kind: kind as u32 };
+    listing.extend_from_slice(dirent.as_bytes());
+    listing.extend_from_slice(name);
+    listing.resize(padded(listing.len()), 0);
+}
+
+/// The next multiple of 8.
+fn padded(len: usize) -> usize {
+    len.next_multiple_of(8)
 }

@@ -1,534 +1,334 @@
-//! The kernel's requests, one by one, in the order of the library's trait.
+//! The kernel's messages, one by one, in the order of their numbers.
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use rustix::io::Errno;
+use vfs::{Attr, Caller, Error, Ino, Result, SeekFrom, XattrMode};
 
-use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+use crate::abi::{
+    self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
+    ForgetOne, FsyncIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode,
+    OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, WriteOut,
 };
-use vfs::{Attr, Error, SeekFrom, SetAttr, XattrMode};
-
 use crate::convert::{
-    TTL, create_flags, fallocate_mode, file_attr, generation, in_directory, no_entry, rename_flags, set_time,
-    time,
+    TTL, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
+    set_attr, statfs_out, statx_out,
 };
+use crate::message::{Message, Reply};
 use crate::requests::Request;
-use crate::server::{Handled, Server, caller, content_changer};
+use crate::server::{Handled, Server};
 
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
 
-const ACCESS_ACL: &str = "system.posix_acl_access";
-
-/// Handles are not used: see `inodes.rs`.
-const NO_HANDLE: FileHandle = FileHandle(0);
-
-fn answer_entry(reply: ReplyEntry, handled: Handled<'_, Attr>) {
-    match handled.result {
-        Ok(attr) => reply.entry(&TTL, &file_attr(&attr), generation(&attr)),
-        Err(errno) => reply.error(errno),
+impl Server {
+    /// Does what `message` asks for and answers it.
+    pub(crate) fn serve(&self, message: &Message<'_>, reply: Reply<'_>) {
+        let Some(opcode) = Opcode::of(message.header.opcode) else {
+            return reply.error(Errno::NOSYS); // "never ask again"
+        };
+        let ino = message.ino();
+        match opcode {
+            Opcode::Lookup => reply.answer(self.handle(Request::Lookup, || self.found(message))),
+            Opcode::Forget | Opcode::BatchForget => {
+                // No answer; a panic has been logged.
+                let _ = self.handle(Request::Forget, || self.forget(opcode, message));
+            }
+            Opcode::Getattr => reply
+                .answer(self.handle(Request::Getattr, || Ok(attr_out(&self.getattr(ino)?, self.ttl(ino))))),
+            Opcode::Statx if !self.birth_times => self.never(Request::Statx, reply),
+            Opcode::Statx => reply
+                .answer(self.handle(Request::Statx, || Ok(statx_out(&self.getattr(ino)?, self.ttl(ino))))),
+            Opcode::Setattr => reply.answer(self.handle(Request::Setattr, || {
+                let set = set_attr(&message.arguments::<SetattrIn>()?);
+                Ok(attr_out(&self.setattr(&caller(message, 0), ino, set)?, self.ttl(ino)))
+            })),
+            Opcode::Readlink => {
+                answer_bytes(reply, self.handle(Request::Readlink, || self.volume.readlink(ino)));
+            }
+            Opcode::Symlink => reply.answer(self.made(Request::Symlink, || {
+                let (name, target) = message.names()?;
+                self.volume.symlink(&caller(message, 0), ino, name, target)
+            })),
+            Opcode::Mknod => reply.answer(self.made(Request::Mknod, || {
+                let MknodIn { mode, rdev, umask, .. } = message.arguments()?;
+                self.volume.mknod(&caller(message, umask), ino, message.name()?, mode, rdev)
+            })),
+            Opcode::Mkdir => reply.answer(self.made(Request::Mkdir, || {
+                let MkdirIn { mode, umask } = message.arguments()?;
+                self.volume.mkdir(&caller(message, umask), ino, message.name()?, mode)
+            })),
+            Opcode::Unlink => reply.answer(self.handle(Request::Unlink, || {
+                let (caller, name) = (caller(message, 0), message.name()?);
+                self.removing(&caller, ino, name, || self.volume.unlink(&caller, ino, name))
+            })),
+            Opcode::Rmdir => reply.answer(self.handle(Request::Rmdir, || {
+                let (caller, name) = (caller(message, 0), message.name()?);
+                self.removing(&caller, ino, name, || self.volume.rmdir(&caller, ino, name))
+            })),
+            Opcode::Rename => reply.answer(self.handle(Request::Rename, || {
+                let RenameIn { newdir } = message.arguments()?;
+                self.rename(message, newdir, 0)
+            })),
+            Opcode::Rename2 => reply.answer(self.handle(Request::Rename, || {
+                let Rename2In { newdir, flags, .. } = message.arguments()?;
+                self.rename(message, newdir, flags)
+            })),
+            Opcode::Link => reply.answer(self.made(Request::Link, || {
+                let LinkIn { oldnodeid } = message.arguments()?;
+                self.volume.link(&caller(message, 0), oldnodeid, ino, message.name()?)
+            })),
+            Opcode::Read => self.answer_read(message, reply),
+            Opcode::Write => reply.answer(self.handle(Request::Write, || {
+                let WriteIn { offset, size, write_flags, .. } = message.arguments()?;
+                let data = message.payload().get(..size as usize).ok_or(Error::Invalid)?;
+                Ok(WriteOut { size: self.write(ino, offset, data, write_flags)? as u32, padding: 0 })
+            })),
+            Opcode::Statfs => {
+                reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs()?))));
+            }
+            // "Never ask again": the pages have been written before.
+            Opcode::Fsync if self.durable_operations => self.never(Request::Fsync, reply),
+            Opcode::Fsync => reply.answer(self.handle(Request::Fsync, || {
+                let FsyncIn { fsync_flags, .. } = message.arguments()?;
+                self.fsync(ino, fsync_flags & abi::FSYNC_DATA != 0)
+            })),
+            Opcode::Setxattr => reply.answer(self.handle(Request::Setxattr, || self.setxattr(message))),
+            Opcode::Getxattr => self.answer_xattr(message, reply, Request::Getxattr, || {
+                self.volume.getxattr(&caller(message, 0), ino, message.name()?)
+            }),
+            Opcode::Listxattr => self.answer_xattr(message, reply, Request::Listxattr, || {
+                let names = self.volume.listxattr(&caller(message, 0), ino)?;
+                Ok(if message.header.uid == 0 { names } else { without_trusted(&names) })
+            }),
+            Opcode::Removexattr => reply.answer(self.handle(Request::Removexattr, || {
+                self.volume.removexattr(&caller(message, 0), ino, message.name()?)
+            })),
+            // "Never ask again": see `inodes.rs`; and the kernel has written dirty pages before it flushes.
+            Opcode::Open => self.never(Request::Open, reply),
+            Opcode::Opendir => self.never(Request::Opendir, reply),
+            Opcode::Flush => self.never(Request::Flush, reply),
+            // Does not come with `default_permissions`.
+            Opcode::Access => self.never(Request::Access, reply),
+            Opcode::Release => reply.answer(self.handle(Request::Release, || Ok(()))),
+            Opcode::Releasedir => reply.answer(self.handle(Request::Releasedir, || Ok(()))),
+            Opcode::Readdir => self.answer_list(message, reply, Request::Readdir),
+            Opcode::Readdirplus => self.answer_list(message, reply, Request::Readdirplus),
+            Opcode::Fsyncdir if self.durable_operations => self.never(Request::Fsyncdir, reply),
+            Opcode::Fsyncdir => {
+                reply.answer(self.handle(Request::Fsyncdir, || self.volume.fsync_inode(ino)));
+            }
+            Opcode::Create => reply.answer(self.handle(Request::Create, || self.create(message))),
+            Opcode::Tmpfile => reply.answer(self.handle(Request::Tmpfile, || self.create(message))),
+            Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
+                let FallocateIn { offset, length, mode, .. } = message.arguments()?;
+                let file = self.inodes.file(ino)?;
+                let caller = content_changer(message);
+                self.volume.fallocate(&caller, file.handle(), fallocate_mode(mode)?, offset, length)
+            })),
+            // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
+            // With "never ask again", all of every file is data.
+            Opcode::Lseek if self.writeback_cache => self.never(Request::Lseek, reply),
+            Opcode::Lseek => reply.answer(self.handle(Request::Lseek, || self.seek(message))),
+            Opcode::CopyFileRange => reply.answer(self.handle(Request::CopyFileRange, || {
+                Ok(WriteOut { size: self.copy(message, COPY_MAX)? as u32, padding: 0 })
+            })),
+            Opcode::CopyFileRange64 => reply.answer(self.handle(Request::CopyFileRange, || {
+                Ok(CopyFileRangeOut { copied: self.copy(message, COPY64_MAX)? })
+            })),
+            // Nothing here waits long enough to be worth interrupting.
+            Opcode::Interrupt => reply.error(Errno::NOSYS),
+            Opcode::Destroy => reply.data(&[]),
+            // Once, before anything else: see `handshake.rs`.
+            Opcode::Init => reply.error(Errno::PROTO),
+        }
     }
-}
 
-/// Attributes that the kernel may believe for so long.
-fn answer_attr(reply: ReplyAttr, ttl: Duration, handled: Handled<'_, Attr>) {
-    match handled.result {
-        Ok(attr) => reply.attr(&ttl, &file_attr(&attr)),
-        Err(errno) => reply.error(errno),
+    /// "Never ask again."
+    fn never(&self, request: Request, reply: Reply<'_>) {
+        self.counters.count(request);
+        reply.error(Errno::NOSYS);
     }
-}
 
-fn answer(reply: ReplyEmpty, handled: Handled<'_, ()>) {
-    match handled.result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
+    /// Answers with what `make` made.
+    fn made(&self, request: Request, make: impl FnOnce() -> Result<Attr>) -> Handled<'_, EntryOut> {
+        self.handle(request, || Ok(entry_out(&self.entry(make)?, TTL)))
     }
-}
 
-/// `size` 0 asks for the length only.
-fn answer_xattr(reply: ReplyXattr, size: u32, handled: Handled<'_, Vec<u8>>) {
-    match handled.result {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
+    fn found(&self, message: &Message<'_>) -> Result<EntryOut> {
+        let (dir, name) = (message.ino(), message.name()?);
+        match self.entry(|| self.volume.lookup(&caller(message, 0), dir, name)) {
+            Ok(attr) => Ok(entry_out(&attr, self.entry_ttl(dir, attr.ino))),
+            Err(Error::NotFound) => Ok(no_entry_out(self.ttl(dir))),
+            Err(error) => Err(error),
+        }
     }
-}
 
-impl Filesystem for Server {
-    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        self.negotiate(config);
+    fn forget(&self, opcode: Opcode, message: &Message<'_>) -> Result<()> {
+        if opcode == Opcode::Forget {
+            let ForgetIn { nlookup } = message.arguments()?;
+            self.inodes.forget(message.ino(), nlookup);
+            return Ok(());
+        }
+        let BatchForgetIn { count, .. } = message.arguments()?;
+        let each = message.payload().chunks_exact(size_of::<ForgetOne>());
+        for one in each.take(count as usize) {
+            if let Ok(ForgetOne { nodeid, nlookup }) = zerocopy::FromBytes::read_from_bytes(one) {
+                self.inodes.forget(nodeid, nlookup);
+            }
+        }
         Ok(())
     }
 
-    fn destroy(&mut self) {
-        self.inodes.clear();
-    }
-
-    fn lookup(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let handled = self.handle(Request::Lookup, || {
-            self.entry(|| self.volume.lookup(&caller(request, 0), dir.0, name.as_bytes()))
-        });
-        match handled.result {
-            Ok(attr) => {
-                reply.entry(&self.entry_ttl(dir.0, attr.ino), &file_attr(&attr), generation(&attr));
-            }
-            Err(errno) if errno == Errno::ENOENT => {
-                reply.entry(&self.ttl(dir.0), &no_entry(), Generation(0));
-            }
-            Err(errno) => reply.error(errno),
+    fn rename(&self, message: &Message<'_>, new_dir: Ino, flags: u32) -> Result<()> {
+        let flags = rename_flags(flags)?;
+        let (caller, (name, new_name)) = (caller(message, 0), message.names()?);
+        let rename = || self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags);
+        if flags.is_empty() {
+            self.removing(&caller, new_dir, new_name, rename)
+        } else {
+            rename().map_err(in_directory) // Neither flag lets an inode lose its name.
         }
     }
 
-    fn forget(&self, _: &fuser::Request, ino: INodeNo, count: u64) {
-        // No reply; a panic has been logged.
-        let _ = self.handle(Request::Forget, || {
-            self.inodes.forget(ino.0, count);
-            Ok(())
-        });
+    /// Handles are not used: see `inodes.rs`.
+    fn create(&self, message: &Message<'_>) -> Result<Created> {
+        let CreateIn { flags, mode, umask, .. } = message.arguments()?;
+        let (caller, dir) = (caller(message, umask), message.ino());
+        let created = if message.header.opcode == Opcode::Tmpfile as u32 {
+            self.volume.tmpfile(&caller, dir, mode, create_flags(flags))
+        } else {
+            self.volume.create(&caller, dir, message.name()?, mode, create_flags(flags))
+        };
+        let created = created.map_err(in_directory)?;
+        self.inodes.remember_open(created.attr.ino, created.handle);
+        let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
+        Ok(Created {
+            entry: entry_out(&created.attr, TTL),
+            open: OpenOut { fh: 0, open_flags, backing_id: 0 },
+        })
     }
 
-    fn getattr(&self, _: &fuser::Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        answer_attr(reply, self.ttl(ino.0), self.handle(Request::Getattr, || Server::getattr(self, ino.0)));
-    }
-
-    fn setattr(
-        &self,
-        request: &fuser::Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let handled = self.handle(Request::Setattr, || {
-            let set = SetAttr {
-                mode: mode.map(|mode| mode & 0o7777),
-                uid,
-                gid,
-                size,
-                atime: atime.map(set_time),
-                mtime: mtime.map(set_time),
-                ctime: ctime.map(time),
-            };
-            Server::setattr(self, &caller(request, 0), ino.0, set)
-        });
-        answer_attr(reply, self.ttl(ino.0), handled);
-    }
-
-    fn readlink(&self, _: &fuser::Request, ino: INodeNo, reply: ReplyData) {
-        match self.handle(Request::Readlink, || self.volume.readlink(ino.0)).result {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn mknod(
-        &self,
-        request: &fuser::Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let handled = self.handle(Request::Mknod, || {
-            self.entry(|| self.volume.mknod(&caller(request, umask), dir.0, name.as_bytes(), mode, rdev))
-        });
-        answer_entry(reply, handled);
-    }
-
-    fn mkdir(
-        &self,
-        request: &fuser::Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        reply: ReplyEntry,
-    ) {
-        let handled = self.handle(Request::Mkdir, || {
-            self.entry(|| self.volume.mkdir(&caller(request, umask), dir.0, name.as_bytes(), mode))
-        });
-        answer_entry(reply, handled);
-    }
-
-    fn unlink(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let handled = self.handle(Request::Unlink, || {
-            let (caller, name) = (caller(request, 0), name.as_bytes());
-            self.removing(&caller, dir.0, name, || self.volume.unlink(&caller, dir.0, name))
-        });
-        answer(reply, handled);
-    }
-
-    fn rmdir(&self, request: &fuser::Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let handled = self.handle(Request::Rmdir, || {
-            let (caller, name) = (caller(request, 0), name.as_bytes());
-            self.removing(&caller, dir.0, name, || self.volume.rmdir(&caller, dir.0, name))
-        });
-        answer(reply, handled);
-    }
-
-    fn symlink(
-        &self,
-        request: &fuser::Request,
-        dir: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let handled = self.handle(Request::Symlink, || {
-            let target = target.as_os_str().as_bytes();
-            self.entry(|| self.volume.symlink(&caller(request, 0), dir.0, name.as_bytes(), target))
-        });
-        answer_entry(reply, handled);
-    }
-
-    fn rename(
-        &self,
-        request: &fuser::Request,
-        dir: INodeNo,
-        name: &OsStr,
-        new_dir: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let handled = self.handle(Request::Rename, || {
-            let flags = rename_flags(flags)?;
-            let (caller, name, new_name) = (caller(request, 0), name.as_bytes(), new_name.as_bytes());
-            let rename = || self.volume.rename(&caller, dir.0, name, new_dir.0, new_name, flags);
-            if flags.is_empty() {
-                self.removing(&caller, new_dir.0, new_name, rename)
-            } else {
-                rename().map_err(in_directory) // Neither flag lets an inode lose its name.
-            }
-        });
-        answer(reply, handled);
-    }
-
-    fn link(
-        &self,
-        request: &fuser::Request,
-        ino: INodeNo,
-        new_dir: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let handled = self.handle(Request::Link, || {
-            self.entry(|| self.volume.link(&caller(request, 0), ino.0, new_dir.0, new_name.as_bytes()))
-        });
-        answer_entry(reply, handled);
-    }
-
-    /// "Never ask again."
-    fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.counters.count(Request::Open);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn read(
-        &self,
-        _: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn answer_read(&self, message: &Message<'_>, reply: Reply<'_>) {
         let mut reply = Some(reply);
-        let handled =
-            self.handle(Request::Read, || Server::read(self, ino.0, offset, size as usize, &mut reply));
-        if let (Some(reply), Err(errno)) = (reply, handled.result) {
-            reply.error(errno);
+        let handled = self.handle(Request::Read, || {
+            let ReadIn { offset, size, .. } = message.arguments()?;
+            self.read(message.ino(), offset, size as usize, &mut reply)
+        });
+        if let (Some(reply), Err(errno)) = (reply, &handled.result) {
+            reply.error(*errno);
         }
     }
 
-    fn write(
-        &self,
-        _: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let handled = self.handle(Request::Write, || Server::write(self, ino.0, offset, data, write_flags));
-        match handled.result {
-            Ok(written) => reply.written(written as u32),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    /// "Never ask again": the kernel has written dirty pages before it asks.
-    fn flush(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.counters.count(Request::Flush);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        _: &fuser::Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.counters.count(Request::Release);
-        reply.ok();
-    }
-
-    fn fsync(&self, _: &fuser::Request, ino: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        if self.durable_operations {
-            self.counters.count(Request::Fsync);
-            return reply.error(Errno::ENOSYS); // "Never ask again": the pages have been written before.
-        }
-        let handled = self.handle(Request::Fsync, || Server::fsync(self, ino.0, data_only));
-        answer(reply, handled);
-    }
-
-    /// "Never ask again."
-    fn opendir(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.counters.count(Request::Opendir);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn readdir(
-        &self,
-        _: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        match self.handle(Request::Readdir, || self.list(ino.0, offset, &mut reply)).result {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        match self.handle(Request::Readdirplus, || self.list_plus(ino.0, offset, &mut reply)).result {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn releasedir(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.counters.count(Request::Releasedir);
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _: &fuser::Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        if self.durable_operations {
-            self.counters.count(Request::Fsyncdir);
-            return reply.error(Errno::ENOSYS);
-        }
-        answer(reply, self.handle(Request::Fsyncdir, || self.volume.fsync_inode(ino.0)));
-    }
-
-    fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.handle(Request::Statfs, || self.volume.statfs()).result {
-            Ok(space) => reply.statfs(
-                space.blocks,
-                space.blocks_free,
-                space.blocks_available,
-                space.files,
-                space.files_free,
-                space.block_size,
-                vfs::NAME_MAX as u32,
-                space.block_size,
-            ),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn setxattr(
-        &self,
-        request: &fuser::Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        let handled = self.handle(Request::Setxattr, || {
-            let mode = match flags {
-                0 => XattrMode::Either,
-                XATTR_CREATE => XattrMode::Create,
-                XATTR_REPLACE => XattrMode::Replace,
-                _ => return Err(Error::Invalid),
-            };
-            let caller = caller(request, 0);
-            if name == ACCESS_ACL && request.uid() != 0 {
-                self.before_acl(&caller, request.pid(), ino.0)?;
+    fn answer_list(&self, message: &Message<'_>, reply: Reply<'_>, request: Request) {
+        let handled = self.handle(request, || {
+            let ReadIn { offset, size, .. } = message.arguments()?;
+            let limit = size as usize;
+            match request {
+                Request::Readdirplus => self.list_plus(message.ino(), offset, limit),
+                _ => self.list(message.ino(), offset, limit),
             }
-            self.volume.setxattr(&caller, ino.0, name.as_bytes(), value, mode)
         });
-        answer(reply, handled);
+        answer_bytes(reply, handled);
     }
 
-    fn getxattr(&self, request: &fuser::Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let handled = self
-            .handle(Request::Getxattr, || self.volume.getxattr(&caller(request, 0), ino.0, name.as_bytes()));
-        answer_xattr(reply, size, handled);
-    }
-
-    fn listxattr(&self, request: &fuser::Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let handled = self.handle(Request::Listxattr, || {
-            let names = self.volume.listxattr(&caller(request, 0), ino.0)?;
-            Ok(if request.uid() == 0 { names } else { without_trusted(&names) })
-        });
-        answer_xattr(reply, size, handled);
-    }
-
-    fn removexattr(&self, request: &fuser::Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let handled = self.handle(Request::Removexattr, || {
-            self.volume.removexattr(&caller(request, 0), ino.0, name.as_bytes())
-        });
-        answer(reply, handled);
-    }
-
-    /// Does not come with `default_permissions`.
-    fn access(&self, _: &fuser::Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        self.counters.count(Request::Access);
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn create(
+    /// A size of 0 asks for the length only.
+    fn answer_xattr(
         &self,
-        request: &fuser::Request,
-        dir: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
+        message: &Message<'_>,
+        reply: Reply<'_>,
+        request: Request,
+        get: impl FnOnce() -> Result<Vec<u8>>,
     ) {
-        let handled = self.handle(Request::Create, || {
-            let created = self
-                .volume
-                .create(&caller(request, umask), dir.0, name.as_bytes(), mode, create_flags(flags))
-                .map_err(in_directory)?;
-            self.inodes.remember_open(created.attr.ino, created.handle);
-            Ok(created.attr)
+        let mut wanted = 0;
+        let handled = self.handle(request, || {
+            wanted = message.arguments::<GetxattrIn>()?.size as usize;
+            let value = get()?;
+            if wanted != 0 && value.len() > wanted { Err(Error::Range) } else { Ok(value) }
         });
-        let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-        match handled.result {
-            Ok(attr) => reply.created(&TTL, &file_attr(&attr), generation(&attr), NO_HANDLE, flags),
-            Err(errno) => reply.error(errno),
+        match &handled.result {
+            Ok(value) if wanted == 0 => {
+                reply.data(zerocopy::IntoBytes::as_bytes(&GetxattrOut {
+                    size: value.len() as u32,
+                    padding: 0,
+                }));
+            }
+            _ => answer_bytes(reply, handled),
         }
     }
 
-    fn fallocate(
-        &self,
-        request: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let handled = self.handle(Request::Fallocate, || {
-            let mode = fallocate_mode(mode)?;
-            let file = self.inodes.file(ino.0)?;
-            self.volume.fallocate(&content_changer(request), file.handle(), mode, offset, length)
-        });
-        answer(reply, handled);
+    fn setxattr(&self, message: &Message<'_>) -> Result<()> {
+        let SetxattrIn { size, flags, setxattr_flags, .. } = message.arguments()?;
+        let (name, value) = message.name_and_data(size as usize)?;
+        let mode = match flags {
+            0 => XattrMode::Either,
+            XATTR_CREATE => XattrMode::Create,
+            XATTR_REPLACE => XattrMode::Replace,
+            _ => return Err(Error::Invalid),
+        };
+        let caller = caller(message, 0);
+        if setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 {
+            self.without_set_group_id(&caller, message.ino())?;
+        }
+        self.volume.setxattr(&caller, message.ino(), name, value, mode)
     }
 
-    fn lseek(
-        &self,
-        _: &fuser::Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        if self.writeback_cache {
-            // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
-            // With "never ask again", all of every file is data.
-            self.counters.count(Request::Lseek);
-            return reply.error(Errno::ENOSYS);
+    fn seek(&self, message: &Message<'_>) -> Result<LseekOut> {
+        let LseekIn { offset, whence, .. } = message.arguments()?;
+        if i64::try_from(offset).is_err() {
+            return Err(Error::NoSuchOffset);
         }
-        let handled = self.handle(Request::Lseek, || {
-            let offset = u64::try_from(offset).map_err(|_| Error::NoSuchOffset)?;
-            let from = match whence {
-                SEEK_DATA => SeekFrom::Data(offset),
-                SEEK_HOLE => SeekFrom::Hole(offset),
-                _ => return Err(Error::Invalid),
-            };
-            self.volume.seek(self.inodes.file(ino.0)?.handle(), from)
-        });
-        match handled.result {
-            Ok(offset) => reply.offset(offset as i64),
-            Err(errno) => reply.error(errno),
-        }
+        let from = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Error::Invalid),
+        };
+        let offset = self.volume.seek(self.inodes.file(message.ino())?.handle(), from)?;
+        Ok(LseekOut { offset })
     }
 
-    fn copy_file_range(
-        &self,
-        request: &fuser::Request,
-        ino_in: INodeNo,
-        _: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        _: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let handled = self.handle(Request::CopyFileRange, || {
-            let (from, to) = (self.inodes.file(ino_in.0)?, self.inodes.file(ino_out.0)?);
-            let len = len.min(COPY_MAX);
-            let caller = content_changer(request);
-            self.volume.copy_file_range(&caller, from.handle(), offset_in, to.handle(), offset_out, len)
-        });
-        match handled.result {
-            Ok(copied) => reply.written(copied as u32),
-            Err(errno) => reply.error(errno),
-        }
+    fn copy(&self, message: &Message<'_>, at_most: u64) -> Result<u64> {
+        let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
+        let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file(nodeid_out)?);
+        let caller = content_changer(message);
+        self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(at_most))
     }
 }
 
-/// The reply has 32 bits for the length; whoever copies more asks again.
+/// The answer to a `create`.
+#[repr(C)]
+#[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
+struct Created {
+    entry: EntryOut,
+    open: OpenOut,
+}
+
+fn answer_bytes(reply: Reply<'_>, handled: Handled<'_, Vec<u8>>) {
+    match &handled.result {
+        Ok(bytes) => reply.data(bytes),
+        Err(errno) => reply.error(*errno),
+    }
+}
+
+/// One answer has 32 bits for the length; whoever copies more asks again.
 const COPY_MAX: u64 = 1 << 30;
+/// So that nobody waits too long for one.
+const COPY64_MAX: u64 = COPY_MAX;
+
+/// The identity behind a message, whose permissions the kernel has checked.
+fn caller(message: &Message<'_>, umask: u32) -> Caller {
+    Caller::checked_by_kernel(message.header.uid, message.header.gid, umask & 0o777)
+}
+
+/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
+pub(crate) fn unprivileged() -> Caller {
+    Caller::user(u32::MAX - 1, u32::MAX - 1)
+}
+
+/// The identity under which a message changes a file's contents: it decides about set-user-ID.
+fn content_changer(message: &Message<'_>) -> Caller {
+    if message.header.uid == 0 { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() }
+}
 
 /// Only the superuser sees attributes of the `trusted` namespace.
 fn without_trusted(names: &[u8]) -> Vec<u8> {

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{INodeNo, Notifier};
 use vfs::{Ino, ROOT_INO};
 
+use crate::device::Device;
 use crate::inodes::Inodes;
+use crate::server::Server;
 
 /// How long the kernel may take to say that it has let go of an inode.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,34 +21,30 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What the kernel remembers of a [`crate::Mount`].
 #[derive(Debug)]
 pub struct KernelCache {
-    notifier: Notifier,
-    inodes: Weak<Inodes>,
-    serving: Arc<RwLock<()>>,
+    device: Weak<Device>,
+    server: Weak<Server>,
     mount_point: PathBuf,
 }
 
 impl KernelCache {
-    pub(crate) fn new(
-        notifier: Notifier,
-        inodes: Weak<Inodes>,
-        serving: Arc<RwLock<()>>,
-        mount_point: &Path,
-    ) -> KernelCache {
-        KernelCache { notifier, inodes, serving, mount_point: mount_point.to_owned() }
+    pub(crate) fn new(device: Weak<Device>, server: Weak<Server>, mount_point: &Path) -> KernelCache {
+        KernelCache { device, server, mount_point: mount_point.to_owned() }
     }
 
     /// Makes the kernel let go of what is at `path`, an entry of directory `dir` of the mount, and of all below it, which
     /// is all inodes that `is_below` says; handles that were kept open for it are closed. False if some of it is in use:
     /// a file is open or mapped, a directory is somebody's working directory. Not to be called by who answers the kernel.
     pub fn let_go(&self, path: &Path, dir: Ino, is_below: impl Fn(Ino) -> bool) -> bool {
-        let Some(inodes) = self.inodes.upgrade() else { return true };
+        let (Some(device), Some(server)) = (self.device.upgrade(), self.server.upgrade()) else {
+            return true;
+        };
         // What was in use the last time is below a directory that the kernel does not find by its name any more, until
         // somebody looks it up.
         let _ = std::fs::symlink_metadata(self.mount_point.join(path));
         // It fails if the kernel does not know that name: then it has nothing below it either, but what is in use.
-        let _ = self.notifier.inval_entry(INodeNo(dir), path.file_name().unwrap_or_default());
+        let _ = device.invalidate_entry(dir, path.file_name().unwrap_or_default().as_bytes());
         let patience = Instant::now() + PATIENCE;
-        while inodes.holds_any(&is_below) {
+        while server.inodes.holds_any(&is_below) {
             if Instant::now() > patience {
                 return false;
             }
@@ -64,11 +61,12 @@ impl KernelCache {
     /// directory or mounted somewhere. What is mounted *in* the mount comes off, so there should be nothing. Not to be called
     /// by who answers the kernel.
     pub fn exchange<T>(&self, unlisted: &[&str], exchange: impl FnOnce() -> T) -> Option<T> {
-        let inodes = self.inodes.upgrade()?;
+        let (device, server) = (self.device.upgrade()?, self.server.upgrade()?);
+        let inodes = &server.inodes;
         let patience = Instant::now() + PATIENCE;
         let (exchanged, before) = loop {
-            self.let_go_of_all(&inodes, unlisted, patience)?;
-            let _none_served = self.serving.write().unwrap_or_else(PoisonError::into_inner);
+            self.let_go_of_all(&device, inodes, unlisted, patience)?;
+            let _none_served = server.serving.write().unwrap_or_else(PoisonError::into_inner);
             // Somebody may have looked a name up in between.
             if inodes.holds_any(&|_| true) {
                 if Instant::now() > patience {
@@ -83,21 +81,27 @@ impl KernelCache {
         let before = before.unwrap_or_default().into_iter().map(|(_, name)| name).collect::<HashSet<_>>();
         for (_, name) in inodes.in_root().unwrap_or_default() {
             if !before.contains(&name) {
-                let _ = self.notifier.inval_entry(INodeNo(ROOT_INO), OsStr::from_bytes(&name));
+                let _ = device.invalidate_entry(ROOT_INO, &name);
             }
         }
         // Its attributes and its listing.
-        let _ = self.notifier.inval_inode(INodeNo(ROOT_INO), 0, 0);
+        let _ = device.invalidate_inode(ROOT_INO);
         Some(exchanged)
     }
 
     /// Makes the kernel let go of everything but the root directory; `None` if it does not.
-    fn let_go_of_all(&self, inodes: &Inodes, unlisted: &[&str], patience: Instant) -> Option<()> {
+    fn let_go_of_all(
+        &self,
+        device: &Device,
+        inodes: &Inodes,
+        unlisted: &[&str],
+        patience: Instant,
+    ) -> Option<()> {
         let listed = inodes.in_root().ok()?.into_iter();
         let held = listed.filter(|(ino, _)| inodes.holds(*ino)).map(|(_, name)| name);
         let names: Vec<_> = held.chain(unlisted.iter().map(|name| name.as_bytes().to_vec())).collect();
         for name in &names {
-            let _ = self.notifier.inval_entry(INodeNo(ROOT_INO), OsStr::from_bytes(name));
+            let _ = device.invalidate_entry(ROOT_INO, name);
         }
         while inodes.holds_any(&|_| true) {
             if Instant::now() > patience {

@@ -25,23 +25,28 @@
 //! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.
 //!
 //! Locks (`flock`, `fcntl`) are kept by the kernel and hold between all processes of the machine.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod abi;
 mod attach;
 mod convert;
+mod device;
 mod directory;
 mod dispatch;
 mod error;
+mod handshake;
 mod inodes;
 mod kernel_cache;
+mod message;
 mod mount;
 mod options;
 mod requests;
+mod ring;
 mod server;
 
 pub use attach::{remount, unmount};
 pub use error::Error;
 pub use kernel_cache::KernelCache;
 pub use mount::{Mount, Unmounter, mount};
-pub use options::MountOptions;
+pub use options::{MountOptions, Transport};
 pub use requests::{Request, RequestCounts};

@@ -1,28 +1,29 @@
 //! A running mount: starting, serving, ending.
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
-use std::{fs, io, thread};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::{fs, io};
 
-use fuser::{BackgroundSession, Config, Session, SessionACL};
 use vfs::FileSystem;
 
 use crate::attach::{MountId, attach, unmount};
-use crate::inodes::Inodes;
+use crate::device::Device;
+use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
-use crate::requests::Counters;
+use crate::options::Transport;
+use crate::ring::Rings;
 use crate::server::Server;
 use crate::{Error, MountOptions, RequestCounts};
 
 /// A mounted volume with its server threads. Dropping it leaves both running; see [`Mount::wait`] and
 /// [`Mount::unmounter`].
 pub struct Mount {
-    session: BackgroundSession,
+    threads: Threads,
+    server: Arc<Server>,
+    device: Arc<Device>,
+    over_rings: bool,
     unmounter: Unmounter,
-    counters: Arc<Counters>,
-    inodes: Weak<Inodes>,
-    serving: Arc<RwLock<()>>,
 }
 
 /// Unmounts a [`Mount`], from any thread.
@@ -40,48 +41,90 @@ pub struct Unmounter {
 /// Mounts `volume` on `dir` and starts its server threads; returns once the mount answers.
 pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
-    let server = Server::new(volume, options);
-    let (counters, alive) = (server.counters.clone(), Arc::downgrade(&server.alive));
-    let (inodes, serving) = (Arc::downgrade(&server.inodes), server.serving.clone());
+    let server = Arc::new(Server::new(volume, options));
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
         let _ = unmount(&dir, true);
         Error::NotAnswering { dir: dir.clone(), source }
     };
-    let mut config = Config::default();
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.threads > 1;
-    // The kernel itself refuses other users where `allow_other` is not set. The library must not: a write-back
-    // comes from a kernel thread, which is root, on an ordinary user's mount, too.
-    let session = start(server, connection, config).map_err(not_answering)?;
+    let id = MountId::of(&dir).map_err(not_answering)?;
+    let device = Arc::new(Device::new(connection, id.device().to_owned()));
+    let (threads, over_rings) = start(&server, &device, options).map_err(not_answering)?;
     // Asking for the root directory proves that the threads serve.
-    let id = rustix::fs::statvfs(&dir)
-        .map_err(Into::into)
-        .and_then(|_| MountId::of(&dir))
-        .map_err(not_answering)?;
-    let unmounter = Unmounter { dir, id, alive, turn: Arc::default() };
-    Ok(Mount { session, unmounter, counters, inodes, serving })
+    rustix::fs::statvfs(&dir).map_err(|errno| not_answering(errno.into()))?;
+    let unmounter = Unmounter { dir, id, alive: Arc::downgrade(&server.alive), turn: Arc::default() };
+    Ok(Mount { threads, server, device, over_rings, unmounter })
 }
 
-/// Shakes hands with the kernel and starts the server threads.
+type Threads = Vec<JoinHandle<io::Result<()>>>;
+
+/// Shakes hands with the kernel and starts the server threads; tells whether requests come through rings.
 ///
 /// The kernel writes pages back through them when memory is short. As `IO_FLUSHER`s they get memory then without
 /// waiting for a write-back, that is, for themselves. The flag goes from a thread to those that it starts, so a
 /// thread of its own takes it. (It needs CAP_SYS_RESOURCE; without it the mount works, less safely.)
-fn start(server: Server, connection: OwnedFd, config: Config) -> io::Result<BackgroundSession> {
+fn start(server: &Arc<Server>, device: &Arc<Device>, options: &MountOptions) -> io::Result<(Threads, bool)> {
+    let (server, device, options) = (server.clone(), device.clone(), options.clone());
     let starter = thread::Builder::new().name("fuse-start".to_owned()).spawn(move || {
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        Session::from_fd(server, connection, SessionACL::All, config).and_then(Session::spawn)
+        let rings = shake_hands(&server, &device, options.transport)?;
+        let over_rings = rings.is_some();
+        let mut threads = rings.map(Rings::begin).unwrap_or_default();
+        // Beside rings, one is enough: only what nobody waits for comes there.
+        let readers = if over_rings { 1 } else { options.threads.max(1) };
+        for number in 0..readers {
+            let (server, device) = (server.clone(), device.clone());
+            let reader = thread::Builder::new().name(format!("fuse-{number}"));
+            threads.push(reader.spawn(move || device.serve(&server))?);
+        }
+        Ok((threads, over_rings))
     })?;
-    starter.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE library panicked")))
+    starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
+}
+
+/// Answers the kernel's first message. Gives the rings that it was told of, if it was.
+fn shake_hands(
+    server: &Arc<Server>,
+    device: &Arc<Device>,
+    transport: Transport,
+) -> io::Result<Option<Rings>> {
+    device.first(|message, reply| {
+        let mut agreement = Agreement::read(message, server.writeback_cache)?;
+        let rings = match transport {
+            Transport::Device => None,
+            Transport::Automatic if !agreement.ring_offered() => None,
+            // They have to be there before the kernel is told: then it waits for them.
+            Transport::Automatic => Rings::new(device, server)
+                .inspect_err(|error| tracing::info!("io_uring cannot be used: {error}"))
+                .ok(),
+            Transport::Ring if !agreement.ring_offered() => {
+                return Err(io::Error::other(
+                    "the kernel does not offer FUSE over io_uring (Linux 6.14 and later do once 'Y' is in \
+                     /sys/module/fuse/parameters/enable_uring)",
+                ));
+            }
+            Transport::Ring => Some(Rings::new(device, server)?),
+        };
+        if rings.is_some() {
+            agreement.with_rings();
+        }
+        agreement.answer(reply);
+        Ok(rings)
+    })
 }
 
 impl Mount {
     /// Serves until someone unmounts. When this returns, all server threads have ended and every handle on the
     /// volume is closed; the volume itself is the caller's to close.
     pub fn wait(self) -> Result<(), Error> {
-        self.session.join().map_err(Error::Serving)
+        let mut served = Ok(());
+        for thread in self.threads {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a server thread panicked")));
+            served = served.and(ended);
+        }
+        self.server.inodes.clear();
+        served.map_err(Error::Serving)
     }
 
     /// A handle by which any thread can end the mount.
@@ -91,17 +134,22 @@ impl Mount {
 
     /// What the kernel remembers of the mount.
     pub fn kernel_cache(&self) -> KernelCache {
-        KernelCache::new(self.session.notifier(), self.inodes.clone(), self.serving.clone(), self.dir())
+        KernelCache::new(Arc::downgrade(&self.device), Arc::downgrade(&self.server), self.dir())
+    }
+
+    /// Whether requests come through io_uring, not `/dev/fuse`.
+    pub fn over_io_uring(&self) -> bool {
+        self.over_rings
     }
 
     /// How often the kernel has asked for what.
     pub fn requests(&self) -> RequestCounts {
-        self.counters.read()
+        self.server.counters.read()
     }
 
     /// A function that gives [`Mount::requests`] after [`Mount::wait`], too.
     pub fn counts(&self) -> impl Fn() -> RequestCounts + Send + use<> {
-        let counters = self.counters.clone();
+        let counters = self.server.counters.clone();
         move || counters.read()
     }
 

@@ -13,14 +13,19 @@ pub struct MountOptions {
     /// Others than the user who mounts may use it. By default true for root; for an ordinary user true if
     /// `/etc/fuse.conf` has `user_allow_other`.
     pub allow_other: bool,
-    /// Server threads, at least 1. By default one a CPU, at most 4. What a single client pays hardly depends on
+    /// Threads that serve [`Transport::Device`], at least 1. By default one a CPU, at most 4. What a single client pays hardly depends on
     /// it (`examples/latency.rs`), two clients gain, and a slow request doesn't hold up all others.
     pub threads: usize,
+    /// By which way requests come.
+    pub transport: Transport,
     /// The kernel keeps written pages until `fsync`, `close` or memory pressure. Only for a volume of which
     /// nobody expects a `write` to be durable when it returns.
     pub writeback_cache: bool,
     /// Whatever the volume has been asked is durable when it answers, so `fsync` need not be sent to it.
     pub durable_operations: bool,
+    /// Show when inodes were created. A program that asks `statx` for it, as every one does that is written in Rust, then
+    /// costs a message for each inode that it looks at, even if the kernel knows all else.
+    pub birth_times: bool,
     /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
     pub nosuid: bool,
     /// Device nodes cannot be opened. Always so for an ordinary user.
@@ -29,6 +34,18 @@ pub struct MountOptions {
     pub noexec: bool,
     /// Show `noatime` in `/proc/mounts`. (The kernel never keeps access times on a FUSE mount itself.)
     pub noatime: bool,
+}
+
+/// The way that requests and answers take between the kernel and the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// [`Transport::Ring`] if the kernel offers it, else [`Transport::Device`].
+    #[default]
+    Automatic,
+    /// io_uring: a queue and a thread for each processor. Mounting fails where that cannot be had.
+    Ring,
+    /// `/dev/fuse`.
+    Device,
 }
 
 /// No more server threads than these unless asked for.
@@ -42,8 +59,10 @@ impl Default for MountOptions {
             read_only: false,
             allow_other: root || users_may_allow_other(),
             threads: available_parallelism().map_or(1, usize::from).min(DEFAULT_THREADS_MAX),
+            transport: Transport::Automatic,
             writeback_cache: false,
             durable_operations: false,
+            birth_times: false,
             nosuid: !root,
             nodev: !root,
             noexec: false,

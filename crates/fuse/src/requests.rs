@@ -56,6 +56,8 @@ requests! {
     Fallocate = "fallocate",
     Lseek = "lseek",
     CopyFileRange = "copy_file_range",
+    Tmpfile = "tmpfile",
+    Statx = "statx",
 }
 
 /// How many requests of each kind have come.

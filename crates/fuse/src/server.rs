@@ -6,50 +6,50 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use fuser::{InitFlags, KernelConfig, ReplyData, WriteFlags};
+use rustix::io::Errno;
 use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr, SetTime};
 
 use crate::MountOptions;
+use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::convert::{TTL, errno, in_directory};
+use crate::dispatch::unprivileged;
 use crate::inodes::{Inodes, OpenFile};
+use crate::message::Reply;
 use crate::requests::{Counters, Request};
-
-/// Largest write request, bytes; the kernel's limit on pages a request (256) is the same.
-const WRITE_MAX: u32 = 1 << 20;
-/// Requests that the kernel may have under way on its own account: readahead, writeback, forgets.
-const BACKGROUND_MAX: u16 = 64;
 
 /// One mount's server, shared by its threads.
 pub(crate) struct Server {
     pub(crate) volume: Arc<dyn FileSystem>,
-    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) inodes: Inodes,
     pub(crate) counters: Arc<Counters>,
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
+    pub(crate) birth_times: bool,
     panicked: AtomicBool,
     /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
-    pub(crate) serving: Arc<RwLock<()>>,
+    pub(crate) serving: RwLock<()>,
     /// Who asks whether this still serves has a weak one.
     pub(crate) alive: Arc<()>,
 }
 
 /// What a handler gave. To be kept until the kernel has its answer: what that says is true until then.
 pub(crate) struct Handled<'a, T> {
-    pub(crate) result: std::result::Result<T, fuser::Errno>,
+    pub(crate) result: std::result::Result<T, Errno>,
     _serving: RwLockReadGuard<'a, ()>,
 }
 
 impl Server {
     pub(crate) fn new(volume: Arc<dyn FileSystem>, options: &MountOptions) -> Server {
         Server {
-            inodes: Arc::new(Inodes::new(volume.clone(), options.read_only)),
+            inodes: Inodes::new(volume.clone(), options.read_only),
             volume,
             counters: Arc::new(Counters::new()),
             writeback_cache: options.writeback_cache && !options.read_only,
             durable_operations: options.durable_operations,
+            birth_times: options.birth_times,
             panicked: AtomicBool::new(false),
-            serving: Arc::default(),
+            serving: RwLock::default(),
             alive: Arc::new(()),
         }
     }
@@ -73,47 +73,10 @@ impl Server {
                         request.name()
                     );
                 }
-                Err(fuser::Errno::EIO)
+                Err(Errno::IO)
             }
         };
         Handled { result, _serving: serving }
-    }
-
-    /// Asks for what this server wants of what the kernel offers.
-    pub(crate) fn negotiate(&self, config: &mut KernelConfig) {
-        let mut wanted = InitFlags::FUSE_ASYNC_READ
-            | InitFlags::FUSE_BIG_WRITES
-            | InitFlags::FUSE_MAX_PAGES
-            // The umask arrives with the request: a default ACL takes its place.
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_POSIX_ACL
-            // `.` and `..` can be looked up by inode number: NFS export, open_by_handle_at(2).
-            | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            // Nobody else changes files: cached pages stay until the server says otherwise, which it never
-            // has to, and so FUSE_AUTO_INVAL_DATA is not among these.
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            // The volume takes set-user-ID, set-group-ID and file capabilities away on write, truncate and
-            // chown. Without this flag, the kernel asks for `security.capability` before every single write.
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        // Not FUSE_ATOMIC_O_TRUNC: without open requests, truncation comes as a setattr, and with this flag it
-        // would not come at all. Not FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS: the kernel keeps locks itself.
-        if self.writeback_cache {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
-        }
-        let wanted = wanted & config.capabilities();
-        if let Err(refused) = config.add_capabilities(wanted) {
-            tracing::warn!("the kernel offers {refused:?} but refuses it");
-        }
-        // Each of these only fails for values out of range, and then the library's default stays.
-        let _ = config.set_max_write(WRITE_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
     }
 
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
@@ -147,15 +110,12 @@ impl Server {
         }
     }
 
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: WriteFlags) -> Result<usize> {
+    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: u32) -> Result<usize> {
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
-        let caller = if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            unprivileged()
-        } else {
-            Caller::checked_by_kernel(0, 0, 0)
-        };
+        let caller =
+            if flags & WRITE_KILL_SUIDGID != 0 { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
         let written = self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)?;
-        if self.writeback_cache && flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        if self.writeback_cache && flags & WRITE_CACHE != 0 {
             self.inodes.overtake_times(ino);
         }
         Ok(written)
@@ -168,15 +128,11 @@ impl Server {
         self.volume.fsync(self.inodes.file(ino)?.handle(), data_only)
     }
 
-    /// Before `caller`, running as thread `pid`, sets an access ACL: as with `chmod`, set-group-ID goes unless the
-    /// caller is of the file's group. The kernel leaves that to the server and sends no supplementary groups.
-    pub(crate) fn before_acl(&self, caller: &Caller, pid: u32, ino: Ino) -> Result<()> {
+    /// With the access ACL that `caller` is about to set, set-group-ID goes, as the kernel has found.
+    pub(crate) fn without_set_group_id(&self, caller: &Caller, ino: Ino) -> Result<()> {
         const S_ISGID: u32 = 0o2000;
         let attr = self.volume.getattr(ino)?;
-        if attr.mode & S_ISGID == 0
-            || caller.in_group(attr.gid)
-            || supplementary_groups(pid).contains(&attr.gid)
-        {
+        if attr.mode & S_ISGID == 0 {
             return Ok(());
         }
         let set = SetAttr { mode: Some(attr.perm() & !S_ISGID), ..SetAttr::default() };
@@ -232,7 +188,7 @@ impl Server {
         ino: Ino,
         offset: u64,
         len: usize,
-        reply: &mut Option<ReplyData>,
+        reply: &mut Option<Reply<'_>>,
     ) -> Result<()> {
         thread_local! {
             static ASSEMBLED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -256,26 +212,4 @@ impl Server {
             Ok(())
         })
     }
-}
-
-/// The groups of a running thread; none if that cannot be found out.
-fn supplementary_groups(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
-    groups.into_iter().flat_map(str::split_whitespace).filter_map(|group| group.parse().ok()).collect()
-}
-
-/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
-fn unprivileged() -> Caller {
-    Caller::user(u32::MAX - 1, u32::MAX - 1)
-}
-
-/// The identity under which a request changes a file's contents: it decides about set-user-ID.
-pub(crate) fn content_changer(request: &fuser::Request) -> Caller {
-    if request.uid() == 0 { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() }
-}
-
-/// The identity behind a request, whose permissions the kernel has checked.
-pub(crate) fn caller(request: &fuser::Request, umask: u32) -> Caller {
-    Caller::checked_by_kernel(request.uid(), request.gid(), umask & 0o777)
 }

@@ -1,0 +1,96 @@
+//! Messages by way of `/dev/fuse`: one `read` each, and one `writev` for the answer.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::{NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode, OutHeader};
+use crate::handshake::WRITE_MAX;
+use crate::message::{Message, Reply};
+use crate::server::Server;
+
+/// Bytes of the longest message: data, and before it a header and arguments.
+const MESSAGE_MAX: usize = WRITE_MAX as usize + 4096;
+
+/// The kernel's end of a mount. When it is closed, the mount is dead.
+#[derive(Debug)]
+pub(crate) struct Device {
+    connection: OwnedFd,
+    /// The mount's device, as `major:minor`.
+    mount: String,
+}
+
+impl Device {
+    pub(crate) fn new(connection: OwnedFd, mount: String) -> Device {
+        Device { connection, mount }
+    }
+
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.connection
+    }
+
+    /// Ends the mount: whoever waits for an answer gets an error.
+    pub(crate) fn abort(&self) {
+        let minor = self.mount.rsplit(':').next().unwrap_or_default();
+        let control = format!("/sys/fs/fuse/connections/{minor}/abort");
+        if let Err(error) = std::fs::write(&control, "1") {
+            tracing::error!("{control}: {error}; unmount it with force, who waits for it waits until then");
+        }
+    }
+
+    /// Serves message after message, until the mount has ended.
+    pub(crate) fn serve(&self, server: &Server) -> io::Result<()> {
+        let mut buffer = vec![0; MESSAGE_MAX];
+        while let Some(message) = self.next(&mut buffer)? {
+            server.serve(&message, Reply::new(&message, &mut &self.connection));
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message and hands it to `handle`, of the first one of a mount.
+    pub(crate) fn first<T>(
+        &self,
+        handle: impl FnOnce(&Message<'_>, Reply<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut buffer = vec![0; MESSAGE_MAX];
+        let message = self.next(&mut buffer)?.ok_or_else(|| io::Error::other("it was unmounted at once"))?;
+        handle(&message, Reply::new(&message, &mut &self.connection))
+    }
+
+    /// Waits for the next message; `None` if the mount has ended.
+    fn next<'b>(&self, buffer: &'b mut Vec<u8>) -> io::Result<Option<Message<'b>>> {
+        let len = loop {
+            match rustix::io::read(&self.connection, buffer.as_mut_slice()) {
+                Ok(len) => break len,
+                // Given up by who asked, before it was read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        let message = Message::parse(&buffer[..len]);
+        message.map(Some).ok_or_else(|| io::Error::other(format!("a message of {len} bytes is not whole")))
+    }
+
+    /// The kernel may not believe what it knows of entry `name` of `dir` any more. Fails if it knows nothing of it.
+    pub(crate) fn invalidate_entry(&self, dir: vfs::Ino, name: &[u8]) -> io::Result<()> {
+        let about = NotifyInvalEntry { parent: dir, namelen: name.len() as u32, flags: 0 };
+        self.notify(NOTIFY_INVAL_ENTRY, &[about.as_bytes(), name, b"\0"])
+    }
+
+    /// The kernel may not believe what it knows of `ino`, of its pages either, any more.
+    pub(crate) fn invalidate_inode(&self, ino: vfs::Ino) -> io::Result<()> {
+        let about = NotifyInvalInode { ino, off: 0, len: 0 };
+        self.notify(NOTIFY_INVAL_INODE, &[about.as_bytes()])
+    }
+
+    fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = OutHeader { len: len as u32, error: code, unique: 0 };
+        let slices: Vec<_> = [header.as_bytes()].iter().chain(parts).map(|part| IoSlice::new(part)).collect();
+        rustix::io::writev(&self.connection, &slices)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The first message of a mount: what the kernel offers, and what this server takes of it.
+
+use std::io;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{Features, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN};
+use crate::message::{Message, Reply};
+
+/// Largest write request, bytes.
+pub(crate) const WRITE_MAX: u32 = 1 << 20;
+/// Largest request of any kind, pages of 4 KiB: the kernel's own limit.
+const PAGES_MAX: u16 = 256;
+/// Requests that the kernel may have under way on its own account: readahead, writeback, forgets.
+const BACKGROUND_MAX: u16 = 64;
+
+/// What was agreed on.
+pub(crate) struct Agreement {
+    out: InitOut,
+    offered: Features,
+}
+
+impl Agreement {
+    /// Reads the kernel's first message. An error names what is wrong with it.
+    pub(crate) fn read(message: &Message<'_>, writeback_cache: bool) -> io::Result<Agreement> {
+        let (offer, _) = InitIn::read_from_prefix(message.payload())
+            .map_err(|_| io::Error::other("its first message is cut short"))?;
+        if offer.major != MAJOR || offer.minor < MINOR_MIN {
+            let InitIn { major, minor, .. } = offer;
+            return Err(io::Error::other(format!(
+                "the kernel speaks FUSE {major}.{minor}, and this needs {MAJOR}.{MINOR_MIN}, which Linux 5.17 has"
+            )));
+        }
+        let offered = Features::from_bits_truncate(u64::from(offer.flags2) << 32 | u64::from(offer.flags));
+        let taken = wanted(writeback_cache) & offered;
+        let out = InitOut {
+            major: MAJOR,
+            minor: MINOR,
+            max_readahead: offer.max_readahead,
+            flags: taken.bits() as u32,
+            flags2: (taken.bits() >> 32) as u32,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: BACKGROUND_MAX / 4 * 3,
+            max_write: WRITE_MAX,
+            time_gran: 1,
+            max_pages: PAGES_MAX,
+            ..InitOut::default()
+        };
+        Ok(Agreement { out, offered })
+    }
+
+    /// Whether the kernel would hand requests over through io_uring.
+    pub(crate) fn ring_offered(&self) -> bool {
+        self.offered.contains(Features::OVER_IO_URING)
+    }
+
+    /// Requests are to come through rings, which are there.
+    pub(crate) fn with_rings(&mut self) {
+        self.out.flags2 |= (Features::OVER_IO_URING.bits() >> 32) as u32;
+    }
+
+    pub(crate) fn answer(&self, reply: Reply<'_>) {
+        reply.data(self.out.as_bytes());
+    }
+}
+
+fn wanted(writeback_cache: bool) -> Features {
+    let mut wanted = Features::INIT_EXT
+        | Features::ASYNC_READ
+        | Features::BIG_WRITES
+        | Features::MAX_PAGES
+        // The umask arrives with the request: a default ACL takes its place.
+        | Features::DONT_MASK
+        | Features::POSIX_ACL
+        | Features::SETXATTR_EXT
+        // `.` and `..` can be looked up by inode number: NFS export, open_by_handle_at(2).
+        | Features::EXPORT_SUPPORT
+        | Features::DO_READDIRPLUS
+        | Features::READDIRPLUS_AUTO
+        | Features::PARALLEL_DIROPS
+        | Features::ASYNC_DIO
+        | Features::CACHE_SYMLINKS
+        // Nobody else changes files: cached pages stay until the server says otherwise, which it never
+        // has to, and so FUSE_AUTO_INVAL_DATA is not among these.
+        | Features::EXPLICIT_INVAL_DATA
+        // The volume takes set-user-ID, set-group-ID and file capabilities away on write, truncate and
+        // chown. Without this flag, the kernel asks for `security.capability` before every single write.
+        | Features::HANDLE_KILLPRIV_V2
+        | Features::NO_OPEN_SUPPORT
+        | Features::NO_OPENDIR_SUPPORT;
+    // Not FUSE_ATOMIC_O_TRUNC: without open requests, truncation comes as a setattr, and with this flag it
+    // would not come at all. Not FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS: the kernel keeps locks itself.
+    if writeback_cache {
+        wanted |= Features::WRITEBACK_CACHE;
+    }
+    wanted
+}
