@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use vfs::FileSystem;
 
 use crate::attach::{MountId, attach, unmount};
@@ -13,7 +14,7 @@ use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
 use crate::options::Transport;
 use crate::ring::Rings;
-use crate::server::Server;
+use crate::server::{Server, Session};
 use crate::{Error, MountOptions, RequestCounts};
 
 /// A mounted volume with its server threads. Dropping it leaves both running; see [`Mount::wait`] and
@@ -32,8 +33,8 @@ pub struct Unmounter {
     dir: PathBuf,
     /// By which it is told from others at the same place.
     id: MountId,
-    /// Of the server: gone when that is.
-    alive: Weak<()>,
+    /// Gone when nobody serves any more.
+    session: Weak<Session>,
     /// One attempt at a time.
     turn: Arc<Mutex<()>>,
 }
@@ -50,10 +51,14 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     };
     let id = MountId::of(&dir).map_err(not_answering)?;
     let device = Arc::new(Device::new(connection, id.device().to_owned()));
-    let (threads, over_rings) = start(&server, &device, options).map_err(not_answering)?;
-    // Asking for the root directory proves that the threads serve.
-    rustix::fs::statvfs(&dir).map_err(|errno| not_answering(errno.into()))?;
-    let unmounter = Unmounter { dir, id, alive: Arc::downgrade(&server.alive), turn: Arc::default() };
+    let session = Arc::new(Session(server.clone()));
+    let serving = Arc::downgrade(&session);
+    let (threads, over_rings) = start(session, &device, options).map_err(not_answering)?;
+    // Asking for the root directory proves that the threads serve. Asking for its creation, too, the kernel learns whether
+    // it need ever ask for one.
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map_err(|errno| not_answering(errno.into()))?;
+    let unmounter = Unmounter { dir, id, session: serving, turn: Arc::default() };
     Ok(Mount { threads, server, device, over_rings, unmounter })
 }
 
@@ -64,19 +69,19 @@ type Threads = Vec<JoinHandle<io::Result<()>>>;
 /// The kernel writes pages back through them when memory is short. As `IO_FLUSHER`s they get memory then without
 /// waiting for a write-back, that is, for themselves. The flag goes from a thread to those that it starts, so a
 /// thread of its own takes it. (It needs CAP_SYS_RESOURCE; without it the mount works, less safely.)
-fn start(server: &Arc<Server>, device: &Arc<Device>, options: &MountOptions) -> io::Result<(Threads, bool)> {
-    let (server, device, options) = (server.clone(), device.clone(), options.clone());
+fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) -> io::Result<(Threads, bool)> {
+    let (device, options) = (device.clone(), options.clone());
     let starter = thread::Builder::new().name("fuse-start".to_owned()).spawn(move || {
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        let rings = shake_hands(&server, &device, options.transport)?;
+        let rings = shake_hands(&session, &device, options.transport)?;
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();
         // Beside rings, one is enough: only what nobody waits for comes there.
         let readers = if over_rings { 1 } else { options.threads.max(1) };
         for number in 0..readers {
-            let (server, device) = (server.clone(), device.clone());
+            let (session, device) = (session.clone(), device.clone());
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
-            threads.push(reader.spawn(move || device.serve(&server))?);
+            threads.push(reader.spawn(move || device.serve(&session.0))?);
         }
         Ok((threads, over_rings))
     })?;
@@ -85,17 +90,17 @@ fn start(server: &Arc<Server>, device: &Arc<Device>, options: &MountOptions) -> 
 
 /// Answers the kernel's first message. Gives the rings that it was told of, if it was.
 fn shake_hands(
-    server: &Arc<Server>,
+    session: &Arc<Session>,
     device: &Arc<Device>,
     transport: Transport,
 ) -> io::Result<Option<Rings>> {
     device.first(|message, reply| {
-        let mut agreement = Agreement::read(message, server.writeback_cache)?;
+        let mut agreement = Agreement::read(message, session.0.writeback_cache)?;
         let rings = match transport {
             Transport::Device => None,
             Transport::Automatic if !agreement.ring_offered() => None,
             // They have to be there before the kernel is told: then it waits for them.
-            Transport::Automatic => Rings::new(device, server)
+            Transport::Automatic => Rings::new(device, session)
                 .inspect_err(|error| tracing::info!("io_uring cannot be used: {error}"))
                 .ok(),
             Transport::Ring if !agreement.ring_offered() => {
@@ -104,7 +109,7 @@ fn shake_hands(
                      /sys/module/fuse/parameters/enable_uring)",
                 ));
             }
-            Transport::Ring => Some(Rings::new(device, server)?),
+            Transport::Ring => Some(Rings::new(device, session)?),
         };
         if rings.is_some() {
             agreement.with_rings();
@@ -123,7 +128,6 @@ impl Mount {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a server thread panicked")));
             served = served.and(ended);
         }
-        self.server.inodes.clear();
         served.map_err(Error::Serving)
     }
 
@@ -164,7 +168,7 @@ impl Unmounter {
     /// [`Error::Busy`] if files are open, unless `lazy`: then it ends when the last of them is closed.
     pub fn unmount(&self, lazy: bool) -> Result<(), Error> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.alive.strong_count() == 0 {
+        if self.session.strong_count() == 0 {
             return Ok(()); // what has its numbers now is another mount
         }
         let failed = |source| Error::Unmount { dir: self.dir.clone(), source };

@@ -29,7 +29,7 @@ use crate::abi::{
 use crate::device::Device;
 use crate::handshake::WRITE_MAX;
 use crate::message::{Answerer, Message, Reply};
-use crate::server::Server;
+use crate::server::{Server, Session};
 
 /// Entries of a queue. One is served at a time; into the others the kernel puts what comes meanwhile, and so the
 /// thread finds it without going to sleep.
@@ -223,16 +223,16 @@ pub(crate) struct Rings {
 
 impl Rings {
     /// Makes a queue for each processor. Fails where io_uring cannot be used.
-    pub(crate) fn new(device: &Arc<Device>, server: &Arc<Server>) -> io::Result<Rings> {
+    pub(crate) fn new(device: &Arc<Device>, session: &Arc<Session>) -> io::Result<Rings> {
         let mut rings = Rings { threads: Vec::new(), go: Vec::new() };
         for number in 0..processors()? {
             let (made, is_made) = mpsc::sync_channel(1);
             let (go, told) = mpsc::sync_channel(1);
-            let (device, server) = (device.clone(), server.clone());
+            let (device, session) = (device.clone(), session.clone());
             rings.threads.push(
                 thread::Builder::new()
                     .name(format!("ring-{number}"))
-                    .spawn(move || run(number, device, &server, &made, &told))?,
+                    .spawn(move || run(number, device, &session.0, &made, &told))?,
             );
             rings.go.push(go);
             is_made.recv().map_err(io::Error::other)??;

@@ -29,8 +29,15 @@ pub(crate) struct Server {
     panicked: AtomicBool,
     /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
     pub(crate) serving: RwLock<()>,
-    /// Who asks whether this still serves has a weak one.
-    pub(crate) alive: Arc<()>,
+}
+
+/// Held by each thread that serves a mount. When the last of them has ended, nothing is kept open for the kernel any more.
+pub(crate) struct Session(pub(crate) Arc<Server>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.inodes.clear();
+    }
 }
 
 /// What a handler gave. To be kept until the kernel has its answer: what that says is true until then.
@@ -50,7 +57,6 @@ impl Server {
             birth_times: options.birth_times,
             panicked: AtomicBool::new(false),
             serving: RwLock::default(),
-            alive: Arc::new(()),
         }
     }
 

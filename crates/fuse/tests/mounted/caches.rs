@@ -1,13 +1,11 @@
 //! What the kernel has learned it does not ask for again: the request counters prove it.
 
-mod support;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 
+use super::support::Mounted;
 use fuse::{MountOptions, Request};
-use support::Mounted;
 use vfs::{Caller, FileSystem, ROOT_INO};
 
 #[test]
@@ -236,4 +234,20 @@ fn the_kernel_lets_go_of_what_nobody_uses() {
         b"bytes",
         "it is still there to be found again"
     );
+}
+
+#[test]
+fn creation_times_are_asked_for_where_they_are_shown() {
+    let hidden = Mounted::new();
+    fs::write(hidden.path("file"), b"").unwrap();
+    assert!(fs::metadata(hidden.path("file")).unwrap().created().is_err());
+    hidden.without_requests(|| fs::metadata(hidden.path("file")).unwrap());
+
+    let shown = Mounted::with(&MountOptions { birth_times: true, ..MountOptions::default() });
+    fs::write(shown.path("file"), b"").unwrap();
+    let (attributes, requests) = shown.requests(|| fs::metadata(shown.path("file")).unwrap());
+    assert_eq!(requests.of(Request::Statx), 1, "{requests}");
+    let age = attributes.created().unwrap().elapsed().unwrap();
+    assert!(age.as_secs() < 600, "{age:?}");
+    shown.without_requests(|| fs::metadata(shown.path("file")).unwrap());
 }

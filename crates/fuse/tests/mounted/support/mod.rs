@@ -1,5 +1,5 @@
 //! A mount of the model in a temporary directory, with a volume that watches what reaches it.
-#![allow(dead_code, missing_docs, unreachable_pub)] // Each test program uses its part.
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,7 +135,8 @@ impl Mounted {
 
     fn serving(volume: Arc<Watched>, options: &MountOptions) -> Mounted {
         let dir = tempfile::tempdir().unwrap();
-        let mount = fuse::mount(volume.clone(), dir.path(), options)
+        let options = MountOptions { transport: crate::transport(), ..options.clone() };
+        let mount = fuse::mount(volume.clone(), dir.path(), &options)
             .expect("these tests need /dev/fuse, and root or fusermount3");
         Mounted { mount: Some(mount), volume, dir }
     }

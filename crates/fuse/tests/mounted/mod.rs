@@ -1,0 +1,5 @@
+//! What each way that requests can come has to hold.
+
+mod caches;
+mod lives;
+pub mod support;
