@@ -2,6 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -13,6 +15,9 @@ use crate::server::Server;
 
 /// Bytes of the longest message: data, and before it a header and arguments.
 const MESSAGE_MAX: usize = WRITE_MAX as usize + 4096;
+
+/// How long `forget`s may wait for more of them.
+const GATHERING: Duration = Duration::from_millis(1);
 
 /// The kernel's end of a mount. When it is closed, the mount is dead.
 #[derive(Debug)]
@@ -42,9 +47,21 @@ impl Device {
 
     /// Serves message after message, until the mount has ended.
     pub(crate) fn serve(&self, server: &Server) -> io::Result<()> {
+        self.serve_with_pauses(server, None)
+    }
+
+    /// The same for those that nobody waits for. While this pauses, the kernel need not wake it for each.
+    pub(crate) fn serve_gathered(&self, server: &Server) -> io::Result<()> {
+        self.serve_with_pauses(server, Some(GATHERING))
+    }
+
+    fn serve_with_pauses(&self, server: &Server, pause: Option<Duration>) -> io::Result<()> {
         let mut buffer = vec![0; MESSAGE_MAX];
         while let Some(message) = self.next(&mut buffer)? {
             server.serve(&message, Reply::new(&message, &mut &self.connection));
+            if let Some(pause) = pause {
+                thread::sleep(pause);
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Serves a volume as a mounted file system, through the kernel's FUSE.
 //!
 //! ```text
-//! a program → kernel (VFS, FUSE, page cache) → /dev/fuse → Server → vfs::FileSystem
+//! a program → kernel (VFS, FUSE, page cache) → /dev/fuse or io_uring → Server → vfs::FileSystem
 //! ```
 //!
 //! The server is the only one who changes the volume while it is mounted, so the kernel may keep everything it
@@ -9,6 +9,7 @@
 //! costs time on a FUSE mount is the round trip to the server, and most of this crate is about not needing one:
 //!
 //! - files and directories are opened and closed without a message (see `inodes.rs`);
+//! - where the kernel offers io_uring, a message is handed over on the processor that it was made on (see `ring.rs`);
 //! - closing sends no flush, `access` is checked by the kernel (`default_permissions`), POSIX ACLs included;
 //! - with [`MountOptions::writeback_cache`], writes and `mtime` stay in the page cache until `fsync`, `close` or
 //!   memory pressure sends them;
@@ -16,8 +17,7 @@
 //!
 //! # What a mount does not have
 //!
-//! - `O_TMPFILE` fails with `EOPNOTSUPP` and `statx` gives no creation time: the FUSE library in use knows neither
-//!   message.
+//! - `statx` gives no creation time unless [`MountOptions::birth_times`] is set: programs that ask for it pay a message for each file.
 //! - `sync` and `syncfs` reach the volume only through the pages they write: the kernel has no such message for
 //!   a FUSE server. `fsync` and unmounting are the points of durability.
 //! - With a writeback cache, `SEEK_DATA` and `SEEK_HOLE` see every file as data without holes, because the

@@ -81,7 +81,10 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         for number in 0..readers {
             let (session, device) = (session.clone(), device.clone());
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
-            threads.push(reader.spawn(move || device.serve(&session.0))?);
+            threads.push(reader.spawn(move || match over_rings {
+                true => device.serve_gathered(&session.0),
+                false => device.serve(&session.0),
+            })?);
         }
         Ok((threads, over_rings))
     })?;
