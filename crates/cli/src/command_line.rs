@@ -436,6 +436,13 @@ pub(crate) struct Crash {
     /// With --program: states to judge at least
     #[arg(long, default_value_t = 10_000, requires = "program")]
     pub(crate) states: u64,
+    /// With --program: keep the recording of what it did in this file
+    #[arg(long, value_name = "FILE", requires_all = ["program", "durability"], value_hint = ValueHint::FilePath)]
+    pub(crate) record: Option<PathBuf>,
+    /// With --program: judge what power cuts leave of the life in this file, which --record wrote, or a broken promise
+    #[arg(long, value_name = "FILE", requires = "program", conflicts_with_all = ["record", "durability", "steps"],
+          value_hint = ValueHint::FilePath)]
+    pub(crate) recording: Option<PathBuf>,
     /// List the operations that workloads are made of
     #[arg(long)]
     pub(crate) list: bool,

@@ -30,6 +30,7 @@ fn what_is_no_workload_or_state_is_refused() {
     run("crash --replay flash:create:op:0:1").fails(1, &["flash"]);
     run("crash create --two").fails(2, &["cannot be used with"]);
     run("crash --shrink").fails(2, &["--replay"]);
+    run("crash --recording life").fails(2, &["--program"]);
 }
 
 /// A state that keeps its promise says so when it is asked for by name.
@@ -40,4 +41,16 @@ fn a_state_is_judged_by_its_name() {
         (answer.code == 0).then_some(answer.out)
     });
     assert!(events.is_some_and(|answer| answer.contains("the promise is kept")));
+}
+
+#[test]
+fn a_recording_that_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("life");
+    let judge = format!("crash --program true --recording {}", file.display());
+    run(&judge).fails(1, &["life", "No such file"]);
+    std::fs::write(&file, b"AMBR").unwrap();
+    run(&judge).fails(1, &["cut short"]);
+    std::fs::write(&file, [7; 4096]).unwrap();
+    run(&judge).fails(1, &["no Amberfs recording"]);
 }

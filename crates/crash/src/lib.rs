@@ -57,8 +57,8 @@ pub use native_subject::Native;
 pub use operation::Operation;
 pub use pair::{Pair, PairFailure, PairReport, explore_pair, pairs, replay_pair};
 pub use program::{
-    Judge, Life, Program, ProgramError, ProgramFailure, ProgramOptions, ProgramReport, Verdict, done_mark,
-    explore as explore_program,
+    Judge, Life, LifeError, Program, ProgramError, ProgramFailure, ProgramOptions, ProgramReport, Verdict,
+    done_mark, explore as explore_program,
 };
 pub use random::Random;
 pub use scene::Scene;

@@ -4,13 +4,15 @@
 //! played again, and at its fences and between them the power is cut: a state of the medium is built, the volume recovers
 //! and is checked, its tree is laid out as a directory, and the program itself judges that.
 
+mod life;
 mod process;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use nvm::{EventKind, Line, OpenOptions, Recording, Zone};
+use nvm::{EventKind, Line, OpenOptions, Zone};
 
+pub use life::{Life, LifeError};
 pub use process::{Judge, Program, ProgramError, Verdict};
 
 use crate::machine::Machine;
@@ -25,16 +27,6 @@ const DONE: &str = "done ";
 /// The name of a mark that says that step `n` was acknowledged.
 pub fn done_mark(n: u64) -> String {
     format!("{DONE}{n}")
-}
-
-/// A program's life on a volume.
-pub struct Life {
-    /// The zone's bytes before it.
-    pub image: Vec<u8>,
-    /// What happened to the zone, with bytes, and a [`done_mark`] wherever the program acknowledged a step.
-    pub recording: Recording,
-    /// The volume's name.
-    pub volume: String,
 }
 
 /// What to explore of a life.
@@ -117,7 +109,6 @@ struct Player<'a> {
 /// Cuts the power in `life` until [`ProgramOptions::states`] states are judged. `progress` hears of every point.
 pub fn explore(
     subject: &dyn Subject,
-    promise: Promise,
     program: &Program,
     life: &Life,
     options: &ProgramOptions,
@@ -131,7 +122,7 @@ pub fn explore(
     zone.watch();
     let mut player = Player {
         subject,
-        promise,
+        promise: life.promise,
         life,
         options,
         zone,

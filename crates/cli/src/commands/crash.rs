@@ -47,14 +47,18 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     Ok(if failed { EXIT_FAILURE } else { 0 })
 }
 
-/// Each promise that a mount can be made with, or the one that was asked for.
+/// A life that a file has, or one with each promise that a mount can be made with, or with the one that was asked for.
 fn programs(arguments: &Crash, command: &str) -> Result<u8, Failure> {
-    let promises =
-        arguments.durability.map_or(vec![Promise::Operation, Promise::Fsync], |promise| vec![promise]);
-    for promise in promises {
+    let lives = match (&arguments.recording, arguments.durability) {
+        (Some(file), _) => vec![crash_program::From::File(file)],
+        (None, Some(promise)) => vec![crash_program::From::Run(promise)],
+        (None, None) => [Promise::Operation, Promise::Fsync].map(crash_program::From::Run).to_vec(),
+    };
+    for from in lives {
         crash_program::run(&crash_program::Arguments {
             command,
-            promise,
+            from,
+            record: arguments.record.as_deref(),
             steps: arguments.steps,
             states: arguments.states,
             seed: arguments.seed,

@@ -1,13 +1,15 @@
 //! `amberfs crash --program COMMAND`: a program works on a mount whose zone is recorded; then the power is cut anywhere in
 //! its life, and the program judges what is left.
 
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crash::{Life, Program, ProgramOptions, ProgramReport, Promise, done_mark};
+use crash::{Life, Program, ProgramFailure, ProgramOptions, ProgramReport, Promise, done_mark};
 use native::{Durability, FormatOptions, Volume};
-use nvm::{OpenOptions, RecordingOptions, VolumeKind, Zone};
+use nvm::{OpenOptions, Recording, RecordingOptions, VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
@@ -16,10 +18,21 @@ use crate::report::{self, Fields, Value};
 const ZONE_BYTES: u64 = 66 << 20;
 const VOLUME: &str = "program";
 
+/// Where a program's life comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum From<'a> {
+    /// It is run on a mount that promises this.
+    Run(Promise),
+    /// It was recorded.
+    File(&'a Path),
+}
+
 /// What to run and how far.
 pub(crate) struct Arguments<'a> {
     pub(crate) command: &'a str,
-    pub(crate) promise: Promise,
+    pub(crate) from: From<'a>,
+    /// Where its recording is to be kept.
+    pub(crate) record: Option<&'a Path>,
     pub(crate) steps: u64,
     pub(crate) states: u64,
     pub(crate) seed: u64,
@@ -35,41 +48,26 @@ pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
     let scratch = scratch.join(format!("amberfs-crash-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).doing(format_args!("making {}", scratch.display()))?;
     let began = Instant::now();
-    let recorded = record(&program, arguments, &scratch).inspect_err(|_| {
-        // Nothing was laid out yet. Not with all that is in it: that could be a mount that was not undone.
-        let _ = std::fs::remove_dir(scratch.join("mount"));
-        let _ = std::fs::remove_dir(&scratch);
-    });
-    let explored = recorded.and_then(|life| {
-        let events = life.recording.events.len();
-        report::progress(&format!("{}: {events} events recorded", arguments.command));
-        let options =
-            ProgramOptions { states: arguments.states, seed: arguments.seed, scratch: scratch.clone() };
-        let mut shown = Instant::now();
-        let mut progress = |so_far: ProgramReport| {
-            if shown.elapsed().as_secs() >= 5 {
-                shown = Instant::now();
-                report::progress(&format!("{} states, {} judged", so_far.states, so_far.judged));
-            }
-        };
-        let subject = crash::Native::ADAPTIVE;
-        let explored =
-            crash::explore_program(&subject, arguments.promise, &program, &life, &options, &mut progress)
-                .doing("cutting the power")
-                .map_err(|failure| {
-                    failure.remedy("another life differs in its threads' order: keep the tree")
-                })?;
-        Ok((events, explored))
-    });
+    let life = match arguments.from {
+        From::Run(promise) => record(&program, promise, arguments.steps, &scratch).inspect_err(|_| {
+            // Nothing was laid out yet. Not with all that is in it: that could be a mount that was not undone.
+            let _ = std::fs::remove_dir(scratch.join("mount"));
+            let _ = std::fs::remove_dir(&scratch);
+        }),
+        From::File(file) => read(file).inspect_err(|_| {
+            let _ = std::fs::remove_dir(&scratch);
+        }),
+    }?;
+    let (promise, events) = (life.promise, life.recording.events.len());
+    let explored = explore(&program, &life, arguments, &scratch);
     // What a broken promise left is kept, as its message says.
     if explored.is_ok() {
         let _ = std::fs::remove_dir_all(&scratch);
     }
-    let (events, explored) = explored?;
+    let explored = explored?;
     let fields = Fields::new()
         .with("program", arguments.command)
-        .with("durability", arguments.promise.to_string())
-        .with("steps", Value::Count(arguments.steps))
+        .with("durability", promise.to_string())
         .with("events", Value::Count(events as u64))
         .with("points", Value::Count(explored.points))
         .with("states", Value::Count(explored.states))
@@ -80,24 +78,71 @@ pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
         return report::print_json(&fields.json());
     }
     report::print_text(&format!(
-        "{}, durability={}: {} steps, {events} events; {} states at {} points, {} different trees judged: no promise broken\n",
-        arguments.command,
-        arguments.promise,
-        arguments.steps,
-        explored.states,
-        explored.points,
-        explored.judged
+        "{}, durability={}: {events} events; {} states at {} points, {} different trees judged: no promise broken\n",
+        arguments.command, promise, explored.states, explored.points, explored.judged
     ))
 }
 
+/// Cuts the power in `life`, after it was written where it is to be kept.
+fn explore(
+    program: &Program,
+    life: &Life,
+    arguments: &Arguments<'_>,
+    scratch: &Path,
+) -> Result<ProgramReport, Failure> {
+    if let Some(file) = arguments.record {
+        write(life, file)?;
+    }
+    let events = life.recording.events.len();
+    report::progress(&format!("{}: {events} events recorded", arguments.command));
+    let options =
+        ProgramOptions { states: arguments.states, seed: arguments.seed, scratch: scratch.to_path_buf() };
+    let mut shown = Instant::now();
+    let mut progress = |so_far: ProgramReport| {
+        if shown.elapsed().as_secs() >= 5 {
+            shown = Instant::now();
+            report::progress(&format!("{} states, {} judged", so_far.states, so_far.judged));
+        }
+    };
+    let explored = crash::explore_program(&crash::Native::ADAPTIVE, program, life, &options, &mut progress);
+    let broken = matches!(explored, Err(ProgramFailure::Broken { .. }));
+    explored.doing("cutting the power").map_err(|failure| {
+        // Another life would differ in its threads' order.
+        let kept = match (broken, arguments.from, arguments.record) {
+            (false, ..) => return failure,
+            (true, From::File(file), _) | (true, _, Some(file)) => file.to_path_buf(),
+            (true, From::Run(_), None) => scratch.join("life"),
+        };
+        if kept.exists() || write(life, &kept).is_ok() {
+            let (command, seed) = (arguments.command, arguments.seed);
+            let again =
+                format!("amberfs crash --program '{command}' --seed {seed} --recording {}", kept.display());
+            return failure.remedy(format!("to see it again: {again}"));
+        }
+        failure
+    })
+}
+
+fn write(life: &Life, to: &Path) -> Result<(), Failure> {
+    let written = File::create(to).and_then(|file| life.to_recording().write_to(BufWriter::new(file)));
+    written.doing(format_args!("writing {}", to.display()))
+}
+
+fn read(from: &Path) -> Result<Life, Failure> {
+    let refused = |why: String| Failure::new(format!("{}: {why}", from.display()));
+    let file = File::open(from).map_err(|error| refused(error.to_string()))?;
+    let recording = Recording::read_from(file).map_err(|error| refused(error.to_string()))?;
+    Life::from_recording(recording).map_err(|error| refused(error.to_string()))
+}
+
 /// Lets the program work on a mount of a new zone in memory, and records all of it.
-fn record(program: &Program, arguments: &Arguments<'_>, scratch: &Path) -> Result<Life, Failure> {
+fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Result<Life, Failure> {
     let zone = Zone::anonymous(ZONE_BYTES, &OpenOptions::default())?;
     let region = zone.create_volume(VOLUME, VolumeKind::Native, None)?;
     native::format(&region, &FormatOptions::default())?;
     let image = zone.snapshot_image();
     zone.start_recording(RecordingOptions::default());
-    let durability = match arguments.promise {
+    let durability = match promise {
         Promise::Operation => Durability::Operation,
         Promise::Fsync => Durability::Fsync,
         Promise::Snapshot => Durability::Snapshot,
@@ -117,7 +162,7 @@ fn record(program: &Program, arguments: &Arguments<'_>, scratch: &Path) -> Resul
     };
     let mount = fuse::mount(volume.clone(), &dir, &options).doing("mounting the recorded volume")?;
     let unmounter = mount.unmounter();
-    let worked = program.run(&dir, arguments.steps, |n| zone.mark(&done_mark(n)));
+    let worked = program.run(&dir, steps, |n| zone.mark(&done_mark(n)));
     // Whatever the program did, no mount is left behind.
     unmounter.unmount(worked.is_err())?;
     mount.wait()?;
@@ -126,5 +171,5 @@ fn record(program: &Program, arguments: &Arguments<'_>, scratch: &Path) -> Resul
     volume.close()?;
     let recording =
         zone.stop_recording().ok_or_else(|| Failure::new("the recording was stopped by somebody else"))?;
-    Ok(Life { image, recording, volume: VOLUME.to_owned() })
+    Ok(Life { promise, image, recording, volume: VOLUME.to_owned() })
 }
