@@ -58,6 +58,9 @@ for group in "$@"; do
             need postmark postmark
             need fs_mark fsmark
             need dbench dbench
+            need sqlite3 sqlite3
+            need pgbench postgresql
+            need unshare util-linux
             ;;
         bench-journaling)
             need mke2fs e2fsprogs

@@ -464,7 +464,7 @@ pub(crate) struct Bench {
     /// A workload or group of --list, with parameters: varmail:threads=1/4/16 is a series of three
     #[arg(short, long, value_name = "NAME[:KEY=VALUE,...]")]
     pub(crate) workload: Vec<String>,
-    /// Run another program in each directory instead of our own workloads: fio, postmark, fs_mark or dbench
+    /// Run another program in each directory instead of our own workloads: fio, postmark, fs_mark, dbench, sqlite or pgbench
     #[arg(long, value_name = "NAME", conflicts_with_all = ["workload", "turns", "scale"])]
     pub(crate) tool: Vec<bench::Tool>,
     /// Less of everything: a look, in less than a minute
