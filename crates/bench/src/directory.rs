@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::ground::{Ground, Open, Result};
@@ -88,7 +88,16 @@ impl Ground for Directory {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                sink(name, entry.file_type() == rustix::fs::FileType::Directory);
+                let kind = match entry.file_type() {
+                    // Not all file systems tell.
+                    FileType::Unknown => {
+                        let attributes =
+                            rustix::fs::statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)?;
+                        FileType::from_raw_mode(attributes.st_mode)
+                    }
+                    known => known,
+                };
+                sink(name, kind == FileType::Directory);
             }
         }
         Ok(())

@@ -20,6 +20,7 @@ mod clock;
 mod directory;
 mod error;
 mod files;
+mod floor;
 mod flow;
 mod ground;
 mod in_process;

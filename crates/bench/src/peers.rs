@@ -1,9 +1,9 @@
 //! File systems to be compared with: made, mounted, and taken down again when they are dropped, whatever happens.
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use native::{FormatOptions, MountOptions, Volume};
@@ -16,14 +16,19 @@ use crate::error::Error;
 use crate::target::{Guard, Target};
 
 /// Those that are set up unless some are named, in the order of reports: name, what it is.
-pub const PEERS: [(&str, &str); 10] = [
+pub const PEERS: [(&str, &str); 12] = [
     ("volume", "Amberfs in process, durability=op: no kernel, no FUSE"),
     ("amberfs", "Amberfs mounted, durability=fsync"),
     ("amberfs-op", "Amberfs mounted, durability=op"),
+    (
+        "fuse",
+        "the floor under FUSE: a server that keeps names and sizes, by the library fuser (its CPU time is not counted)",
+    ),
     ("tmpfs", "tmpfs"),
     ("ext4", "ext4 on a loop device over tmpfs"),
     ("xfs", "xfs on a loop device over tmpfs"),
     ("btrfs", "btrfs on a loop device over tmpfs"),
+    ("fuse2fs", "ext4 by fuse2fs, on a file in tmpfs"),
     ("ext4-disk", "ext4 on a loop device over a file on disk"),
     ("xfs-disk", "xfs on a loop device over a file on disk"),
     ("btrfs-disk", "btrfs on a loop device over a file on disk"),
@@ -128,7 +133,9 @@ impl Peers {
                 Some(kind) => peers.disk(&setup.disk).and_then(|disk| loop_device(kind, name, &disk, setup)),
                 None if *name == "volume" => volume(&memory, setup),
                 None if name.starts_with("amberfs") => mounted(name, &memory, setup),
+                None if *name == "fuse" => floor(&memory),
                 None if *name == "tmpfs" => tmpfs(&memory, setup),
+                None if *name == "fuse2fs" => fuse2fs(&memory, setup),
                 None => loop_device(name, name, &memory, setup),
             };
             match made {
@@ -220,6 +227,56 @@ fn tmpfs(memory: &Path, setup: &Setup) -> Result<Target, String> {
         rustix::mount::mount("amberfs-bench", &dir, "tmpfs", MountFlags::empty(), Some(options.as_c_str()));
     mounted.map_err(|errno| format!("mount: {errno}"))?;
     directory("tmpfs", &dir, None, Mount { dir: dir.clone(), program: None })
+}
+
+fn floor(memory: &Path) -> Result<Target, String> {
+    let dir = make_dir(memory.join("fuse"))?;
+    let session = crate::floor::mount(&dir).map_err(|error| error.to_string())?;
+    let target = Target::directory("fuse", &dir, None).map_err(|error| error.to_string())?;
+    Ok(target.kept_by(vec![Box::new(session) as Guard]))
+}
+
+/// A process of its own, which ends when it is unmounted.
+fn fuse2fs(memory: &Path, setup: &Setup) -> Result<Target, String> {
+    let image = memory.join("fuse2fs.img");
+    let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
+    file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
+    run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(&image))?;
+    touch(&image)?;
+    let dir = make_dir(memory.join("fuse2fs"))?;
+    let mut server = Command::new("fuse2fs");
+    server.arg("-f").arg(&image).arg(&dir).process_group(0);
+    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server =
+        server.spawn().map_err(|error| format!("fuse2fs: {error} (Debian: apt-get install fuse2fs)"))?;
+    let device = |path: &Path| std::fs::metadata(path).map(|dir| dir.dev()).ok();
+    let until = Instant::now() + PATIENCE;
+    while device(&dir) == device(memory) {
+        if Instant::now() > until || server.try_wait().is_ok_and(|ended| ended.is_some()) {
+            let _ = server.kill();
+            let _ = server.wait();
+            return Err("fuse2fs: it did not mount".to_string());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    let (pid, mount) = (server.id(), Mount { dir: dir.clone(), program: None });
+    let target = Target::directory("fuse2fs", &dir, Some(pid)).map_err(|error| error.to_string())?;
+    Ok(target.kept_by(vec![Box::new(mount) as Guard, Box::new(Reaped(server)) as Guard]))
+}
+
+/// A process that ends by itself.
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
+            if Instant::now() > until {
+                let _ = self.0.kill();
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
 }
 
 /// Writes a file over with what it holds, which allocates its holes. NVM is there before it is written to; memory that stands for it

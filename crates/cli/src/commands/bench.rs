@@ -79,7 +79,10 @@ fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
     let Some(names) = &arguments.peers else { return Ok(Vec::new()) };
     let in_process = |name: &str| name == "volume";
     if names.is_empty() {
-        let wanted = |name: &&str| *name != "amberfs-op" && (arguments.tool.is_empty() || !in_process(name));
+        let wanted = |name: &&str| {
+            !["amberfs-op", "fuse", "fuse2fs"].contains(name)
+                && (arguments.tool.is_empty() || !in_process(name))
+        };
         return Ok(PEERS.iter().map(|(name, _)| *name).filter(wanted).collect());
     }
     if names.iter().any(|name| in_process(name)) && !arguments.tool.is_empty() {
