@@ -56,7 +56,7 @@ licences: ## fail if something we are built from has a licence that is not on th
 
 bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
 	@scripts/install-deps.sh bench
-	$(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+	@scripts/rings.sh $(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
 
 bench-operations: ## what stores, flushes and each operation of a native volume cost, beside their floors
 	@scripts/install-deps.sh build

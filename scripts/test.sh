@@ -60,18 +60,8 @@ echo "== machine: $(uname -r), $(nproc) CPUs, $(awk '/^MemAvailable:/ { print in
     df -h --output=avail "${TMPDIR:-/tmp}" | tail -n 1 | tr -d ' ') in ${TMPDIR:-/tmp}, $(
     df -h --output=avail /dev/shm 2> /dev/null | tail -n 1 | tr -d ' ') in /dev/shm"
 
-# Requests through io_uring are offered by kernels since Linux 6.14 once root says so: for all mounts of the machine that are
-# made from then on, and so only until this ends.
-uring=/sys/module/fuse/parameters/enable_uring
-if [ -e "$uring" ] && offered=$(cat "$uring") && echo Y 2> /dev/null > "$uring"; then
-    trap 'echo "$offered" > "$uring"' EXIT
-    rings=transport=io_uring
-else
-    rings=transport=device
-    without="LEFT OUT: mounts over io_uring: $uring is not there or cannot be written (Linux 6.14, root)"
-    echo "test: $without"
-    summary+=("$without")
-fi
+. scripts/rings.sh
+[ -z "$without" ] || summary+=("$without")
 
 built=
 for name in "${steps[@]}"; do
