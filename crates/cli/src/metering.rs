@@ -181,6 +181,10 @@ impl FileSystem for Metered {
         self.volume()?.statfs()
     }
 
+    fn statfs_of(&self, ino: Ino) -> Result<Statfs> {
+        self.volume()?.statfs_of(ino)
+    }
+
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         self.volume()?.getxattr(caller, ino, name)
     }

@@ -85,7 +85,7 @@ impl Server {
                 Ok(WriteOut { size: self.write(ino, offset, data, write_flags)? as u32, padding: 0 })
             })),
             Opcode::Statfs => {
-                reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs()?))));
+                reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs_of(ino)?))));
             }
             // "Never ask again": the pages have been written before.
             Opcode::Fsync if self.durable_operations => self.never(Request::Fsync, reply),

@@ -225,6 +225,10 @@ impl FileSystem for Volume {
         self.core.statfs()
     }
 
+    fn statfs_of(&self, ino: Ino) -> Result<Statfs> {
+        if is_own(ino) { self.statfs() } else { self.core.outside(ino, |tree| tree.statfs()) }
+    }
+
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if !is_own(ino) {
             return self.core.outside(ino, |tree| tree.getxattr(caller, ino, name));

@@ -204,6 +204,10 @@ fn nothing_changes_a_snapshot() {
     volume.take_snapshot("kept", "").unwrap();
     let top = root_of(&volume, "kept").unwrap();
     refuses(&volume, top);
+    write_file(&volume, ROOT_INO, "later", &[1; 1 << 20]).unwrap();
+    let (space, whole) = (volume.statfs_of(top).unwrap(), volume.statfs_of(ROOT_INO).unwrap());
+    assert_eq!((space.blocks_free, space.blocks_available), (0, 0), "it is full");
+    assert!(space.blocks < 100 && whole.blocks_free > 1000, "{space:?} of {whole:?}");
     volume.close().unwrap();
     drop(volume);
     let alone = open_snapshot(&region, "kept").unwrap();

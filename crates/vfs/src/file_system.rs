@@ -229,6 +229,11 @@ pub trait FileSystem: Send + Sync {
     /// The volume's space.
     fn statfs(&self) -> Result<Statfs>;
 
+    /// The space of what `ino` is in: the volume's, unless it shows other file systems too (its snapshots).
+    fn statfs_of(&self, _ino: Ino) -> Result<Statfs> {
+        self.statfs()
+    }
+
     /// An extended attribute's value. `name` includes its namespace (`user.`, `trusted.`, `security.`, `system.`).
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
