@@ -33,7 +33,7 @@ impl Native {
         const { &Native::ALL }.iter().find(|native| native.name == name)
     }
 
-    fn mount(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, Error> {
+    fn mount(&self, region: &Region, promise: Promise, crowded: bool) -> Result<Box<dyn Mounted>, Error> {
         self.number_this_thread(0);
         let durability = match promise {
             Promise::Operation => Durability::Operation,
@@ -46,6 +46,7 @@ impl Native {
             // So few that removing a snapshot takes several checkpoints, here as on a large volume.
             removal_steps: 3,
             background: false,
+            crowded,
             ..MountOptions::default()
         };
         Ok(Box::new(Volume::open(region.clone(), &options)?))
@@ -76,7 +77,11 @@ impl Subject for Native {
     }
 
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
-        self.mount(region, promise).map_err(|error| error.to_string())
+        self.mount(region, promise, false).map_err(|error| error.to_string())
+    }
+
+    fn open_crowded(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+        self.mount(region, promise, true).map_err(|error| error.to_string())
     }
 
     fn check(&self, region: &Region) -> Result<(), String> {
@@ -88,7 +93,7 @@ impl Subject for Native {
     }
 
     fn find(&self, region: &Region, promise: Promise) -> Result<Option<Box<dyn Mounted>>, String> {
-        match self.mount(region, promise) {
+        match self.mount(region, promise, false) {
             Ok(volume) => Ok(Some(volume)),
             Err(Error::NotNative | Error::SuperblocksDamaged(_)) => Ok(None),
             Err(error) => Err(error.to_string()),

@@ -8,6 +8,7 @@ use vfs::{
     SetTime, Snapshots, Time, XattrMode,
 };
 
+use crate::schedule::step_here;
 use crate::subject::Ground;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -110,6 +111,19 @@ impl Operation {
         }
     }
 
+    /// Whether neither of the two sees what the other one does, times of the inode that both change apart: new names in a
+    /// directory, whole blocks of a file.
+    pub(crate) fn goes_beside(&self, other: &Operation) -> bool {
+        let are_whole = |at: &u64, length: &usize| at % 4_096 == 0 && length % 4_096 == 0;
+        match (self, other) {
+            (Operation::Create(one), Operation::Create(other)) => one != other,
+            (Operation::Write(one, at, length), Operation::Write(other, from, count)) => {
+                one == other && are_whole(at, length) && are_whole(from, count)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it is about snapshots: the running tree stays as it is.
     pub(crate) fn is_of_snapshots(&self) -> bool {
         matches!(self, Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) | Operation::CloneMounted(_))
@@ -197,11 +211,14 @@ impl<G: Ground> Actor<G> {
         self.perform_open(number, operation)
     }
 
+    /// What has to look at an inode before it changes it can be interrupted in between: behind the change of another, which
+    /// is not durable yet, the look would wait, and the two changes would not meet.
     fn perform_open(&mut self, number: usize, operation: &Operation) -> Result<()> {
         let (fs, root) = (self.ground.file_system(), &Caller::root());
         match operation {
             Operation::Create(path) => {
                 let (dir, name) = self.split(path)?;
+                step_here();
                 let created = fs.create(root, dir, name, 0o644, RW | OpenFlags::EXCLUSIVE)?;
                 fs.release(created.handle)
             }
@@ -213,6 +230,7 @@ impl<G: Ground> Actor<G> {
             }
             Operation::Mkdir(path) => {
                 let (dir, name) = self.split(path)?;
+                step_here();
                 fs.mkdir(root, dir, name, 0o755).map(drop)
             }
             Operation::Symlink(path, length) => {
@@ -236,10 +254,12 @@ impl<G: Ground> Actor<G> {
                 let ((dir, name), (new_dir, new_name)) = (self.split(from)?, self.split(to)?);
                 fs.rename(root, dir, name, new_dir, new_name, *flags)
             }
-            Operation::Write(path, at, length) => {
-                self.with(path, RW, |handle| fs.write(root, handle, *at, &bytes(number, *length)).map(drop))
-            }
+            Operation::Write(path, at, length) => self.with(path, RW, |handle| {
+                step_here();
+                fs.write(root, handle, *at, &bytes(number, *length)).map(drop)
+            }),
             Operation::WriteWith(path, at, length, flags) => self.with(path, RW | *flags, |handle| {
+                step_here();
                 fs.write(root, handle, *at, &bytes(number, *length)).map(drop)
             }),
             Operation::OpenTruncate(path) => self.with(path, RW | OpenFlags::TRUNCATE, |_| Ok(())),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nvm::{Recording, RecordingOptions};
-use vfs::{Error, RenameFlags, Time};
+use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
 
 use crate::judge::{Counts, Violation};
 use crate::lab::{Moment, Stage, WorkloadError, clock};
@@ -141,6 +141,14 @@ pub fn pairs() -> Vec<Pair> {
         RemoveSnapshot(path("kept")),
         EmptySegment(0),
         EmptySegment(1),
+        Create(path("/a/newer")),
+        Mkdir(path("/b/newer")),
+        Unlink(path("/a/new")),
+        Rename(path("/a/small"), path("/a/new"), RenameFlags::empty()),
+        Write(path("/a/file"), 0, 4_096),
+        Write(path("/a/file"), 0, 8_192),
+        WriteWith(path("/a/file"), 0, 4_096, OpenFlags::APPEND),
+        Allocate(path("/a/file"), FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 4_096, 4_096),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()
@@ -224,8 +232,9 @@ struct Ran<'o> {
 }
 
 impl Ran<'_> {
-    /// The trees that may be left: of some of the operations, in such an order, with all that had returned. Taking or
-    /// removing a snapshot may be lost that came first in that order: what it does, nothing but another such can have seen.
+    /// The trees that may be left: of some of the operations, in such an order, with all that had returned. What came first in
+    /// that order may be lost if the other one cannot have seen it: taking or removing a snapshot, unless that is
+    /// another such; and what goes on beside others of its kind.
     fn allowed(&self, outcomes: &[Outcome]) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
         let mut returned = Vec::new();
         move |moment| {
@@ -235,8 +244,9 @@ impl Ran<'_> {
             let is_left = |outcome: &&Outcome| {
                 returned.iter().all(|who| outcome.order.contains(who))
                     && self.orders.iter().any(|whole| {
-                        let unseen = self.pair[whole.order[0]].is_of_snapshots()
-                            && !self.pair[whole.order[1]].is_of_snapshots();
+                        let unseen = self.pair[0].goes_beside(&self.pair[1])
+                            || self.pair[whole.order[0]].is_of_snapshots()
+                                && !self.pair[whole.order[1]].is_of_snapshots();
                         whole.order.starts_with(&outcome.order)
                             || (unseen && outcome.order == whole.order[1..])
                     })
@@ -290,7 +300,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let (subject, first) = (stage.judge.subject, stage.first_number());
     Time::stop(Some(clock(first)));
     arena.zone.start_recording(RecordingOptions::default());
-    let opened = subject.open(&arena.region, Promise::Operation).map_err(volume)?;
+    let opened = subject.open_crowded(&arena.region, Promise::Operation).map_err(volume)?;
     let mounted: Arc<dyn Mounted> = Arc::from(opened);
     arena.zone.set_gate(Some(schedule::step_here));
     let body = |who: usize| {

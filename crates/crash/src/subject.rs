@@ -59,6 +59,10 @@ pub trait Subject: Send + Sync {
     /// Opens the volume, recovering it if it was not closed. The calling thread is the first to use it.
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String>;
 
+    /// Opens a volume that was closed for two threads, who have no time to find out that they want the same file: it goes
+    /// about everything as if others always did.
+    fn open_crowded(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String>;
+
     /// Checks a volume that nobody has open, from scratch and without changing it: `Err` says what is wrong. Space
     /// that is reached must equal the space that is allocated, link counts the names there are, and nothing may have
     /// two owners.

@@ -86,14 +86,15 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
 ];
 
 /// Faults that no single thread shows: not this workload, but these two operations at the same time, by their places in the
-/// list of those that are paired.
-const OF_TWO: &[(Fault, &str, [usize; 2])] = &[
-    (KeptLoweredEarly, "snapshot-then-write-remove", [8, 14]),
-    (FrozenTooLate, "snapshot-then-snapshot", [0, 13]),
+/// list of those that are paired; and how many schedules are tried, evenly among those with up to two preemptions.
+const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
+    (KeptLoweredEarly, "snapshot-then-write-remove", [8, 14], 40),
+    (FrozenTooLate, "snapshot-then-snapshot", [0, 13], 40),
+    // A name is removed that was not durable yet; two directories are counted in one; the blocks of a record did not come.
+    (NotSettled, "create", [0, 19], 40),
+    (AlwaysBeside, "mkdir", [1, 18], 300),
+    (BesideNotTold, "write-block", [9, 21], 300),
 ];
-/// Schedules tried of each pair, evenly among those with up to two preemptions.
-const SCHEDULES: usize = 40;
-
 /// How a planted fault shows in a workload, and after how many states.
 fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
     let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
@@ -126,9 +127,9 @@ fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
 }
 
 /// How a planted fault shows in two operations at the same time.
-fn find_in_pair(places: [usize; 2]) -> Option<String> {
+fn find_in_pair(places: [usize; 2], schedules: usize) -> Option<String> {
     let pair = pairs().into_iter().find(|pair| pair.places() == places).unwrap();
-    let failure = explore_pair(&Native::ADAPTIVE, &pair, SCHEDULES, 1).err()?;
+    let failure = explore_pair(&Native::ADAPTIVE, &pair, schedules, 1).err()?;
     let id = failure.id(&Native::ADAPTIVE, &pair).expect("its schedule is to blame");
     let found = replay_pair(&Native::ADAPTIVE, &id).unwrap().map(|again| again.to_string());
     assert_eq!(found, Some(failure.to_string()), "{id} is found again by its name");
@@ -184,10 +185,10 @@ fn planted_faults_are_found() {
             None => missed.push(format!("{fault:?} in random operations")),
         }
     }
-    for (fault, workload, places) in OF_TWO {
-        assert_eq!(find_in_pair(*places), None);
+    for (fault, workload, places, schedules) in OF_TWO {
+        assert_eq!(find_in_pair(*places, *schedules), None);
         native::plant(Some(*fault));
-        let found = find_in_pair(*places);
+        let found = find_in_pair(*places, *schedules);
         native::plant(None);
         match found {
             Some(what) => eprintln!("{:22} {what}", format!("{fault:?}")),

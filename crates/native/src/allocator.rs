@@ -111,18 +111,24 @@ impl Allocator {
         place: u64,
         want: u64,
     ) -> vfs::Result<(u64, u64)> {
-        let group = if kind == BlockKind::Data { SegmentKind::Data } else { SegmentKind::Meta };
-        let (first, length) = {
-            let mut segments = self.segments.lock();
-            let run = segments.take_run(&self.medium, group, want.clamp(1, SEGMENT_BLOCKS))?;
-            segments.reached += run.1;
-            run
+        let is_data = kind == BlockKind::Data;
+        let (first, length) = match if is_data { budget.from_run(want) } else { None } {
+            Some(run) => run,
+            None => {
+                let group = if is_data { SegmentKind::Data } else { SegmentKind::Meta };
+                let mut segments = self.segments.lock();
+                let run = segments.take_run(&self.medium, group, want.clamp(1, SEGMENT_BLOCKS))?;
+                segments.reached += run.1;
+                budget.left.set(budget.left.get() - run.1 as i64);
+                run
+            }
         };
-        budget.left.set(budget.left.get() - length as i64);
-        let version = self.version.load(Relaxed);
-        for i in 0..length {
-            let place = if kind == BlockKind::Data { place + i } else { 0 };
-            Entry::write_soft(&self.medium, first + i, version, owner, kind, place);
+        let (version, place) = (self.version.load(Relaxed), if is_data { place } else { 0 });
+        if length == 1 || !is_data {
+            (first..first + length)
+                .for_each(|block| Entry::write_soft(&self.medium, block, version, owner, kind, place));
+        } else {
+            Entry { version, owner, kind: kind as u8, place }.write_run(&self.medium, first, length);
         }
         Ok((first, length))
     }
@@ -140,16 +146,27 @@ impl Allocator {
 
     /// Lets go of a run of blocks: those that no snapshot has are free once the running epoch's checkpoint is published.
     pub(crate) fn free(&self, first: u64, length: u64) {
+        self.free_runs(&[(first, length)]);
+    }
+
+    /// The same of several runs.
+    fn free_runs(&self, runs: &[(u64, u64)]) {
         let kept = self.kept.load(Relaxed);
         let mut segments = self.segments.lock();
-        segments.reached = segments.reached.saturating_sub(length);
-        for block in first..first + length {
-            if is_kept(&self.medium, block, kept) || planted(Fault::FreedBlockStaysValid) {
+        for (first, length) in runs {
+            segments.reached = segments.reached.saturating_sub(*length);
+            if kept == 0 && !planted(Fault::FreedBlockStaysValid) && !planted(Fault::FreedBlockReused) {
+                segments.give_up_run(&self.medium, *first, *length);
                 continue;
             }
-            let given_up = segments.give_up(&self.medium, block);
-            if planted(Fault::FreedBlockReused) && given_up {
-                segments.hand_out_again(&self.medium, block);
+            for block in *first..first + length {
+                if is_kept(&self.medium, block, kept) || planted(Fault::FreedBlockStaysValid) {
+                    continue;
+                }
+                let given_up = segments.give_up(&self.medium, block);
+                if planted(Fault::FreedBlockReused) && given_up {
+                    segments.hand_out_again(&self.medium, block);
+                }
             }
         }
     }

@@ -33,6 +33,17 @@ pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: 
     Ok(())
 }
 
+/// Applies an item of a transaction that is not committed yet. An inode that it enters is made later, with a note of the
+/// entry.
+pub(crate) fn apply_at_once(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>) -> vfs::Result<()> {
+    match *item {
+        Item::Enter { dir, key, ino, kind, name } => {
+            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })
+        }
+        _ => apply_item(nodes, budget, item, InPlace::WithCheckpoint),
+    }
+}
+
 /// Applies a transaction of the log, bytes in place last: what the newest checkpoint reaches is changed only if all else
 /// can be, so that a transaction that cannot be applied leaves nothing there.
 pub(crate) fn replay(nodes: &Nodes, budget: &Budget<'_>, items: &[u8]) -> vfs::Result<()> {

@@ -196,7 +196,7 @@ impl Core {
     }
 
     pub(crate) fn statfs(&self) -> Result<Statfs> {
-        let (available, free) = self.nodes.allocator.space();
+        let (available, free) = self.space();
         let inodes = self.nodes.inodes.load(std::sync::atomic::Ordering::Relaxed);
         Ok(Statfs {
             block_size: BLOCK as u32,

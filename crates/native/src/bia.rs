@@ -5,7 +5,12 @@
 
 use nvm::Purpose;
 
+use zerocopy::IntoBytes;
+
 use crate::geometry::Medium;
+
+/// Entries that are stored at once.
+const AT_ONCE: usize = 32;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +76,29 @@ impl Entry {
     /// Writes this entry for `block`, as [`Entry::write_soft`] does.
     pub(crate) fn copy_soft(&self, medium: &Medium, block: u64) {
         let at = medium.geometry.bia_at(block);
-        let region = &medium.region;
-        region.store_u64(Purpose::Allocation, at, u64::from(self.version) | u64::from(self.owner) << 32);
-        region.store_u64(Purpose::Allocation, at + 8, u64::from(self.kind) | self.place << 8);
+        for (at, word) in [at, at + 8].into_iter().zip(self.words()) {
+            medium.region.store_u64(Purpose::Allocation, at, word);
+        }
+    }
+
+    /// Writes this entry for `block`, and for those up to `length` behind it with the places that follow. They were just
+    /// allocated, so nobody else looks at them; as [`Entry::write_soft`] for one.
+    pub(crate) fn write_run(&self, medium: &Medium, block: u64, length: u64) {
+        let mut entries = [[0; 2]; AT_ONCE];
+        let mut done = 0;
+        while done < length {
+            let count = (length - done).min(AT_ONCE as u64);
+            for (place, entry) in (self.place + done..).zip(&mut entries[..count as usize]) {
+                *entry = Entry { place, ..*self }.words().map(u64::to_le);
+            }
+            let at = medium.geometry.bia_at(block + done);
+            medium.region.store(Purpose::Allocation, at, entries[..count as usize].as_bytes());
+            done += count;
+        }
+    }
+
+    fn words(&self) -> [u64; 2] {
+        [u64::from(self.version) | u64::from(self.owner) << 32, u64::from(self.kind) | self.place << 8]
     }
 
     /// Writes the entry of a block just allocated. Not flushed: the checkpoint does that.

@@ -127,6 +127,8 @@ impl Core {
         let mut stuck = HashSet::new();
         let (mut before, mut idle) = (usize::MAX, 0);
         loop {
+            // No lane has blocks of theirs in stock, nor keeps to itself that they are free.
+            self.take_back_stocks();
             let in_use = victims.iter().flat_map(|victim| allocator.blocks_in(*victim));
             let blocks: Vec<u64> = in_use.filter(|block| !stuck.contains(block)).collect();
             idle = if blocks.len() < before { 0 } else { idle + 1 };

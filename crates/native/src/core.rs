@@ -23,7 +23,7 @@ use crate::inode::Inode;
 use crate::journal::{Data, Journal, Number};
 use crate::kept::{Kept, Record};
 use crate::lanes::{LANES, Lane, Lanes};
-use crate::locks::Locks;
+use crate::locks::{Exclusive, Locks, Settling};
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 use crate::removal::{Newest, Place};
@@ -118,7 +118,7 @@ impl Core {
         let at = Time { sec: publisher.newest.body.time.get() as i64, nsec: 0 };
         let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
         Core {
-            locks: Locks::new(medium.geometry.blocks),
+            locks: Locks::new(medium.geometry.blocks, options.crowded),
             medium,
             nodes,
             journal,
@@ -189,7 +189,7 @@ impl Core {
                 // What others have in stock, or were promised and don't need: theirs first, then a checkpoint's.
                 if waits < if urgency == Urgency::Deletion { LANES } else { 1 } {
                     waits += 1;
-                    self.lanes.each(|lane| self.nodes.allocator.give_back(&mut lane.stock));
+                    self.take_back_stocks();
                     continue;
                 }
                 if checkpointed {
@@ -361,6 +361,17 @@ impl Core {
         self.medium.check_media()
     }
 
+    /// Blocks an ordinary operation could still get, and all that are free or will be at the next checkpoint.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        self.take_back_stocks();
+        self.nodes.allocator.space()
+    }
+
+    /// What lanes have in stock is free for all, and all that they have let go of is told. No lane is held.
+    pub(crate) fn take_back_stocks(&self) {
+        self.lanes.each(|lane| self.nodes.allocator.give_back(&mut lane.stock));
+    }
+
     /// Makes everything that returned before durable.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.options.read_only {
@@ -526,8 +537,69 @@ impl<'a> Operation<'a> {
         core.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }
 
+    /// Begins the commit of a change to a locked inode beside others: it depends on none whose record may still be on its way,
+    /// and no other such depends on it. What the inode shows is changed first, with [`Operation::log_at_once`]; then
+    /// everything is sent ([`Operation::commit_beside`]).
+    pub(crate) fn begin_beside(&mut self) -> Result<()> {
+        let core = self.core;
+        core.medium.check_media().inspect_err(|error| core.fail(error))?;
+        self.allocated.clear();
+        self.number = Some(core.journal.number());
+        self.transaction.beside = !planted(Fault::BesideNotTold);
+        Ok(())
+    }
+
+    /// Adds an item and applies it: a change of the locked inode, which no reader sees before it is durable.
+    pub(crate) fn log_at_once(&mut self, item: &Item<'_>) -> Result<()> {
+        let core = self.core;
+        self.transaction.push(item);
+        apply::apply_at_once(&core.nodes, &self.budget, item).inspect_err(|error| core.fail(error))
+    }
+
+    /// Commits what was begun so: all was applied at once but for the first `later` bytes of items, which are applied behind
+    /// the fence. Others may have `lock` meanwhile; `data` is streamed to where nobody looks before. Who depends on the
+    /// change waits until what this returns is dropped.
+    ///
+    /// Every atomic exchange comes before the streams, and these are one behind the other: an exchange would wait for them,
+    /// and the fence once more.
+    pub(crate) fn commit_beside(
+        mut self,
+        lock: Exclusive<'a>,
+        later: usize,
+        data: &[(u64, &[u8])],
+    ) -> Result<Settling<'a>> {
+        let core = self.core;
+        let settling = lock.give_way();
+        let data = match data {
+            [] => Data::None,
+            [(_, first), others @ ..] => {
+                let append = |crc, (_, bytes): &(u64, &[u8])| checksum::append(crc, bytes);
+                Data::Beside(others.iter().fold(checksum::of(first), append), data)
+            }
+        };
+        let number = self.number.take().unwrap_or_else(|| core.journal.number());
+        let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
+        fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
+        let rest = &self.transaction.bytes[TRANSACTION_HEADER..TRANSACTION_HEADER + later];
+        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+            .and_then(|()| core.medium.check_media())
+            .inspect_err(|error| core.fail(error))?;
+        core.failure.get().map_or(Ok(settling), |failure| Err(failure.clone()))
+    }
+
+    /// Bytes of items so far.
+    pub(crate) fn logged(&self) -> usize {
+        self.transaction.bytes.len() - TRANSACTION_HEADER
+    }
+
+    /// Whether it may be committed beside others, with so many bytes of data.
+    pub(crate) fn may_be_beside(&self, bytes: usize) -> bool {
+        let checks_data = self.core.journal.checks_data();
+        checks_data && bytes <= CHECKED_MAX && self.streamed.is_none() && !planted(Fault::TransactionInTwo)
+    }
+
     /// Streams the record, applies what may be applied while it is on its way, and the rest when it is durable.
-    fn commit_at_once(&mut self, data: Data) -> Result<()> {
+    fn commit_at_once(&mut self, data: Data<'_>) -> Result<()> {
         let core = self.core;
         let number = self.number.take().unwrap_or_else(|| core.journal.number());
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);

@@ -8,6 +8,7 @@
 
 use nvm::LINE;
 use parking_lot::RwLockReadGuard;
+use smallvec::SmallVec;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::allocator::Urgency;
@@ -16,7 +17,7 @@ use crate::core::{Core, Operation, now};
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX};
-use crate::inode::{Inode, Layout};
+use crate::inode::{Hot, Inode, Layout};
 use crate::locks::Exclusive;
 use crate::namespace::number;
 use crate::pointer::DataPointer;
@@ -55,6 +56,14 @@ pub(crate) fn end_of_range(offset: u64, len: u64) -> Result<u64> {
     offset.checked_add(len).filter(|end| *end <= FILE_MAX).ok_or(Error::FileTooLarge)
 }
 
+/// Whole blocks of a mapped file that are written, and its attributes afterwards.
+struct Blocks<'a> {
+    ino: u32,
+    index: u64,
+    bytes: &'a [u8],
+    hot: Hot,
+}
+
 /// Part of one block.
 struct Part<'a> {
     index: u64,
@@ -70,6 +79,14 @@ impl Core {
         let lock = self.locks.write(opened.ino);
         self.handles.get(handle)?;
         Ok((opened.ino, lock))
+    }
+
+    /// The same; and whether it is crowded there. Then what others changed last may not be durable.
+    fn open_in_crowd(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>, bool)> {
+        let opened = self.handles.get_for(handle, flags)?;
+        let (lock, is_crowded) = self.locks.write_in_crowd(opened.ino);
+        self.handles.get(handle)?;
+        Ok((opened.ino, lock, is_crowded))
     }
 
     /// The same, to look at it.
@@ -141,7 +158,7 @@ impl Core {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let journaling = self.options.journaling;
         let mut operation = self.begin(blocks, log_for(data.len(), journaling), Urgency::Ordinary)?;
-        let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
+        let (ino, lock, is_crowded) = self.open_in_crowd(handle, OpenFlags::WRITE)?;
         let inode = self.nodes.regular(ino)?;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
@@ -149,6 +166,16 @@ impl Core {
         let end = end_of_range(offset, data.len() as u64)?;
         let at = now();
         let new_hot = hot.modified(at).sized(size.max(end));
+        let mode = rules::mode_after_write(caller, cold.mode.get());
+        if is_crowded {
+            let blocks = Blocks { ino, index: offset / BLOCK, bytes: data, hot: new_hot };
+            let is_possible =
+                mode == cold.mode.get() && !self.rewrites() && operation.may_be_beside(data.len());
+            if is_possible && (offset | end).is_multiple_of(BLOCK) && self.are_replaced(inode, &blocks)? {
+                return self.replace_blocks(operation, lock, &blocks);
+            }
+            lock.settle();
+        }
         if inode.layout() == Layout::Inline && size.max(end) <= inode.inline_capacity() as u64 {
             operation.log(&Item::Hot { ino, hot: new_hot });
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
@@ -166,11 +193,55 @@ impl Core {
                 operation.log(&Item::Hot { ino, hot: new_hot });
             }
         }
-        let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
             operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });
         }
         operation.commit()
+    }
+
+    /// Whether a file has all of these blocks: then nothing but these and its times change.
+    fn are_replaced(&self, inode: Inode<'_>, blocks: &Blocks<'_>) -> Result<bool> {
+        let (mut at, end) = (blocks.index, blocks.index + blocks.bytes.len() as u64 / BLOCK);
+        if inode.layout() != Layout::Mapped || end * BLOCK > inode.size() {
+            return Ok(planted(Fault::AlwaysBeside) && inode.layout() == Layout::Mapped);
+        }
+        while at < end {
+            let (pointer, length) = index::run(&self.nodes, inode, at, end - at)?;
+            if !pointer.has_data() {
+                return Ok(false);
+            }
+            at += length;
+        }
+        Ok(true)
+    }
+
+    /// Replaces blocks of a file beside others who do so. Two who replace the same block need not know of each other either:
+    /// of those that survive, the one with the larger number counts.
+    fn replace_blocks(
+        &self,
+        mut operation: Operation<'_>,
+        lock: Exclusive<'_>,
+        blocks: &Blocks<'_>,
+    ) -> Result<()> {
+        let Blocks { ino, index, bytes, hot } = *blocks;
+        let mut places: SmallVec<[(u64, &[u8]); 2]> = SmallVec::new();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let done = ((bytes.len() - rest.len()) / BLOCK as usize) as u64;
+            let (block, count) = operation.allocate(ino, index + done, rest.len() as u64 / BLOCK)?;
+            let (run, others) = rest.split_at((count * BLOCK) as usize);
+            places.push((block * BLOCK, run));
+            rest = others;
+        }
+        operation.begin_beside()?;
+        operation.log_at_once(&Item::Hot { ino, hot })?;
+        let mut index = index;
+        for (at, run) in &places {
+            let (pointer, count) = (DataPointer::written(at / BLOCK), run.len() as u64 / BLOCK);
+            operation.log_at_once(&Item::Map { ino, index, count: count as u32, pointer })?;
+            index += count;
+        }
+        operation.commit_beside(lock, 0, &places).map(drop)
     }
 
     /// Logs a write to a file that is mapped, or is to be.

@@ -30,6 +30,12 @@ faults! {
     DataFence,
     /// What has to wait for the record's fence is applied before it.
     AppliedTooEarly,
+    /// Who depends on what others changed does not wait until it is durable.
+    NotSettled,
+    /// Who depends on what others changed counts as one who does not.
+    AlwaysBeside,
+    /// A record does not say that it was committed beside others.
+    BesideNotTold,
     /// A transaction is two: its first item, and the others.
     TransactionInTwo,
     /// A record's last line is stored, but not sent.

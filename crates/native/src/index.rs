@@ -314,7 +314,7 @@ pub(crate) fn set_run(
             }
         };
         let length = (slots - slot).min(count - done);
-        inode.add_blocks(store_pointers(nodes, &leaf, slot, length, pointer, done)?);
+        inode.add_blocks(store_pointers(nodes, budget, &leaf, slot, length, pointer, done)?);
         done += length;
     }
     Ok(())
@@ -324,6 +324,7 @@ pub(crate) fn set_run(
 /// file's blocks grew.
 fn store_pointers(
     nodes: &Nodes,
+    budget: &Budget<'_>,
     leaf: &LeafEdit<'_, '_>,
     slot: u64,
     length: u64,
@@ -331,7 +332,7 @@ fn store_pointers(
     skip: u64,
 ) -> vfs::Result<i64> {
     let mut delta = 0;
-    let mut freed = FreeRun { nodes, first: 0, length: 0 };
+    let mut freed = FreeRun { nodes, budget: Some(budget), first: 0, length: 0 };
     let mut done = 0;
     while done < length {
         let mut bytes = [0; PIECE * 8];
@@ -357,7 +358,7 @@ const PIECE: usize = 32;
 
 /// Frees what pointers of a node about to be removed point to; returns how many blocks.
 fn free_pointers(nodes: &Nodes, pointers: &[u8]) -> vfs::Result<i64> {
-    let mut freed = FreeRun { nodes, first: 0, length: 0 };
+    let mut freed = FreeRun { nodes, budget: None, first: 0, length: 0 };
     let mut count = 0;
     for pointer in pointers_of(pointers) {
         if !pointer.is_hole() {
@@ -376,6 +377,8 @@ fn pointers_of(bytes: &[u8]) -> impl Iterator<Item = DataPointer> + '_ {
 /// Frees blocks, contiguous ones at once.
 struct FreeRun<'a> {
     nodes: &'a Nodes,
+    /// Whose operation lets go of a few blocks: the allocator is told later.
+    budget: Option<&'a Budget<'a>>,
     first: u64,
     length: u64,
 }
@@ -393,8 +396,10 @@ impl FreeRun<'_> {
     }
 
     fn flush(&mut self) -> vfs::Result<()> {
-        if self.length > 0 {
-            self.nodes.allocator.free(self.first, self.length);
+        match self.budget {
+            _ if self.length == 0 => {}
+            Some(budget) => budget.free(self.first, self.length),
+            None => self.nodes.allocator.free(self.first, self.length),
         }
         self.length = 0;
         Ok(())
@@ -446,7 +451,7 @@ pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to:
     if from < IN_INODE {
         let leaf = LeafEdit::Inode(&inode);
         let length = to.min(IN_INODE) - from;
-        inode.add_blocks(store_pointers(nodes, &leaf, from, length, DataPointer::HOLE, 0)?);
+        inode.add_blocks(store_pointers(nodes, budget, &leaf, from, length, DataPointer::HOLE, 0)?);
     }
     let Some(map) = map(nodes, inode.inode())? else { return Ok(()) };
     if to <= IN_INODE {
@@ -459,7 +464,7 @@ pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to:
     } else if from < POINTED {
         let (low, high) = (from.max(IN_INODE) - IN_INODE, to.min(POINTED) - IN_INODE);
         let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
-        inode.add_blocks(store_pointers(nodes, &leaf, low, high - low, DataPointer::HOLE, 0)?);
+        inode.add_blocks(store_pointers(nodes, budget, &leaf, low, high - low, DataPointer::HOLE, 0)?);
     }
     let mut cut = Cut { nodes, budget, inode: &inode, from, to, held: Held::default() };
     let mut first = POINTED;
@@ -509,7 +514,15 @@ impl Cut<'_> {
                 inode.add_blocks(-free_pointers(nodes, pointers_in(view, IN_DIRECT))?);
             } else if low < high {
                 let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
-                inode.add_blocks(store_pointers(nodes, &leaf, low, high - low, DataPointer::HOLE, 0)?);
+                inode.add_blocks(store_pointers(
+                    nodes,
+                    budget,
+                    &leaf,
+                    low,
+                    high - low,
+                    DataPointer::HOLE,
+                    0,
+                )?);
             }
         } else {
             let view = nodes.view(nid, BlockKind::Indirect)?;
@@ -536,7 +549,7 @@ impl Cut<'_> {
 
 /// Frees all data blocks of a mapped file that is about to be removed, and adds its index nodes to `held`.
 pub(crate) fn free_all(nodes: &Nodes, inode: Inode<'_>, held: &mut Vec<u32>) -> vfs::Result<()> {
-    let mut freed = FreeRun { nodes, first: 0, length: 0 };
+    let mut freed = FreeRun { nodes, budget: None, first: 0, length: 0 };
     let visit = &mut |nid, _| {
         held.push(nid);
         Ok(())

@@ -22,7 +22,7 @@ use crate::checksum;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, Medium};
 use crate::lanes::{LANES, Lane};
-use crate::record::{CHECKS_DATA, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT, Transaction};
+use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
 /// Begins each half.
 #[repr(C)]
@@ -55,9 +55,6 @@ impl HalfHeader {
     }
 }
 
-/// Records begin at multiples of this: a line is never shared by two transactions.
-pub(crate) const ALIGN: usize = nvm::LINE as usize;
-
 /// Bytes of a chunk: a 256th of a half, but 16 KiB at least and 256 KiB at most.
 pub(crate) fn chunk_bytes(geometry: &Geometry) -> u64 {
     (geometry.log_half / 256).clamp(4, 64) * BLOCK
@@ -65,7 +62,12 @@ pub(crate) fn chunk_bytes(geometry: &Geometry) -> u64 {
 
 /// The checksum of a record in a half with this salt.
 pub(crate) fn salted(salt: u64, record: &[u8]) -> u32 {
-    checksum::append(checksum::of(&salt.to_le_bytes()), &record[4..])
+    checksum::append(salted_with(salt), &record[4..])
+}
+
+/// What the checksum of a record in a half with this salt begins with.
+fn salted_with(salt: u64) -> u32 {
+    checksum::of(&salt.to_le_bytes())
 }
 
 pub(crate) struct Journal {
@@ -105,7 +107,8 @@ pub(crate) struct Place {
     start: u64,
     at: u64,
     end: u64,
-    salt: u64,
+    /// The checksum of the half's salt, with which those of records begin.
+    salt_crc: u32,
     /// Some record since `start` changes bytes in place.
     in_place: bool,
 }
@@ -115,7 +118,7 @@ pub(crate) struct Place {
 pub(crate) struct Number(u64);
 
 /// Why a transaction may point to the data blocks it maps.
-pub(crate) enum Data {
+pub(crate) enum Data<'d> {
     /// It maps none.
     None,
     /// They are durable.
@@ -123,6 +126,8 @@ pub(crate) enum Data {
     /// They were streamed and have this checksum: the transaction's own fence makes them durable, and replay takes
     /// the last transaction of a lane only if they are what they should be.
     Checked(u32, Flushed),
+    /// They have this checksum, and are to be streamed there right before the record.
+    Beside(u32, &'d [(u64, &'d [u8])]),
 }
 
 impl Journal {
@@ -248,7 +253,8 @@ impl Journal {
         let at = self.medium.geometry.log_at(self.half.load(Relaxed) as usize);
         let start = at + (first * self.chunk).max(HALF_HEADER);
         let end = at + (first + count) * self.chunk;
-        *place = Place { start, at: start, end, salt: self.salt.load(Relaxed), in_place: false };
+        *place =
+            Place { start, at: start, end, salt_crc: salted_with(self.salt.load(Relaxed)), in_place: false };
         (true, first * 2 <= chunks && (first + count) * 2 > chunks)
     }
 
@@ -280,14 +286,23 @@ impl Journal {
         lane: &mut Lane,
         Number(number): Number,
         transaction: &mut Transaction,
-        data: Data,
+        data: Data<'_>,
     ) -> Flushed {
-        let (crc, streamed) = match data {
-            Data::None | Data::Durable(_) => (None, Flushed::none()),
-            Data::Checked(crc, streamed) => (Some(crc), streamed),
+        let crc = match data {
+            Data::None | Data::Durable(_) => None,
+            Data::Checked(crc, _) | Data::Beside(crc, _) => Some(crc),
         };
         let (at, bytes) = self.seal(lane, number, transaction, crc);
         let region = &self.medium.region;
+        // One behind the other, and nothing between them: so the fence waits once.
+        let streamed = match data {
+            Data::None | Data::Durable(_) => Flushed::none(),
+            Data::Checked(_, streamed) => streamed,
+            Data::Beside(_, places) => {
+                let stream = |(at, bytes): &(u64, &[u8])| region.stream(Purpose::Data, *at, bytes);
+                places.iter().map(stream).reduce(Flushed::and).unwrap_or_else(Flushed::none)
+            }
+        };
         if planted(Fault::RecordTailNotSent) {
             let (sent, tail) = bytes.split_at(bytes.len() - ALIGN);
             region.store(Purpose::Journal, at + sent.len() as u64, tail);
@@ -298,7 +313,7 @@ impl Journal {
 
     /// Stores a transaction, with `durability=fsync`. It is durable when [`Journal::force`] has returned. What it
     /// points to is durable already.
-    pub(crate) fn store(&self, lane: &mut Lane, transaction: &mut Transaction, data: Data) {
+    pub(crate) fn store(&self, lane: &mut Lane, transaction: &mut Transaction, data: Data<'_>) {
         let (Data::None | Data::Durable(_)) = data else {
             unreachable!("data comes with its fence only with op")
         };
@@ -325,18 +340,19 @@ impl Journal {
     ) -> (u64, &'t [u8]) {
         let place = &mut lane.place;
         place.in_place |= transaction.changes_in_place;
-        let bytes = &mut transaction.bytes;
-        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         let flags = u32::from(lane.turn) << TURN_SHIFT
             | u32::from(lane.number) << LANE_SHIFT
-            | if data_crc.is_some() { CHECKS_DATA } else { 0 };
+            | if data_crc.is_some() { CHECKS_DATA } else { 0 }
+            | if transaction.beside { BESIDE } else { 0 };
         lane.turn = lane.turn.wrapping_add(1);
+        let bytes = &mut transaction.bytes;
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         let length = bytes.len();
         bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[16..20].copy_from_slice(&data_crc.unwrap_or(0).to_le_bytes());
         bytes[20..24].copy_from_slice(&flags.to_le_bytes());
-        let crc = salted(place.salt, bytes);
+        let crc = checksum::append(place.salt_crc, &bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         let at = place.at;
         place.at += length as u64;
@@ -370,4 +386,3 @@ impl Journal {
         }
     }
 }
-const _: () = assert!(TRANSACTION_HEADER <= ALIGN);

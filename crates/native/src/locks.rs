@@ -5,10 +5,19 @@
 //! Each stripe also counts its exclusive holders' comings and goings. A reader that finds the count even and the same
 //! before and after has read what no one changed meanwhile, without storing anything itself: reads of
 //! one file by many threads don't pass a cache line around, and none waits for another's.
+//!
+//! And each has a second lock, for those whose change is made and not durable yet: they hold it shared, having let go of
+//! the first ([`Exclusive::give_way`]). Who takes a stripe waits until they are through, but for those that don't
+//! depend on them ([`Locks::write_beside`]). Whoever waits so has the first lock, so none come anew meanwhile; and who is
+//! waited for needs no lock of any inode any more.
+//!
+//! `tests/lock_model.rs` transcribes this file; a change here must be made there too.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::fault::{Fault, planted};
 
 /// As many locks as a volume has at most; a small one has fewer, so that opening it costs little.
 const STRIPES_MAX: usize = 1024;
@@ -18,25 +27,97 @@ const STRIPES_MIN: usize = 64;
 #[derive(Default)]
 struct Stripe {
     lock: RwLock<()>,
+    /// Held, shared, by those whose change others can see who have the lock, and which is not durable yet.
+    settling: RwLock<()>,
     /// Odd while the lock is held exclusively.
     changes: AtomicU64,
 }
 
+impl Stripe {
+    fn read(&self) -> RwLockReadGuard<'_, ()> {
+        let guard = self.lock.read();
+        self.settle();
+        guard
+    }
+
+    /// Locks it exclusively. Who has it lets go of it in less time than it takes to sleep and be woken, mostly.
+    fn write(&self) -> Exclusive<'_> {
+        for _ in 0..SPINS {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            std::hint::spin_loop();
+        }
+        self.change(self.lock.write())
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<Exclusive<'_>> {
+        if self.lock.is_locked() {
+            return None;
+        }
+        Some(self.change(self.lock.try_write()?))
+    }
+
+    #[inline]
+    fn change<'a>(&'a self, guard: RwLockWriteGuard<'a, ()>) -> Exclusive<'a> {
+        self.changes.store(self.changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // What the holder stores comes after the count is odd.
+        fence(Ordering::Release);
+        Exclusive { stripe: self, _guard: guard }
+    }
+
+    /// Waits until all that was changed here is durable. The caller has the lock: nothing new comes.
+    #[inline]
+    fn settle(&self) {
+        if self.settling.is_locked() && !planted(Fault::NotSettled) {
+            drop(self.settling.write());
+        }
+        fence(Ordering::Acquire);
+    }
+}
+
+/// Looks at a lock before its thread sleeps.
+const SPINS: usize = 64;
+
 pub(crate) struct Locks {
     stripes: Box<[Stripe]>,
+    /// It is crowded everywhere.
+    crowded: bool,
 }
 
 /// An exclusive lock on one stripe.
 pub(crate) struct Exclusive<'a> {
-    changes: &'a AtomicU64,
+    stripe: &'a Stripe,
     _guard: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> Exclusive<'a> {
+    /// Waits until all that others changed is durable: for who took the lock beside them and depends on it after all.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        self.stripe.settle();
+    }
+
+    /// Lets others have the lock, who don't depend on what was changed. Those who do wait until what this returns is
+    /// dropped, when it is durable.
+    #[inline]
+    pub(crate) fn give_way(self) -> Settling<'a> {
+        // Nobody waits for it to be given back who has not the lock.
+        Settling { _guard: self.stripe.settling.read() }
+    }
 }
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store(changes + 1, Ordering::Release);
+        let changes = self.stripe.changes.load(Ordering::Relaxed);
+        self.stripe.changes.store(changes + 1, Ordering::Release);
     }
+}
+
+/// What was changed is not durable yet.
+pub(crate) struct Settling<'a> {
+    _guard: RwLockReadGuard<'a, ()>,
 }
 
 /// What a reader without a lock has to check in the end.
@@ -56,10 +137,10 @@ impl Glimpse<'_> {
 }
 
 impl Locks {
-    /// Locks for a volume of so many blocks.
-    pub(crate) fn new(blocks: u64) -> Locks {
+    /// Locks for a volume of so many blocks. If `crowded`, they are as if others always wanted them.
+    pub(crate) fn new(blocks: u64, crowded: bool) -> Locks {
         let stripes = (blocks / 8).clamp(STRIPES_MIN as u64, STRIPES_MAX as u64).next_power_of_two();
-        Locks { stripes: (0..stripes).map(|_| Stripe::default()).collect() }
+        Locks { stripes: (0..stripes).map(|_| Stripe::default()).collect(), crowded }
     }
 
     #[inline]
@@ -68,15 +149,15 @@ impl Locks {
     }
 
     pub(crate) fn read(&self, ino: u32) -> RwLockReadGuard<'_, ()> {
-        self.stripes[self.stripe(ino)].lock.read()
+        self.stripes[self.stripe(ino)].read()
     }
 
     /// Shared locks on two inodes.
     pub(crate) fn read_two(&self, one: u32, other: u32) -> [Option<RwLockReadGuard<'_, ()>>; 2] {
         let (low, high) = (self.stripe(one.min(other)), self.stripe(one.max(other)));
         let (low, high) = (low.min(high), low.max(high));
-        let first = self.stripes[low].lock.read();
-        [Some(first), (high != low).then(|| self.stripes[high].lock.read())]
+        let first = self.stripes[low].read();
+        [Some(first), (high != low).then(|| self.stripes[high].read())]
     }
 
     /// Waits until everybody who holds a lock now has let go of it. What nothing points to any more is then seen by
@@ -84,19 +165,24 @@ impl Locks {
     pub(crate) fn wait_for_all(&self) {
         // What was stored before is seen by whoever takes a lock after it was found free.
         fence(Ordering::SeqCst);
-        for Stripe { lock, .. } in &self.stripes {
-            if lock.is_locked() {
-                drop(lock.write());
+        for stripe in &self.stripes {
+            if stripe.lock.is_locked() || stripe.settling.is_locked() {
+                let held = stripe.lock.write();
+                stripe.settle();
+                drop(held);
             }
         }
     }
 
-    /// Begins reading without a lock; `None` while somebody changes the inode.
+    /// Begins reading without a lock; `None` while somebody changes the inode, or what was changed is not durable.
     #[inline]
     pub(crate) fn glimpse(&self, ino: u32) -> Option<Glimpse<'_>> {
-        let changes = &self.stripes[self.stripe(ino)].changes;
+        let Stripe { settling, changes, .. } = &self.stripes[self.stripe(ino)];
         let seen = changes.load(Ordering::Acquire);
-        seen.is_multiple_of(2).then_some(Glimpse { changes, seen })
+        // Who gave way held this before the count was even, and whoever does so later changes the count.
+        let is_settled = !settling.is_locked();
+        fence(Ordering::Acquire);
+        (seen.is_multiple_of(2) && is_settled).then_some(Glimpse { changes, seen })
     }
 
     pub(crate) fn write(&self, ino: u32) -> Exclusive<'_> {
@@ -104,12 +190,30 @@ impl Locks {
     }
 
     fn write_stripe(&self, stripe: usize) -> Exclusive<'_> {
-        let Stripe { lock, changes } = &self.stripes[stripe];
-        let guard = lock.write();
-        changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // What the holder stores comes after the count is odd.
-        fence(Ordering::Release);
-        Exclusive { changes, _guard: guard }
+        let guard = self.stripes[stripe].write();
+        guard.settle();
+        guard
+    }
+
+    /// Locks `ino` beside those whose changes are not durable yet: for a change that does not depend on theirs, whatever
+    /// they are. Who then looks at more than that must [`Exclusive::settle`].
+    #[inline]
+    pub(crate) fn write_beside(&self, ino: u32) -> Exclusive<'_> {
+        self.stripes[self.stripe(ino)].write()
+    }
+
+    /// The same; and whether it is crowded there: somebody had the lock, or has a change that is not durable yet.
+    #[inline]
+    pub(crate) fn write_in_crowd(&self, ino: u32) -> (Exclusive<'_>, bool) {
+        let stripe = &self.stripes[self.stripe(ino)];
+        match stripe.try_lock() {
+            Some(lock) => {
+                let is_crowded = stripe.settling.is_locked() || self.crowded;
+                fence(Ordering::Acquire);
+                (lock, is_crowded)
+            }
+            None => (stripe.write(), true),
+        }
     }
 
     /// Locks `ino` too, if that can be had at once, by a thread that holds `held`: whatever the order, nobody waits.
@@ -119,11 +223,9 @@ impl Locks {
         if held.iter().any(|held| self.stripe(*held) == stripe) {
             return Some(None);
         }
-        let Stripe { lock, changes } = &self.stripes[stripe];
-        let guard = lock.try_write()?;
-        changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        fence(Ordering::Release);
-        Some(Some(Exclusive { changes, _guard: guard }))
+        let guard = self.stripes[stripe].try_lock()?;
+        guard.settle();
+        Some(Some(guard))
     }
 
     /// Locks all of `inos` (0: none), at most four.
@@ -154,15 +256,15 @@ impl Locks {
         loop {
             let (here, there) = (self.stripe(first), self.stripe(guess));
             let (low, high) = (here.min(there), here.max(there));
-            let _low = self.stripes[low].lock.read();
-            let _high = (high != low).then(|| self.stripes[high].lock.read());
+            let _low = self.stripes[low].read();
+            let _high = (high != low).then(|| self.stripes[high].read());
             let found = second()?;
             let stripe = self.stripe(found);
             if stripe == low || stripe == high {
                 return then(found);
             }
             if stripe > high {
-                let _found = self.stripes[stripe].lock.read();
+                let _found = self.stripes[stripe].read();
                 return then(found);
             }
             guess = found;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use vfs::{Caller, DirEntry, Error, FileKind, Ino, OpenFlags, Result, SYMLINK_MAX, SeekFrom, acl, rules};
 
-use crate::directory::{self, FIRST_KEY};
+use crate::directory::{self, FIRST_KEY, Probe};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::{Inode, Layout};
@@ -48,12 +48,26 @@ impl Reader {
 
     /// Inode and key of the entry `name` of `dir`, after permission to search it.
     pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
+        let inode = self.searchable(caller, dir, name)?;
+        Ok(directory::find(self, inode, name)?.map(|entry| (entry.ino, entry.key)))
+    }
+
+    /// What is in the place of an entry `name` of `dir`, after permission to search it; `None` if that name is always taken.
+    pub(crate) fn probe(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<Probe<'_>>> {
+        match name {
+            b"." | b".." => self.find(caller, dir, name)?.map(|_| None).ok_or(Error::NotFound),
+            _ => directory::probe(self, self.searchable(caller, dir, name)?, name).map(Some),
+        }
+    }
+
+    /// Directory `dir`, which `caller` may search for `name`.
+    fn searchable(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Inode<'_>> {
         let inode = self.inode(dir)?;
         if !caller.is_privileged() || inode.kind() != FileKind::Directory {
             rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
         }
         rules::check_name(name)?;
-        Ok(directory::find(self, inode, name)?.map(|entry| (entry.ino, entry.key)))
+        Ok(inode)
     }
 
     /// Lists directory `ino` from cookie `from` on. The numbers that `sink` gets have `base` in their upper half; `..` of

@@ -9,6 +9,7 @@ use vfs::{
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation, now};
 use crate::directory::{self, Probe};
+use crate::fault::{Fault, planted};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::ORPHANS;
 use crate::record::Item;
@@ -68,12 +69,12 @@ impl Core {
         rules::may_create(caller, &dir.attr(), self.nodes.access_acl(dir)?)
     }
 
-    /// Checks that `caller` may make `name` in `dir` (locked), and that it is free.
-    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<()> {
-        if self.nodes.find(caller, dir, name)?.is_some() {
-            return Err(Error::Exists);
+    /// Checks that `caller` may make `name` in `dir` (locked), and that it is free. Returns the key of an entry with it.
+    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<u64> {
+        match self.nodes.probe(caller, dir, name)? {
+            Some(Probe::Vacant(key)) => self.check_addition(caller, self.inode(dir)?).map(|()| key),
+            Some(Probe::Found(_)) | None => Err(Error::Exists),
         }
-        self.check_addition(caller, self.inode(dir)?)
     }
 
     /// Logs a new inode in the manner of directory `dir`: its group, its default ACL, the umask.
@@ -136,17 +137,9 @@ impl Core {
         ino: u32,
         kind: FileKind,
     ) -> Result<()> {
-        let key = self.free_key(dir, name)?;
+        let Probe::Vacant(key) = directory::probe(&self.nodes, dir, name)? else { return Err(Error::Exists) };
         operation.log(&Item::Enter { dir: dir.ino, key, ino, kind: kind as u8, name });
         Ok(())
-    }
-
-    /// The key that a new entry of `dir` would have.
-    fn free_key(&self, dir: Inode<'_>, name: &[u8]) -> Result<u64> {
-        match directory::probe(&self.nodes, dir, name)? {
-            Probe::Found(_) => Err(Error::Exists),
-            Probe::Vacant(key) => Ok(key),
-        }
     }
 
     /// Makes an inode with a name; returns its attributes, and a handle if it is to be opened.
@@ -162,19 +155,18 @@ impl Core {
         let dir = number(dir)?;
         let log = NAMES_LOG + new.target.len() + ACL_LOG;
         let mut operation = self.begin(NAMES_BLOCKS, log, Urgency::Ordinary)?;
-        let _lock = self.locks.write(dir);
-        self.check_new(caller, dir, name)?;
+        // Another new name is no affair of this one.
+        let lock = self.locks.write_beside(dir);
+        let key = self.check_new(caller, dir, name).inspect_err(|_| lock.settle())?;
         let parent = self.inode(dir)?;
         let (mode, rdev) = check(parent)?;
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let is_dir = kind == FileKind::Directory;
         let at = now();
-        let key = self.free_key(parent, name)?;
         let new = New { mode, rdev, target: new.target, key };
         let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
-        operation.log(&Item::Enter { dir, key, ino, kind: kind as u8, name });
-        let hot = parent.hot().modified(at).linked(i32::from(is_dir));
-        operation.log(&Item::Hot { ino: dir, hot });
+        let entry = Item::Enter { dir, key, ino, kind: kind as u8, name };
+        let parent = Item::Hot { ino: dir, hot: parent.hot().modified(at).linked(i32::from(is_dir)) };
         // Nobody else can have found it: its directory is locked.
         let handle = match open.map(|flags| self.handles.open(ino, flags)).transpose() {
             Ok(handle) => handle,
@@ -183,13 +175,30 @@ impl Core {
                 return Err(error);
             }
         };
-        if let Err(error) = operation.commit() {
-            if let Some(handle) = handle {
-                self.handles.close(handle)?;
+        // A new directory is one more link of its parent's: it counts those that others made.
+        let is_beside = !is_dir || planted(Fault::AlwaysBeside);
+        let committed = if is_beside && operation.may_be_beside(0) {
+            let made = operation.logged();
+            let applied = operation
+                .begin_beside()
+                .and_then(|()| operation.log_at_once(&entry))
+                .and_then(|()| operation.log_at_once(&parent));
+            applied.and_then(|()| operation.commit_beside(lock, made, &[])).map(Ok)
+        } else {
+            lock.settle();
+            operation.log(&entry);
+            operation.log(&parent);
+            operation.commit().map(|()| Err(lock))
+        };
+        match committed {
+            Ok(_nobody_else_yet) => Ok((self.inode(ino)?.attr(), handle)),
+            Err(error) => {
+                if let Some(handle) = handle {
+                    self.handles.close(handle)?;
+                }
+                Err(error)
             }
-            return Err(error);
         }
-        Ok((self.inode(ino)?.attr(), handle))
     }
 
     pub(crate) fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
@@ -322,7 +331,7 @@ impl Core {
         let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary)?;
         let _locks = self.locks.write_all(&[ino, dir]);
         let source = self.inode(ino)?;
-        self.check_new(caller, dir, name)?;
+        let key = self.check_new(caller, dir, name)?;
         rules::may_link(caller, &source.attr())?;
         let nlink = source.hot().nlink.get();
         if nlink == 0 && !self.handles.is_linkable(ino) {
@@ -333,7 +342,7 @@ impl Core {
         }
         let at = now();
         let parent = self.inode(dir)?;
-        self.log_entry(&mut operation, parent, name, ino, source.kind())?;
+        operation.log(&Item::Enter { dir, key, ino, kind: source.kind() as u8, name });
         operation.log(&Item::Hot { ino: dir, hot: parent.hot().modified(at) });
         operation.log(&Item::Hot { ino, hot: source.hot().changed(at).linked(1) });
         if nlink == 0 {

@@ -322,7 +322,7 @@ impl Nodes {
             self.medium.region.copy_within(Purpose::Metadata, from, to, length as u64);
         });
         self.nat.set(nid, block, self.version())?;
-        self.allocator.free(old.block, 1);
+        budget.free(old.block, 1);
         Ok(block)
     }
 

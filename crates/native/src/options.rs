@@ -117,6 +117,9 @@ pub struct MountOptions {
     /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
     /// by operations that find the log full, and a run can be repeated exactly.
     pub background: bool,
+    /// Operations go about as if others always wanted the same inode: the crash explorer's two operations have no time to
+    /// find out that they do.
+    pub crowded: bool,
 }
 
 impl Default for MountOptions {
@@ -128,6 +131,7 @@ impl Default for MountOptions {
             read_only: false,
             removal_steps: 1 << 14,
             background: true,
+            crowded: false,
         }
     }
 }

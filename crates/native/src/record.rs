@@ -22,12 +22,18 @@ use crate::pointer::DataPointer;
 pub(crate) const TRANSACTION_HEADER: usize = 24;
 /// Flag of a transaction that is committed only if the blocks it maps have its data checksum.
 pub(crate) const CHECKS_DATA: u32 = 1;
+/// Flag of a transaction that was committed beside others that change the same inode: that it is there does not say that
+/// those before it were durable.
+pub(crate) const BESIDE: u32 = 2;
 /// The flags' second byte is the number of the lane that the transaction was committed in.
 pub(crate) const LANE_SHIFT: u32 = 8;
 /// The flags' upper half is how many transactions the lane had committed in this half of the log before, as far as 16
 /// bits tell.
 pub(crate) const TURN_SHIFT: u32 = 16;
 const ITEM_HEADER: usize = 8;
+/// Records begin at multiples of this: a line is never shared by two transactions.
+pub(crate) const ALIGN: usize = nvm::LINE as usize;
+const _: () = assert!(TRANSACTION_HEADER <= ALIGN);
 
 /// One change. Inodes and directory entries are logged as objects, data below half a block as differences,
 /// other data as a pointer to the new block.
@@ -140,6 +146,8 @@ pub(crate) struct Transaction {
     waits: bool,
     /// Some item changes bytes where the newest checkpoint can see them.
     pub(crate) changes_in_place: bool,
+    /// It depends on no other that changes the same inode.
+    pub(crate) beside: bool,
 }
 
 thread_local! {
@@ -162,7 +170,7 @@ impl Transaction {
         let mut bytes = SPARE.take();
         bytes.clear();
         bytes.resize(TRANSACTION_HEADER, 0);
-        Transaction { bytes, early: TRANSACTION_HEADER, waits: false, changes_in_place: false }
+        Transaction { bytes, early: TRANSACTION_HEADER, waits: false, changes_in_place: false, beside: false }
     }
 
     /// The items that may be applied while the record is on its way, and those that may not.

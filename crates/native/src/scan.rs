@@ -16,9 +16,9 @@ use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, Medium};
-use crate::journal::{ALIGN, HALF_HEADER, HalfHeader, chunk_bytes, salted};
+use crate::journal::{HALF_HEADER, HalfHeader, chunk_bytes, salted};
 use crate::lanes::LANES;
-use crate::record::{CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
+use crate::record::{ALIGN, BESIDE, CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
 
 /// A transaction of the log.
 #[derive(Clone, Copy)]
@@ -28,6 +28,8 @@ pub(crate) struct Committed<'a> {
     lane: u32,
     /// How many transactions its lane had in the half before, as far as 16 bits tell.
     turn: u16,
+    /// It says nothing of those before it that change the same inode.
+    beside: bool,
     /// If it is its lane's last, it counts only if the blocks it maps have this checksum.
     data_crc: Option<u32>,
 }
@@ -168,9 +170,13 @@ fn drop_without_data(medium: &Medium, records: &mut Vec<Committed<'_>>) {
         if !is_last || record.has_its_data(medium) || planted(Fault::DataChecksumIgnored) {
             continue;
         }
-        // If a later one changed the same inode, it was durable, and its data may since have been changed in place.
+        // If a later one that depends on it changed the same inode, it was durable, and its data may since have been
+        // changed in place.
         let inodes: HashSet<u32> = Items(record.items).flatten().filter_map(|item| item.inode()).collect();
         let depends = |later: &Committed<'_>| {
+            if later.beside {
+                return false;
+            }
             let mut items = Items(later.items).flatten().filter_map(|item| item.inode());
             items.any(|ino| inodes.contains(&ino))
         };
@@ -329,6 +335,7 @@ fn parse(medium: &Medium, at: u64, room: u64, salt: u64) -> Option<(Committed<'_
         items: &record[TRANSACTION_HEADER..],
         lane: flags >> LANE_SHIFT & 0xff,
         turn: (flags >> TURN_SHIFT) as u16,
+        beside: flags & BESIDE != 0,
         data_crc: (flags & CHECKS_DATA != 0).then_some(word(16)),
     };
     Some((committed, record.len() as u64))
@@ -396,7 +403,7 @@ mod tests {
         let record = |&(number, lane): &(u64, u32)| {
             let turn = turns[lane as usize];
             turns[lane as usize] += 1;
-            Committed { number, lane, turn, items: &[], data_crc: None }
+            Committed { number, lane, turn, beside: false, items: &[], data_crc: None }
         };
         all.iter().map(record).collect()
     }

@@ -192,7 +192,7 @@ impl Volume {
     /// Counters and sizes, now.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
-        let (_, blocks_free) = core.nodes.allocator.space();
+        let (_, blocks_free) = core.space();
         let (views, view_bytes) = core.views.cached();
         Stats {
             checkpoints: core.checkpoint_count(),

@@ -1,7 +1,8 @@
 //! A model of the volume's trickiest locking, run by `shuttle` under thousands of chosen schedules.
 //!
 //! It transcribes, compactly, and a change there must be made here too:
-//! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `try_write`, `write_all`, `read_both`, `Exclusive::drop`;
+//! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `write_beside`, `settle`, `give_way`, `try_write`, `write_all`,
+//!   `read_both`, `Exclusive::drop` (without the looks at a lock before a thread sleeps);
 //! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`; of `glimpse.rs`: `open_glimpse`;
 //! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
 //! - of `lanes.rs`: `enter`, `all` (two lanes, and threads without one of their own); of `core.rs`: how an operation
@@ -49,9 +50,13 @@ enum Fault {
     FailedLate,    // an operation that failed says so only when it has left its lane
     FailureEarly,  // the end of an epoch looks for a failure before it has all lanes
     AppliedEarly,  // an operation gives its inode's lock back before its record is durable
+    NotSettled,    // who depends on what others changed does not wait until it is durable
+    SettledLate,   // who gives way holds what others wait for only when the lock is given back
+    GlimpseEarly,  // a glimpse begins although what was changed is not durable
 }
 
-type Stripe = (RwLock<()>, AtomicU64);
+/// The lock, its count of changes, and the lock of those whose change is not durable.
+type Stripe = (RwLock<()>, AtomicU64, RwLock<()>);
 
 struct Locks {
     stripes: Vec<Stripe>,
@@ -63,8 +68,26 @@ type Shared<'a> = (Option<RwLockReadGuard<'a, ()>>, Option<RwLockWriteGuard<'a, 
 
 struct Exclusive<'a> {
     changes: &'a AtomicU64,
+    settling: &'a RwLock<()>,
+    fault: Fault,
     step: u64,
     _guard: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> Exclusive<'a> {
+    fn settle(&self) {
+        if self.fault != Fault::NotSettled {
+            drop(self.settling.write().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn give_way(self) -> RwLockReadGuard<'a, ()> {
+        let (settling, fault) = (self.settling, self.fault);
+        let settle = || settling.read().unwrap_or_else(PoisonError::into_inner);
+        let early = (fault != Fault::SettledLate).then(settle);
+        drop(self);
+        early.unwrap_or_else(settle)
+    }
 }
 
 impl Drop for Exclusive<'_> {
@@ -83,9 +106,13 @@ impl Locks {
     }
 
     fn read(&self, ino: u32) -> Shared<'_> {
-        let (lock, _) = self.stripe(ino);
+        let (lock, _, settling) = self.stripe(ino);
         let alone = self.queued.then(|| lock.write().unwrap_or_else(PoisonError::into_inner));
-        ((!self.queued).then(|| lock.read().unwrap_or_else(PoisonError::into_inner)), alone)
+        let shared = (!self.queued).then(|| lock.read().unwrap_or_else(PoisonError::into_inner));
+        if self.fault != Fault::NotSettled {
+            drop(settling.write().unwrap_or_else(PoisonError::into_inner));
+        }
+        (shared, alone)
     }
 
     fn read_two(&self, one: u32, other: u32) -> [Option<Shared<'_>>; 2] {
@@ -99,27 +126,38 @@ impl Locks {
     }
 
     fn glimpse(&self, ino: u32) -> Option<u64> {
-        Some(self.changes(ino)).filter(|seen| seen.is_multiple_of(2) || self.fault == Fault::OddGlimpse)
+        let seen = self.changes(ino);
+        let settled = self.fault == Fault::GlimpseEarly || self.stripe(ino).2.try_write().is_ok();
+        Some(seen).filter(|seen| seen.is_multiple_of(2) && settled || self.fault == Fault::OddGlimpse)
     }
 
-    fn hold<'a>(&self, changes: &'a AtomicU64, guard: RwLockWriteGuard<'a, ()>) -> Exclusive<'a> {
+    fn hold<'a>(&self, stripe: &'a Stripe, guard: RwLockWriteGuard<'a, ()>) -> Exclusive<'a> {
+        let (_, changes, settling) = stripe;
         let early = u64::from(self.fault != Fault::CountedLate);
         changes.store(changes.load(SeqCst) + early, SeqCst);
-        Exclusive { changes, step: 2 - early, _guard: guard }
+        Exclusive { changes, settling, fault: self.fault, step: 2 - early, _guard: guard }
     }
 
     fn write(&self, ino: u32) -> Exclusive<'_> {
-        let (lock, changes) = self.stripe(ino);
-        self.hold(changes, lock.write().unwrap_or_else(PoisonError::into_inner))
+        let lock = self.write_beside(ino);
+        lock.settle();
+        lock
+    }
+
+    fn write_beside(&self, ino: u32) -> Exclusive<'_> {
+        let stripe = self.stripe(ino);
+        self.hold(stripe, stripe.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn try_write(&self, ino: u32, held: &[u32]) -> Option<Option<Exclusive<'_>>> {
         if held.iter().any(|held| held % STRIPES == ino % STRIPES) {
             return Some(None);
         }
-        let (lock, changes) = self.stripe(ino);
+        let stripe = self.stripe(ino);
         let waits = (self.fault == Fault::VictimWaits).then(|| self.write(ino));
-        waits.or_else(|| Some(self.hold(changes, lock.try_write().ok()?))).map(Some)
+        let held = waits.or_else(|| Some(self.hold(stripe, stripe.0.try_write().ok()?)))?;
+        held.settle();
+        Some(Some(held))
     }
 
     fn write_all(&self, inos: &[u32]) -> Vec<Exclusive<'_>> {
@@ -455,6 +493,53 @@ fn epochs(fault: Fault) {
     });
 }
 
+/// Two names in directory 1 that are made beside each other, and who looks at the directory or depends on it.
+struct Beside {
+    locks: Locks,
+    /// Which names are there, and of which the transaction is durable.
+    there: [AtomicBool; 2],
+    durable: [AtomicBool; 2],
+}
+
+impl Beside {
+    fn make(&self, name: usize) {
+        let lock = self.locks.write_beside(1);
+        self.there[name].store(true, SeqCst);
+        let settling = lock.give_way();
+        self.durable[name].store(true, SeqCst);
+        drop(settling);
+    }
+
+    /// The names that are seen.
+    fn seen(&self) -> [bool; 2] {
+        [0, 1].map(|name| self.there[name].load(SeqCst))
+    }
+
+    fn assert_durable(&self, seen: [bool; 2]) {
+        let lost = |name: usize| seen[name] && !self.durable[name].load(SeqCst);
+        assert!(!lost(0) && !lost(1), "beside: something is seen that may be lost");
+    }
+}
+
+fn besides(fault: Fault) {
+    let dir =
+        Beside { locks: Locks::new(fault, false), there: Default::default(), durable: Default::default() };
+    thread::scope(|scope| {
+        scope.spawn(|| dir.make(0));
+        scope.spawn(|| dir.make(1));
+        scope.spawn(|| [dir.locks.read(1)].map(|_lock| dir.assert_durable(dir.seen())));
+        scope.spawn(|| [dir.locks.write(5)].map(|_lock| dir.assert_durable(dir.seen())));
+        scope.spawn(|| dir.locks.try_write(1, &[2]).map(|_lock| dir.assert_durable(dir.seen())));
+        for begun in (0..3).filter_map(|_| dir.locks.glimpse(1)) {
+            let seen = dir.seen();
+            if dir.locks.changes(1) == begun {
+                dir.assert_durable(seen);
+            }
+        }
+    });
+    assert_eq!(dir.seen(), [true; 2], "beside: something is lost");
+}
+
 fn run(model: impl Fn() + Copy + Send + Sync + 'static) {
     let seed = Torture::seed_from_environment();
     eprintln!("AMBERFS_SEED={seed}");
@@ -492,6 +577,11 @@ fn epochs_end_between_operations() {
     run(|| epochs(Fault::None));
 }
 
+#[test]
+fn what_is_seen_is_durable() {
+    run(|| besides(Fault::None));
+}
+
 /// A test that `$fault`, planted in `$model`, is found.
 macro_rules! finds {
     ($name:ident, $fault:ident, $model:ident($($argument:expr),*), $what:literal) => {
@@ -518,3 +608,6 @@ finds!(a_lock_before_a_lane_is_found, LaneInside, epochs(), "deadlock");
 finds!(a_late_failure_is_found, FailedLate, epochs(), "lanes: half an operation is published");
 finds!(an_early_look_for_a_failure_is_found, FailureEarly, epochs(), "lanes: half an operation is published");
 finds!(a_lock_given_back_early_is_found, AppliedEarly, epochs(), "lanes: a transaction depends on one");
+finds!(not_settling_is_found, NotSettled, besides(), "beside: ");
+finds!(settling_late_is_found, SettledLate, besides(), "beside: ");
+finds!(an_early_glimpse_is_found, GlimpseEarly, besides(), "beside: ");

@@ -1,17 +1,25 @@
 //! Promises of blocks: who takes blocks has asked for them before, so that nothing fails half-way.
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Allocator;
+use crate::fault::{Fault, planted};
 use crate::lanes::LANES;
+use crate::sit::SegmentKind;
 
 /// Blocks that an operation may take without asking again. What is left returns when it is dropped.
 #[must_use]
 pub(crate) struct Budget<'a> {
     allocator: &'a Allocator,
-    pub(super) left: std::cell::Cell<i64>,
+    pub(super) left: Cell<i64>,
     /// They came from a lane's stock, and may go back there.
     from_stock: bool,
+    /// The lane's run, while the operation lasts; and how many blocks another may have when it is used up.
+    run: Cell<Run>,
+    next_run: Cell<i64>,
+    /// What the lane lets go of, while the operation lasts.
+    freed: RefCell<Freed>,
 }
 
 impl Drop for Budget<'_> {
@@ -19,13 +27,38 @@ impl Drop for Budget<'_> {
         if self.left.get() != 0 {
             self.allocator.free.fetch_add(self.left.get(), Relaxed);
         }
+        debug_assert!(self.run.get().length == 0 && self.freed.borrow().is_empty(), "a lane's are put back");
     }
 }
 
 /// Blocks that a lane keeps for its operations, so that most begin without asking. They are taken only while there are
 /// many, never from the reserves, and are given back when an epoch ends or somebody finds none.
+///
+/// Some of them have been chosen already, and what its operations let go of is collected: so writing over a block here and
+/// there asks for the allocator's lock once in many times. Its atomic exchange would also wait for what was just streamed.
 #[derive(Default)]
-pub(crate) struct Stock(i64);
+pub(crate) struct Stock {
+    promised: i64,
+    run: Run,
+    freed: Freed,
+}
+
+/// Blocks side by side that are taken, and not allocated yet. No budget has to pay for them any more.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    first: u64,
+    length: u64,
+}
+
+/// Runs of blocks that the running tree has let go of, and that the allocator has not been told of.
+type Freed = Vec<(u64, u64)>;
+
+/// Blocks chosen at once, at most.
+const RUN_MAX: i64 = 64;
+/// Who wants more than so many blocks side by side does not begin with what is left of a run.
+const SMALL: u64 = 8;
+/// Runs collected before the allocator is told.
+const FREED_MAX: usize = 64;
 
 /// Who may go how deep into the last free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +69,41 @@ pub(crate) enum Urgency {
     Deletion,
     /// Checkpoints: may use everything.
     Checkpoint,
+}
+
+impl Budget<'_> {
+    /// Takes up to `want` blocks of the lane's run, if there are any and no long run is wanted.
+    #[inline]
+    pub(super) fn from_run(&self, want: u64) -> Option<(u64, u64)> {
+        if want > SMALL {
+            return None;
+        }
+        if self.run.get().length == 0 && self.next_run.get() > 0 {
+            let run = self.allocator.take_run(self.next_run.get() as u64);
+            self.next_run.set(self.next_run.get() - run.length as i64);
+            self.run.set(run);
+        }
+        let Run { first, length } = self.run.get();
+        let taken = want.min(length);
+        if taken == 0 {
+            return None;
+        }
+        self.run.set(Run { first: first + taken, length: length - taken });
+        Some((first, taken))
+    }
+
+    /// Lets go of a run of blocks, as [`Allocator::free`] does; the allocator is told later, at the latest when the epoch
+    /// ends.
+    pub(crate) fn free(&self, first: u64, length: u64) {
+        if !self.from_stock || planted(Fault::FreedBlockReused) {
+            return self.allocator.free(first, length);
+        }
+        let mut freed = self.freed.borrow_mut();
+        match freed.last_mut() {
+            Some(last) if last.0 + last.1 == first => last.1 += length,
+            _ => freed.push((first, length)),
+        }
+    }
 }
 
 impl Allocator {
@@ -70,7 +138,40 @@ impl Allocator {
     }
 
     fn budget(&self, blocks: i64, from_stock: bool) -> Budget<'_> {
-        Budget { allocator: self, left: std::cell::Cell::new(blocks), from_stock }
+        Budget {
+            allocator: self,
+            left: Cell::new(blocks),
+            from_stock,
+            run: Cell::default(),
+            next_run: Cell::new(0),
+            freed: RefCell::default(),
+        }
+    }
+
+    /// A budget out of `stock`, whose run and collection it has meanwhile.
+    fn budget_from(&self, stock: &mut Stock, blocks: i64) -> Budget<'_> {
+        let budget = self.budget(blocks, true);
+        if stock.run.length == 0 {
+            let next = (stock.promised / 2).min(RUN_MAX);
+            stock.promised -= next;
+            budget.next_run.set(next);
+        }
+        budget.run.set(std::mem::take(&mut stock.run));
+        budget.freed.replace(std::mem::take(&mut stock.freed));
+        budget
+    }
+
+    /// Takes up to `wanted` blocks side by side; none if damage has left less room than there is.
+    #[cold]
+    fn take_run(&self, wanted: u64) -> Run {
+        let mut segments = self.segments.lock();
+        match segments.take_run(&self.medium, SegmentKind::Data, wanted) {
+            Ok((first, length)) => {
+                segments.reached += length;
+                Run { first, length }
+            }
+            Err(_) => Run::default(),
+        }
     }
 
     /// Takes `blocks` from what is free if `keep` are left.
@@ -93,15 +194,15 @@ impl Allocator {
         urgency: Urgency,
     ) -> Option<Budget<'_>> {
         let wanted = blocks as i64;
-        if stock.0 >= wanted {
-            stock.0 -= wanted;
-            return Some(self.budget(wanted, true));
+        if stock.promised >= wanted {
+            stock.promised -= wanted;
+            return Some(self.budget_from(stock, wanted));
         }
         let full = self.stock_blocks();
         let reserves = self.checkpoint_reserve() + self.deletion_reserve();
-        if self.take(wanted + full - stock.0, reserves + 2 * full * LANES as i64) {
-            stock.0 = full;
-            return Some(self.budget(wanted, true));
+        if self.take(wanted + full - stock.promised, reserves + 2 * full * LANES as i64) {
+            stock.promised = full;
+            return Some(self.budget_from(stock, wanted));
         }
         self.give_back(stock);
         self.reserve(blocks, urgency)
@@ -109,18 +210,39 @@ impl Allocator {
 
     /// An operation ends: what it did not use goes back to where it came from.
     pub(crate) fn put_back(&self, stock: &mut Stock, budget: &Budget<'_>) {
-        if budget.from_stock {
-            stock.0 += budget.left.replace(0);
-            if stock.0 > 2 * self.stock_blocks() {
-                self.give_back(stock);
-            }
+        if !budget.from_stock {
+            return;
+        }
+        stock.promised += budget.left.replace(0) + budget.next_run.take();
+        stock.run = budget.run.take();
+        stock.freed = budget.freed.take();
+        if stock.promised > 2 * self.stock_blocks() {
+            self.give_back(stock);
+        } else if stock.freed.len() >= FREED_MAX {
+            self.free_all(&mut stock.freed);
         }
     }
 
-    /// What a lane had in stock is free for all.
+    /// What a lane had in stock is free for all, and what it has let go of is told.
     pub(crate) fn give_back(&self, stock: &mut Stock) {
-        if stock.0 != 0 {
-            self.free.fetch_add(std::mem::take(&mut stock.0), Relaxed);
+        let Run { first, length } = std::mem::take(&mut stock.run);
+        let promised = std::mem::take(&mut stock.promised) + length as i64;
+        if length > 0 {
+            let mut segments = self.segments.lock();
+            segments.put_back_run(&self.medium, first, length);
+            segments.reached -= length;
+        }
+        if promised != 0 {
+            self.free.fetch_add(promised, Relaxed);
+        }
+        self.free_all(&mut stock.freed);
+    }
+
+    /// Lets go of all that was collected.
+    fn free_all(&self, freed: &mut Freed) {
+        if !freed.is_empty() {
+            self.free_runs(freed);
+            freed.clear();
         }
     }
 

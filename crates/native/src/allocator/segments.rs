@@ -186,6 +186,25 @@ impl Segments {
         true
     }
 
+    /// The same of blocks side by side.
+    pub(super) fn give_up_run(&mut self, medium: &Medium, first: u64, length: u64) {
+        let (segment, from) = medium.geometry.segment_of(first);
+        let to = from + length as usize;
+        let words = || (from / 64..to.div_ceil(64)).map(|word| (word, mask(word, from, to)));
+        let is_in_use = |map: &Map| words().all(|(word, mask)| map.next[word] & mask == mask);
+        let is_usual = to <= SEGMENT_BLOCKS as usize && is_in_use(self.load(medium, segment));
+        if !is_usual || self.states[segment as usize].is_quarantined() {
+            for block in first..first + length {
+                self.give_up(medium, block);
+            }
+            return;
+        }
+        let map = self.load(medium, segment);
+        words().for_each(|(word, mask)| map.next[word] &= !mask);
+        self.touch(segment);
+        self.live -= length;
+    }
+
     /// Block `block`, which was given up, is free at once: a fault.
     pub(super) fn hand_out_again(&mut self, medium: &Medium, block: u64) {
         let (segment, index) = medium.geometry.segment_of(block);
@@ -272,6 +291,23 @@ impl Segments {
         }
     }
 
+    /// Blocks of a run that [`Segments::take_run`] gave out in the running epoch are as if they never had been.
+    pub(super) fn put_back_run(&mut self, medium: &Medium, first: u64, length: u64) {
+        let (segment, at) = medium.geometry.segment_of(first);
+        let map = self.load(medium, segment);
+        for index in at..at + length as usize {
+            map.used[index / 64] &= !(1 << (index % 64));
+            map.next[index / 64] &= !(1 << (index % 64));
+        }
+        self.add_used(segment, -(length as i16));
+        self.live -= length;
+        let end = at + length as usize;
+        self.cursors
+            .iter_mut()
+            .filter(|cursor| cursor.segment == segment && cursor.at == end)
+            .for_each(|it| it.at = at);
+    }
+
     /// Why no block is free, although one was promised: damage had left less room than there is.
     fn full(&self) -> vfs::Error {
         match self.states.iter().filter(|segment| segment.is_quarantined()).count() {
@@ -308,6 +344,12 @@ impl Segments {
             .or_else(|| emptiest(&|index| index as u32 != other && stays(index)))
             .or_else(|| emptiest(&|_| true))
     }
+}
+
+/// The bits of `word` that stand for blocks `from .. to` of a segment, of which it has some.
+fn mask(word: usize, from: usize, to: usize) -> u64 {
+    let (low, high) = (from.saturating_sub(word * 64), (to - word * 64).min(64));
+    u64::MAX >> (64 - (high - low)) << low
 }
 
 /// The first clear bit at or after `from`, and how many clear bits follow it, at most `want`.
