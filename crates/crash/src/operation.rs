@@ -114,7 +114,7 @@ impl Operation {
     /// Whether neither of the two sees what the other one does, times of the inode that both change apart: new names in a
     /// directory, whole blocks of a file.
     pub(crate) fn goes_beside(&self, other: &Operation) -> bool {
-        let are_whole = |at: &u64, length: &usize| at % 4_096 == 0 && length % 4_096 == 0;
+        let are_whole = |at: &u64, length: &usize| (*at | *length as u64).is_multiple_of(4_096);
         match (self, other) {
             (Operation::Create(one), Operation::Create(other)) => one != other,
             (Operation::Write(one, at, length), Operation::Write(other, from, count)) => {

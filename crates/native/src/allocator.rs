@@ -112,7 +112,7 @@ impl Allocator {
         want: u64,
     ) -> vfs::Result<(u64, u64)> {
         let is_data = kind == BlockKind::Data;
-        let (first, length) = match if is_data { budget.from_run(want) } else { None } {
+        let (first, length) = match if is_data { budget.small_run(want) } else { None } {
             Some(run) => run,
             None => {
                 let group = if is_data { SegmentKind::Data } else { SegmentKind::Meta };

@@ -74,7 +74,7 @@ pub(crate) enum Urgency {
 impl Budget<'_> {
     /// Takes up to `want` blocks of the lane's run, if there are any and no long run is wanted.
     #[inline]
-    pub(super) fn from_run(&self, want: u64) -> Option<(u64, u64)> {
+    pub(super) fn small_run(&self, want: u64) -> Option<(u64, u64)> {
         if want > SMALL {
             return None;
         }
