@@ -22,7 +22,7 @@ use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::{Data, Journal, Number};
 use crate::kept::{Kept, Record};
-use crate::lanes::{LANES, Lane, Lanes};
+use crate::lanes::{Alone, LANES, Lane, Lanes};
 use crate::locks::{Exclusive, Locks, Settling};
 use crate::node::Nodes;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     /// Mounted only to be read, because the log could not be replayed to its end.
     unchanged: AtomicBool,
     checkpoints: AtomicU64,
-    generation: AtomicU32,
+    generation: Alone<AtomicU32>,
     /// Serialises cross-directory renames: the tree's shape does not change under an ancestry check.
     pub(crate) tree_shape: Mutex<()>,
     /// Protects the orphan directory; taken after all inode locks.
@@ -132,7 +132,7 @@ impl Core {
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
-            generation: AtomicU32::new(generation),
+            generation: Alone::new(AtomicU32::new(generation)),
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),

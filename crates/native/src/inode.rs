@@ -399,7 +399,10 @@ impl<'a> InodeEdit<'a> {
     }
 
     pub(crate) fn set_hot(&self, hot: &Hot) {
-        self.store(HOT, hot.as_bytes());
+        // The clock is coarse: who stores what is there would take the line from others for nothing.
+        if self.inode().hot() != *hot {
+            self.store(HOT, hot.as_bytes());
+        }
     }
 
     pub(crate) fn set_cold(&self, cold: &Cold) {

@@ -21,7 +21,7 @@ use crate::Durability;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, Medium};
-use crate::lanes::{LANES, Lane};
+use crate::lanes::{Alone, LANES, Lane};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
 /// Begins each half.
@@ -79,7 +79,7 @@ pub(crate) struct Journal {
     /// Number of the first transaction since the mount.
     since: u64,
     /// Number of the next transaction.
-    next: AtomicU64,
+    next: Alone<AtomicU64>,
     /// What follows changes only when an epoch ends, by who holds all lanes.
     half: AtomicU32,
     salt: AtomicU64,
@@ -147,7 +147,7 @@ impl Journal {
             mounts,
             chunk,
             since: next,
-            next: AtomicU64::new(next),
+            next: Alone::new(AtomicU64::new(next)),
             half: AtomicU32::new(1),
             salt: AtomicU64::new(0),
             first: AtomicU64::new(next),

@@ -8,6 +8,7 @@
 //! `tests/lock_model.rs` transcribes this file; a change here must be made there too.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -30,11 +31,26 @@ pub(crate) struct Lane {
     pub(crate) stock: Stock,
 }
 
-/// A line or two each, of its own.
+/// What has its lines of memory to itself: who stores to it takes no line from those who read what lies beside it.
 #[repr(align(128))]
-struct Slot(Mutex<Lane>);
+pub(crate) struct Alone<T>(T);
 
-pub(crate) struct Lanes(Box<[Slot]>);
+impl<T> Alone<T> {
+    pub(crate) fn new(value: T) -> Alone<T> {
+        Alone(value)
+    }
+}
+
+impl<T> Deref for Alone<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+pub(crate) struct Lanes(Box<[Alone<Mutex<Lane>>]>);
 
 /// Spreads threads over the lanes.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -59,32 +75,32 @@ pub fn number_this_thread(number: usize) {
 impl Lanes {
     pub(crate) fn new() -> Lanes {
         let lane = |number| Lane { number, place: Place::default(), turn: 0, stock: Stock::default() };
-        Lanes((0..LANES as u8).map(|number| Slot(Mutex::new(lane(number)))).collect())
+        Lanes((0..LANES as u8).map(|number| Alone(Mutex::new(lane(number)))).collect())
     }
 
     /// A lane: the thread's own, another one if that is busy; waits if all are. No inode lock is held.
     pub(crate) fn enter(&self) -> MutexGuard<'_, Lane> {
         let mine = MINE.get();
-        if let Some(lane) = self.0[mine].0.try_lock() {
+        if let Some(lane) = self.0[mine].try_lock() {
             return lane;
         }
         for step in 1..LANES {
             let other = (mine + step) % LANES;
-            if let Some(lane) = self.0[other].0.try_lock() {
+            if let Some(lane) = self.0[other].try_lock() {
                 MINE.set(other);
                 return lane;
             }
         }
-        self.0[mine].0.lock()
+        self.0[mine].lock()
     }
 
     /// All lanes, in order: nobody is in the middle of an operation. No lane and no inode lock is held.
     pub(crate) fn all(&self) -> Vec<MutexGuard<'_, Lane>> {
-        self.0.iter().map(|slot| slot.0.lock()).collect()
+        self.0.iter().map(|lane| lane.lock()).collect()
     }
 
     /// Visits each lane when its operation has ended. No lane and no inode lock is held.
     pub(crate) fn each(&self, mut visit: impl FnMut(&mut Lane)) {
-        self.0.iter().for_each(|slot| visit(&mut slot.0.lock()));
+        self.0.iter().for_each(|lane| visit(&mut lane.lock()));
     }
 }

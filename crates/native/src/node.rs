@@ -20,6 +20,7 @@ use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
+use crate::lanes::Alone;
 use crate::nat::NID_BITS;
 use crate::pointer::NodePointer;
 use crate::reader::Reader;
@@ -187,7 +188,7 @@ pub(crate) struct Nodes {
     nids: Mutex<NidPool>,
     pub(crate) slots: Slots,
     /// Inodes that exist.
-    pub(crate) inodes: AtomicU64,
+    pub(crate) inodes: Alone<AtomicU64>,
 }
 
 /// Who may change nodes may read them.
@@ -270,7 +271,7 @@ impl Nodes {
                 replaying: None,
             }),
             slots: Slots::new(),
-            inodes: AtomicU64::new(inodes.into()),
+            inodes: Alone::new(AtomicU64::new(inodes.into())),
         }
     }
 
