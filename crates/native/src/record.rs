@@ -72,7 +72,8 @@ pub(crate) enum Item<'a> {
 /// What of its transaction's way to the medium an item's application must wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waits {
-    /// Nothing: what it changes is seen by nobody before the inode's lock is given back.
+    /// Nothing: what it changes is seen by nobody before the inode's lock is given back or, if it is given back early, by
+    /// none who depends on it before the fence.
     Not,
     /// The fence (with `fsync`: its place in the order), because it gives away or makes known a number without a lock:
     /// a NID that becomes free may be another's at once, and an inode can be found by its number.
