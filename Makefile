@@ -17,8 +17,9 @@ SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 BENCH ?=
+SCALE ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-operations bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +47,7 @@ fmt: ## format the sources
 lint: ## what `make test` says about style
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy -p amberfs-native --bench journaling --locked -- -D warnings
+	cargo clippy -p amberfs-native --bench journaling --bench scale --locked -- -D warnings
 
 doc: ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps --locked
@@ -62,6 +63,10 @@ bench-operations: ## what stores, flushes and each operation of a native volume 
 	@scripts/install-deps.sh build
 	cargo bench --locked -p amberfs-nvm --bench persist
 	cargo bench --locked -p amberfs-native --bench operations
+
+bench-scale: ## what operations cost at up to 10^7 files, 1 TiB of span and 16 GiB of data, and the DRAM in use (20 GiB of memory): SCALE=--quick
+	@scripts/install-deps.sh build
+	cargo bench --locked -p amberfs-native --bench scale -- $(SCALE)
 
 bench-snapshots: build ## taking and removing snapshots, beside btrfs and what a sync takes on ext4 and xfs (needs root)
 	@scripts/install-deps.sh bench

@@ -20,6 +20,8 @@
 //! `tests/bench/journaling.py`: by system calls on files in that directory, or on a new volume in a zone there. It prints
 //! its seconds and bytes.
 
+#[path = "../scale/dram.rs"]
+mod dram;
 mod files;
 #[path = "../operations/measure.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
@@ -129,9 +131,9 @@ fn arguments() -> Result<Asked, String> {
 fn main() {
     let given: Vec<String> = std::env::args().collect();
     if let [_, flag, zone] = &given[..]
-        && flag == memory::LOOK
+        && flag == dram::LOOK
     {
-        memory::look(zone.as_ref());
+        dram::look(zone.as_ref());
     }
     let asked = arguments().unwrap_or_else(|error| {
         eprintln!("journaling: {error}");

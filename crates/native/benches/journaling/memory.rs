@@ -1,22 +1,17 @@
 //! What the caches of a mounted volume hold in DRAM, beside the 32 B that PMFS keeps for each free block (HMFS §1).
 
-use std::path::Path;
-
 use native::{FormatOptions, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, FallocateMode, FileSystem, OpenFlags, ROOT_INO};
 
 use crate::Plan;
+use crate::dram::{self, Dram};
 use crate::place::{self, Temporary};
 
 const BLOCK: u64 = 4096;
 /// Of DRAM, for each free block of a PMFS.
 const PMFS_FREE_BLOCK: f64 = 32.0;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
-/// The argument with which this program starts itself to look at a volume.
-pub(crate) const LOOK: &str = "--look";
-/// Its name.
-const VOLUME: &str = "memory";
 /// Files in a directory.
 const CROWD: usize = 10_000;
 
@@ -77,20 +72,15 @@ fn measure(plan: &Plan, load: &Load) {
     let zone = Zone::create(&file.path, room + nvm::SEGMENT, false, &OpenOptions::default());
     let zone = zone.unwrap_or_else(|error| panic!("{error}"));
     let region =
-        zone.create_volume(VOLUME, VolumeKind::Native, None).unwrap_or_else(|error| panic!("{error}"));
+        zone.create_volume(dram::VOLUME, VolumeKind::Native, None).unwrap_or_else(|error| panic!("{error}"));
     native::format(&region, &FormatOptions::default()).expect("formatting");
     let volume = Volume::open(region, &place::options()).expect("mounting");
     fill(&volume, load);
     volume.close().expect("unmounting");
     drop(volume);
     drop(zone);
-    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
-    let output = command.arg(LOOK).arg(&file.path).output().expect("starting this program again");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [mounted, nat, allocator, process] = numbers[..] else {
-        panic!("looking at the volume failed: {}", String::from_utf8_lossy(&output.stderr));
-    };
+    let Dram { mounted, nat, allocator, process } = dram::of(&file.path);
+    let [mounted, nat, allocator, process] = [mounted, nat, allocator, process].map(|bytes| bytes as f64);
     // A million files are compared with as many free blocks as they have; 100 GiB with 100 GiB.
     let blocks = load.files as f64 * load.times * load.bytes_each.div_ceil(BLOCK) as f64;
     let mib = |bytes: f64| format!("{:.2}", bytes / f64::from(1 << 20));
@@ -130,58 +120,4 @@ fn fill(volume: &Volume, load: &Load) {
         }
         volume.release(file).expect("close");
     }
-}
-
-/// What this program does when it is started to look at the volume in `zone`: it looks each file up and reads a byte of
-/// every MiB, so that every node has been used, writes to one, and prints the bytes of the caches when mounted; then of
-/// those of the NAT and of the allocator, and of all memory that the process has of its own.
-pub(crate) fn look(zone: &Path) -> ! {
-    let zone = Zone::open(zone, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let before = own_bytes();
-    let volume = Volume::open(zone.volume(VOLUME).expect("the volume"), &place::options()).expect("mounting");
-    let mounted = volume.stats();
-    let root = Caller::root();
-    let mut inodes = Vec::new();
-    let mut walk = vec![ROOT_INO];
-    while let Some(dir) = walk.pop() {
-        let mut found = Vec::new();
-        let mut sink = |entry: vfs::DirEntry<'_>| {
-            if entry.name != b"." && entry.name != b".." {
-                found.push((entry.ino, entry.kind));
-            }
-            true
-        };
-        volume.readdir(dir, 0, &mut sink).expect("readdir");
-        for (ino, kind) in found {
-            match kind {
-                vfs::FileKind::Directory => walk.push(ino),
-                _ => inodes.push(ino),
-            }
-        }
-        for ino in inodes.drain(..) {
-            let size = volume.getattr(ino).expect("getattr").size;
-            let file = volume.open(&root, ino, OpenFlags::READ).expect("open");
-            for at in (0..size).step_by(1 << 20) {
-                volume.read(file, at, &mut [0]).expect("read");
-            }
-            volume.release(file).expect("close");
-        }
-    }
-    let stats = volume.stats();
-    println!(
-        "{} {} {} {}",
-        mounted.nat_cache_bytes + mounted.segment_cache_bytes,
-        stats.nat_cache_bytes,
-        stats.segment_cache_bytes,
-        own_bytes().saturating_sub(before)
-    );
-    std::process::exit(0);
-}
-
-/// Bytes of memory that this process has of its own, mapped files not counted.
-fn own_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.map_or(0, |kib| kib << 10)
 }

@@ -93,9 +93,14 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn new(prefix: &str, count: usize) -> Names {
+        Names::numbered(prefix, 0..count as u64)
+    }
+
+    /// Names with these numbers, below 10^7.
+    pub(crate) fn numbered(prefix: &str, numbers: impl Iterator<Item = u64>) -> Names {
         let each = prefix.len() + 8;
-        let mut bytes = Vec::with_capacity(count * each);
-        for number in 0..count {
+        let mut bytes = Vec::with_capacity(numbers.size_hint().0 * each);
+        for number in numbers {
             bytes.extend_from_slice(format!("{prefix}{number:07}\0").as_bytes());
         }
         Names { bytes, each }
