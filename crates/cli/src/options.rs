@@ -8,6 +8,7 @@ use native::{Durability, Journaling};
 use nvm::{PersistMethod, Technology};
 
 use crate::retention::Policy;
+use crate::size;
 
 /// How a volume is to be mounted.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub(crate) struct Options {
     pub(crate) durability: Durability,
     pub(crate) journaling: Journaling,
     pub(crate) commit_interval: Duration,
+    /// Bytes of DRAM that caches of the volume may take; None: as many as they like.
+    pub(crate) cache_bytes: Option<u64>,
     pub(crate) read_only: bool,
     /// Show this snapshot of the volume, and nothing else.
     pub(crate) snapshot: Option<String>,
@@ -45,6 +48,7 @@ impl Default for Options {
             durability: Durability::Fsync,
             journaling: Journaling::default(),
             commit_interval: Duration::from_secs(5),
+            cache_bytes: None,
             read_only: false,
             snapshot: None,
             keep: None,
@@ -123,6 +127,20 @@ const TABLE: &[MountOption] = &[
                 return Err("choose from 0.01 to 3600 seconds".to_string());
             }
             options.commit_interval = Duration::from_secs_f64(seconds);
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "cache",
+        help: "DRAM that caches of the volume may take, 1M at least; without it, what they need: 16 bytes for each node \
+               (1.1 for a small file, 8 KiB for a GiB of a large one) and 200 for each 2 MiB that is written to. \
+               'amberfs stats' tells what they take",
+        effect: Effect::Value("SIZE", |options, value| {
+            let bytes = size::parse(value)?;
+            if bytes < native::MountOptions::CACHE_MIN {
+                return Err("choose 1M or more".to_string());
+            }
+            options.cache_bytes = Some(bytes);
             Ok(())
         }),
     },
@@ -376,6 +394,10 @@ mod tests {
         assert_eq!(options.threads, Some(4));
         assert!(matches!(options.durability, Durability::Operation));
         assert!(!parse("ro,rw").unwrap().read_only);
+        assert_eq!(options.cache_bytes, None);
+        for (list, bytes) in [("cache=64M", 64 << 20), ("cache=1024K", 1 << 20), ("cache=1.5G", 3 << 29)] {
+            assert_eq!(parse(list).unwrap().cache_bytes, Some(bytes));
+        }
         let keep = parse("keep=hourly=24:daily=7,commit=1,keep_unchanged").unwrap();
         assert_eq!(keep.keep.unwrap().to_string(), "hourly=24,daily=7");
         assert!(keep.keep_unchanged);
@@ -408,6 +430,7 @@ mod tests {
             parse("thraeds=2").unwrap_err(),
             "unknown mount option 'thraeds': did you mean 'threads'?"
         );
+        assert_eq!(parse("cahce=64M").unwrap_err(), "unknown mount option 'cahce': did you mean 'cache'?");
         assert!(Options::parse(&["nonsense,ro"], true).unwrap().read_only, "sloppy skips it");
     }
 
@@ -419,6 +442,10 @@ mod tests {
             "threads=",
             "commit=never",
             "commit=0",
+            "cache=",
+            "cache=lots",
+            "cache=64X",
+            "cache=1023K",
             "durability=maybe",
             "keep=hourly",
             "keep=never=1",

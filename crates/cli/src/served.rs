@@ -287,6 +287,14 @@ impl Served {
         }
     }
 
+    /// Adds what DRAM the volume's caches take, and may take.
+    pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
+        match &*self.shown() {
+            Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
+            Shown::Snapshot | Shown::Nothing => fields,
+        }
+    }
+
     /// What the volume has done since it was mounted.
     pub(crate) fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
         let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
@@ -350,6 +358,7 @@ fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
         durability: options.durability,
         journaling: options.journaling,
         commit_interval: options.commit_interval,
+        cache_bytes: options.cache_bytes,
         read_only: options.read_only,
         ..native::MountOptions::default()
     };

@@ -270,7 +270,7 @@ impl Server {
                 let snapshots = served.as_ref().and_then(|served| served.list_snapshots());
                 let mut fields = info::describe(&zone()?, &volume, snapshots)?;
                 if let Some(served) = served {
-                    fields = fields.with("mounted", served.dir.display().to_string());
+                    fields = served.with_caches(fields).with("mounted", served.dir.display().to_string());
                 }
                 Ok(zone::pack(&fields))
             }

@@ -258,3 +258,31 @@ fn an_ordinary_user_mounts_with_fusermount() {
     command.args(["--mount", "sh", "-c", script, "sh", scratch.text("").trim_end_matches('/'), PROGRAM]);
     Run::of(command.output().unwrap()).ok();
 }
+
+#[test]
+fn caches_are_bounded_by_an_option() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    run(&format!("mount {zone}:home {dir} -o cache=512K")).fails(1, &["cache=512K", "1M or more"]);
+    run(&format!("mount {zone}:home {dir} -o cahce=64M")).fails(1, &["did you mean 'cache'?"]);
+    run(&format!("mount {zone}:home {dir} -o cache=1M,durability=op")).ok();
+    shell(&format!("cd {dir} && for d in 1 2 3 4; do mkdir $d && (cd $d && seq 500 | xargs touch); done && ls -lR >/dev/null"))
+        .ok();
+    let stats = run(&format!("stats {dir} --json")).ok().json();
+    let told = run(&format!("info {zone}:home --json")).ok().json();
+    assert_eq!(stats["native"]["cache_limit_bytes"], 1 << 20);
+    assert_eq!(told["cache_limit_bytes"], 1 << 20);
+    for caches in [&stats["native"], &told] {
+        let used = caches["cache_bytes"].as_u64().unwrap();
+        assert!((1..=1 << 20).contains(&used) && caches["table_bytes"].as_u64().unwrap() > 0, "{caches}");
+    }
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(shell(&format!("ls {dir}/[1-4] | grep -c '^[0-9][0-9]*$'")).ok().out, "2000\n");
+    assert!(run(&format!("stats {dir} --json")).ok().json()["native"]["cache_limit_bytes"].is_null());
+    run(&format!("umount {dir}")).ok();
+}

@@ -15,7 +15,7 @@ mod segments;
 mod victims;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -30,6 +30,8 @@ pub(crate) struct Allocator {
     medium: Arc<Medium>,
     /// Blocks neither used nor promised to a budget.
     free: Arc<AtomicI64>,
+    /// Maps of segments that are loaded.
+    maps: Arc<AtomicU64>,
     /// Version that blocks allocated now belong to.
     version: AtomicU32,
     /// The newest snapshot's version; 0: there is none.
@@ -78,11 +80,22 @@ impl Allocator {
         let segments = Segments::open(&medium, reached);
         Allocator {
             free: segments.free.clone(),
+            maps: segments.loaded.clone(),
             version: AtomicU32::new(version),
             kept: AtomicU32::new(kept),
             segments: Mutex::new(segments),
             medium,
         }
+    }
+
+    /// Keeps to so many maps of segments, if a checkpoint is made when there are more.
+    pub(crate) fn keep_to(&mut self, maps: u64) {
+        self.segments.get_mut().maps_max = maps;
+    }
+
+    /// Maps of segments that are loaded.
+    pub(crate) fn maps(&self) -> u64 {
+        self.maps.load(Relaxed)
     }
 
     /// Whether a snapshot has `block`, which the running tree reaches: its bytes must stay as they are.
@@ -96,8 +109,8 @@ impl Allocator {
         self.segments.lock().has_pending()
     }
 
-    /// Bytes of DRAM the allocator holds.
-    pub(crate) fn cache_bytes(&self) -> u64 {
+    /// Bytes of DRAM of what the allocator has looked up, and those of its tables.
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
         self.segments.lock().cache_bytes()
     }
 
@@ -288,6 +301,7 @@ impl Allocator {
             segments.add_used(entry.segment, -(count as i16));
             released += count;
         }
+        segments.trim();
         self.free.fetch_add(released as i64, Relaxed);
     }
 }

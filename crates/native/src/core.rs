@@ -25,6 +25,7 @@ use crate::kept::{Kept, Record};
 use crate::lanes::{Alone, LANES, Lane, Lanes};
 use crate::locks::{Exclusive, Locks, Settling};
 use crate::node::Nodes;
+use crate::options::Shares;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 use crate::removal::{Newest, Place};
 use crate::superblock::Root;
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     pub(crate) locks: Locks,
     pub(crate) handles: Handles,
     pub(crate) options: MountOptions,
+    pub(crate) shares: Shares,
     /// Each changing operation has one; all are held while one epoch ends and the next begins.
     lanes: Lanes,
     publisher: Mutex<Publisher>,
@@ -123,6 +125,7 @@ impl Core {
             nodes,
             journal,
             handles: Handles::new(),
+            shares: options.shares(),
             options,
             lanes: Lanes::new(),
             publisher: Mutex::new(publisher),
@@ -159,7 +162,7 @@ impl Core {
         }
         let log_bytes = log_bytes + TRANSACTION_HEADER;
         let mut waits = 0;
-        let mut checkpointed = false;
+        let (mut checkpointed, mut relieved) = (false, false);
         loop {
             let mut lane = self.lanes.enter();
             // Nothing is changed behind a failure, or behind the last checkpoint.
@@ -169,8 +172,14 @@ impl Core {
             if let Some(failure) = self.failure.get() {
                 return Err(failure.clone());
             }
+            if !relieved && self.is_crowded(1) {
+                drop(lane);
+                self.checkpoint(NextLog::WithEpoch)?;
+                relieved = true;
+                continue;
+            }
             let (has_room, is_filling) = self.journal.reserve(&mut lane.place, log_bytes);
-            if is_filling {
+            if is_filling || self.is_crowded(2) {
                 self.pressure.raise();
             }
             if has_room {
@@ -205,6 +214,12 @@ impl Core {
             }
             self.checkpoint(NextLog::WithEpoch)?;
         }
+    }
+
+    /// Whether what a checkpoint makes room for takes this part of its share of DRAM: 1, all of it.
+    fn is_crowded(&self, part: u64) -> bool {
+        let (changes, maps) = (self.nodes.nat.dirty_count() as u64, self.nodes.allocator.maps());
+        changes >= self.shares.changes / part || maps > self.shares.maps
     }
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
@@ -329,7 +344,7 @@ impl Core {
         fault::fence(&medium.region, Fault::SettleFence, settled).ignore();
         publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
         publisher.newest = checkpoint;
-        nodes.nat.publish(checkpoint.body.tree());
+        nodes.nat.publish(checkpoint.body.tree(), facts.version);
         // An inode's block may have been copied for a neighbour's sake while somebody looked at the old one.
         self.locks.wait_for_all();
         drop(self.orphans.lock());

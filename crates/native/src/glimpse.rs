@@ -13,7 +13,7 @@ use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX, PointerAt};
 use crate::inode::{self, Layout, PAYLOAD, SLOT, nid_of, slot_of};
 use crate::locks::Glimpse;
-use crate::nat::CachedEntry;
+use crate::nat::Sight;
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
 
@@ -21,7 +21,7 @@ use crate::reader::Reader;
 struct Seen<'a> {
     glimpse: Glimpse<'a>,
     nodes: &'a Reader,
-    entry: &'a CachedEntry,
+    sight: Sight<'a>,
     version: u32,
     /// Address of its slot.
     at: u64,
@@ -33,10 +33,10 @@ impl<'a> Seen<'a> {
     fn begin(core: &'a Core, ino: u32) -> Option<Seen<'a>> {
         let glimpse = core.locks.glimpse(ino)?;
         let nodes = &core.nodes;
-        let (entry, version, block) = nodes.nat.verified(nid_of(ino))?;
+        let (sight, version, block) = nodes.nat.verified(nid_of(ino))?;
         let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
         nodes.medium.region.prefetch(at);
-        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, entry, version, at })
+        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, sight, version, at })
     }
 
     #[inline]
@@ -47,7 +47,7 @@ impl<'a> Seen<'a> {
     /// Whether all that was seen is what the inode is.
     #[inline]
     fn holds(&self) -> bool {
-        self.glimpse.holds() && self.entry.version() == self.version
+        self.glimpse.holds() && self.sight.entry.version() == self.version && self.sight.holds()
     }
 }
 

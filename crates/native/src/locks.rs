@@ -144,6 +144,11 @@ impl Locks {
         Locks { stripes: (0..stripes).map(|_| Stripe::default()).collect(), crowded }
     }
 
+    /// Bytes of DRAM of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(&*self.stripes) as u64
+    }
+
     #[inline]
     fn stripe(&self, ino: u32) -> usize {
         ino as usize & (self.stripes.len() - 1)

@@ -1,15 +1,19 @@
 //! The node address table: from node id (NID) to block (HMFS §2.2–2.4).
 //!
 //! On the medium it is an index tree with 512 pointers a block; on DRAM a page of 512 entries is cached when one
-//! of them is first asked for. A change goes to the cache and to the dirty list of the running epoch; making a
+//! of them is first asked for ([`cache`]). A change goes to the cache and to the dirty list of the running epoch; making a
 //! checkpoint merges the dirty list, sorted by NID, bottom-up into new tree blocks.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+mod cache;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use nvm::{Flushed, Purpose};
 use parking_lot::{Mutex, RwLock};
 
+pub(crate) use self::cache::Sight;
+use self::cache::{Cache, Pinned};
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
 use crate::checksum;
@@ -21,8 +25,6 @@ use crate::pointer::NodePointer;
 pub(crate) const FANOUT: u64 = 512;
 /// NIDs have 28 bits: an inode's number has 4 more.
 pub(crate) const NID_BITS: u32 = 28;
-const PAGES_PER_GROUP: usize = 1024;
-const GROUPS: usize = (1 << NID_BITS) / (FANOUT as usize * PAGES_PER_GROUP);
 /// The height that covers every NID.
 pub(crate) const MAX_HEIGHT: u8 = 4;
 
@@ -38,8 +40,8 @@ pub(crate) struct Tree {
 pub(crate) struct CachedEntry {
     /// A [`NodePointer`]; its checksum counts only for a node not changed since the last checkpoint.
     pointer: AtomicU64,
-    /// Version of the epoch that copied the node last; 0 if none of this mount did. Stored after the pointer and loaded
-    /// before it: who sees the running epoch's version sees its copy.
+    /// Version of the epoch that copied the node last, or of a checkpoint that was published since. Stored after the
+    /// pointer and loaded before it: who sees the running epoch's version sees its copy.
     version: AtomicU32,
     /// [`VERIFIED`], [`LISTED`], and from bit 16 the slots of an inode block that are promised.
     state: AtomicU32,
@@ -65,17 +67,15 @@ const VERIFIED: u32 = 1;
 const LISTED: u32 = 2;
 const PROMISED_SHIFT: u32 = 16;
 
-type Page = Box<[CachedEntry; FANOUT as usize]>;
-type Group = Box<[OnceLock<Page>]>;
-
 pub(crate) struct Nat {
     medium: Arc<Medium>,
-    groups: Box<[OnceLock<Group>]>,
-    /// The newest published tree. Held for reading while a page is loaded from it, so that its blocks are not
-    /// reused meanwhile.
-    published: RwLock<Tree>,
+    cache: Cache,
+    /// The newest published tree, and its version. Held for reading while a page is loaded from it, so that its blocks
+    /// are not reused meanwhile.
+    published: RwLock<(Tree, u32)>,
     dirty: Mutex<Vec<(u32, u64)>>,
-    pages: AtomicU64,
+    /// How many they are.
+    dirty_count: AtomicUsize,
 }
 
 /// The changes of one epoch, oldest first.
@@ -106,46 +106,38 @@ pub(crate) struct Located {
 }
 
 impl Nat {
-    pub(crate) fn new(medium: Arc<Medium>, published: Tree) -> Nat {
+    /// The table of the newest checkpoint, whose tree and version are `published`; keeps to about `cache_bytes`.
+    pub(crate) fn new(medium: Arc<Medium>, published: (Tree, u32), cache_bytes: u64) -> Nat {
         Nat {
             medium,
-            groups: (0..GROUPS).map(|_| OnceLock::new()).collect(),
+            cache: Cache::new(cache_bytes),
             published: RwLock::new(published),
             dirty: Mutex::new(Vec::new()),
-            pages: AtomicU64::new(0),
+            dirty_count: AtomicUsize::new(0),
         }
     }
 
-    /// The entry of `nid`, which has [`NID_BITS`].
-    #[inline(always)]
-    fn entry(&self, nid: u32) -> vfs::Result<&CachedEntry> {
-        let page_index = nid as usize / FANOUT as usize;
-        let group = self.groups[page_index / PAGES_PER_GROUP]
-            .get_or_init(|| (0..PAGES_PER_GROUP).map(|_| OnceLock::new()).collect());
-        let slot = &group[page_index % PAGES_PER_GROUP];
-        let page = match slot.get() {
-            Some(page) => page,
-            None => {
-                let page = self.load_page(page_index as u64)?;
-                slot.get_or_init(|| {
-                    self.pages.fetch_add(1, Ordering::Relaxed);
-                    page
-                })
+    /// The entry of `nid`, which has [`NID_BITS`], to be changed.
+    #[inline]
+    fn entry(&self, nid: u32) -> vfs::Result<Pinned<'_>> {
+        loop {
+            match self.cache.pin(nid) {
+                Some(entry) => return Ok(entry),
+                None => self.load_page(nid)?,
             }
-        };
-        Ok(&page[nid as usize % FANOUT as usize])
+        }
     }
 
+    /// Loads the page that `nid` is in.
     #[cold]
-    fn load_page(&self, page: u64) -> vfs::Result<Page> {
-        let tree = self.published.read();
-        let mut entries = Page::new(std::array::from_fn(|_| CachedEntry::default()));
-        if let Some(block) = find_page(&self.medium, *tree, page)? {
-            for (entry, pointer) in entries.iter_mut().zip(pointers(self.medium.block(block))) {
-                entry.pointer = AtomicU64::new(pointer.0);
-            }
-        }
-        Ok(entries)
+    fn load_page(&self, nid: u32) -> vfs::Result<()> {
+        let page = nid as usize / FANOUT as usize;
+        let published = self.published.read();
+        let (tree, version) = *published;
+        let block = find_page(&self.medium, tree, page as u64)?;
+        let entries = block.into_iter().flat_map(|block| pointers(self.medium.block(block)));
+        self.cache.load(page, version, entries);
+        Ok(())
     }
 
     /// Where node `nid` is.
@@ -154,22 +146,30 @@ impl Nat {
         if nid >> NID_BITS != 0 {
             return Ok(Located::default()); // no volume has so many
         }
-        Ok(self.entry(nid)?.located())
+        loop {
+            if let Some(sight) = self.cache.see(nid) {
+                let located = sight.entry.located();
+                if sight.holds() {
+                    return Ok(located);
+                }
+            } else {
+                self.load_page(nid)?;
+            }
+        }
     }
 
     /// The cached entry of `nid`, its version, and then its block, if the node has been verified and lies where nodes can.
     /// For who looks without a lock: nothing is loaded into the cache.
     #[inline]
-    pub(crate) fn verified(&self, nid: u32) -> Option<(&CachedEntry, u32, u64)> {
+    pub(crate) fn verified(&self, nid: u32) -> Option<(Sight<'_>, u32, u64)> {
         if nid >> NID_BITS != 0 {
             return None;
         }
-        let page = nid as usize / FANOUT as usize;
-        let page = self.groups[page / PAGES_PER_GROUP].get()?[page % PAGES_PER_GROUP].get()?;
-        let entry = &page[nid as usize % FANOUT as usize];
-        let located = entry.located();
+        let sight = self.cache.see(nid)?;
+        let located = sight.entry.located();
         let block = located.pointer.block();
-        (located.verified && self.medium.geometry.in_main(block)).then_some((entry, located.version, block))
+        let is_there = located.verified && self.medium.geometry.in_main(block);
+        (is_there && sight.holds()).then_some((sight, located.version, block))
     }
 
     /// Remembers that the node's checksum is right.
@@ -184,7 +184,9 @@ impl Nat {
         entry.state.fetch_or(VERIFIED, Ordering::Relaxed);
         entry.pointer.store(NodePointer::new(block, 0).0, Ordering::Release);
         entry.version.store(version, Ordering::Release);
-        self.dirty.lock().push((nid, block));
+        let mut dirty = self.dirty.lock();
+        dirty.push((nid, block));
+        self.dirty_count.store(dirty.len(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -222,29 +224,30 @@ impl Nat {
 
     /// How many nodes changed places in the running epoch (an upper bound).
     pub(crate) fn dirty_count(&self) -> usize {
-        self.dirty.lock().len()
+        self.dirty_count.load(Ordering::Relaxed)
     }
 
     /// Takes the dirty list.
     pub(crate) fn take_dirty(&self) -> Dirty {
-        Dirty(std::mem::take(&mut *self.dirty.lock()))
+        let mut dirty = self.dirty.lock();
+        self.dirty_count.store(0, Ordering::Relaxed);
+        Dirty(std::mem::take(&mut *dirty))
     }
 
-    /// Switches to the tree of a checkpoint just published.
-    pub(crate) fn publish(&self, tree: Tree) {
-        *self.published.write() = tree;
+    /// Switches to the tree of a checkpoint just published, and its version.
+    pub(crate) fn publish(&self, tree: Tree, version: u32) {
+        *self.published.write() = (tree, version);
+        self.cache.publish(version);
     }
 
     /// The newest published tree.
     pub(crate) fn tree(&self) -> Tree {
-        *self.published.read()
+        self.published.read().0
     }
 
-    /// Bytes of DRAM the cache holds.
-    pub(crate) fn cache_bytes(&self) -> u64 {
-        let groups = self.groups.iter().filter(|group| group.get().is_some()).count();
-        self.pages.load(Ordering::Relaxed) * FANOUT * size_of::<CachedEntry>() as u64
-            + (groups * PAGES_PER_GROUP + GROUPS) as u64 * size_of::<OnceLock<Page>>() as u64
+    /// Bytes of DRAM that the cache holds, and those of its tables.
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
+        self.cache.bytes()
     }
 }
 

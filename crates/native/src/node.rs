@@ -255,6 +255,7 @@ impl Nodes {
         version: u32,
         next_nid: u32,
         inodes: u32,
+        roomy: usize,
     ) -> Nodes {
         let nodes = reader.node_count();
         Nodes {
@@ -270,7 +271,7 @@ impl Nodes {
                 search_again: false,
                 replaying: None,
             }),
-            slots: Slots::new(),
+            slots: Slots::new(roomy),
             inodes: Alone::new(AtomicU64::new(inodes.into())),
         }
     }

@@ -114,6 +114,9 @@ pub struct MountOptions {
     /// Pointers to be looked at, at most, for one checkpoint, to give back what a removed snapshot had: that keeps it
     /// from holding up what waits for the checkpoint by more than some ms.
     pub removal_steps: u64,
+    /// DRAM that caches may take, bytes; less than [`MountOptions::CACHE_MIN`] is of use in tests. None: as much as they
+    /// like, up to 16 B for each node and 200 for each segment.
+    pub cache_bytes: Option<u64>,
     /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
     /// by operations that find the log full, and a run can be repeated exactly.
     pub background: bool,
@@ -130,11 +133,66 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             read_only: false,
             removal_steps: 1 << 14,
+            cache_bytes: None,
             background: true,
             crowded: false,
         }
     }
 }
+
+impl MountOptions {
+    /// With less than this, threads would wait for each other's pages, and checkpoints follow one another.
+    pub const CACHE_MIN: u64 = 1 << 20;
+
+    /// What each cache may take.
+    pub(crate) fn shares(&self) -> Shares {
+        let Some(bytes) = self.cache_bytes else {
+            return Shares {
+                nat: u64::MAX,
+                changes: u64::MAX,
+                maps: u64::MAX,
+                view: u64::MAX,
+                roomy: ROOMY_MAX,
+            };
+        };
+        Shares {
+            nat: bytes / 2,
+            changes: (bytes / 4 / CHANGE).max(CHANGES_MIN),
+            maps: (bytes / 8 / SEGMENT_MAP).max(1),
+            view: bytes / 128,
+            roomy: ((bytes / 32 / ROOMY) as usize).min(ROOMY_MAX),
+        }
+    }
+}
+
+/// How the DRAM for caches is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    /// Bytes of pages of the NAT: half of it.
+    pub(crate) nat: u64,
+    /// Nodes that an epoch may change before a checkpoint ends it: a quarter.
+    pub(crate) changes: u64,
+    /// Maps of segments: an eighth.
+    pub(crate) maps: u64,
+    /// Bytes of pages for a view of a snapshot: a sixteenth for eight of them. Those in which files are open come on top.
+    pub(crate) view: u64,
+    /// Blocks of inodes that are remembered because they have room: one part in 32.
+    pub(crate) roomy: usize,
+}
+
+/// Bytes in the list of an epoch's changes for each.
+pub(crate) const LISTED_CHANGE: u64 = 16;
+/// About what a changed node takes in all: in that list, set aside by the NAT for this epoch and the one before, and while
+/// a checkpoint is made.
+const CHANGE: u64 = 160;
+/// One operation may change as many.
+const CHANGES_MIN: u64 = 64;
+/// Bytes of a segment's map.
+const SEGMENT_MAP: u64 = 200;
+/// In its list and set aside by the NAT.
+const ROOMY: u64 = 52;
+/// So many at most.
+const ROOMY_MAX: usize = 1 << 16;
 
 /// What opening a volume had to do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -166,6 +224,12 @@ pub struct Stats {
     pub log_used_bytes: u64,
     /// Transactions committed since the mount.
     pub transactions: u64,
+    /// DRAM that caches may take, bytes; None: no bound.
+    pub cache_limit_bytes: Option<u64>,
+    /// DRAM that they take: the following, and what the running epoch changed.
+    pub cache_bytes: u64,
+    /// DRAM of what is there once, and does not count against the bound: tables of the NAT and of segments, locks.
+    pub table_bytes: u64,
     /// DRAM of the NAT cache, bytes.
     pub nat_cache_bytes: u64,
     /// Nodes changed in the running epoch.

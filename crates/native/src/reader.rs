@@ -31,9 +31,21 @@ pub(crate) fn map_of(word: u64) -> u16 {
 }
 
 impl Reader {
-    /// Reads `tree`, which has `nodes` nodes.
+    /// Reads `tree`, which has `nodes` nodes, for a while.
     pub(crate) fn new(medium: Arc<Medium>, tree: Tree, hash_key: [u64; 2], nodes: u32) -> Reader {
-        Reader { nat: Nat::new(medium.clone(), tree), medium, hash_key, count: AtomicU32::new(nodes) }
+        Reader::kept(medium, (tree, 0), hash_key, nodes, u64::MAX)
+    }
+
+    /// Reads the tree of this version as long as a volume is mounted, with a cache of about `cache_bytes`.
+    pub(crate) fn kept(
+        medium: Arc<Medium>,
+        tree: (Tree, u32),
+        hash_key: [u64; 2],
+        nodes: u32,
+        cache_bytes: u64,
+    ) -> Reader {
+        let nat = Nat::new(medium.clone(), tree, cache_bytes);
+        Reader { nat, medium, hash_key, count: AtomicU32::new(nodes) }
     }
 
     /// Nodes that exist.

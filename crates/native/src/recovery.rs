@@ -117,9 +117,12 @@ pub(crate) fn open_bare(
         );
     }
     let at_checkpoint = || {
-        let allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
-        let reader = Reader::new(medium.clone(), body.tree(), key, body.nodes.get());
-        Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get()))
+        let shares = options.shares();
+        let mut allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
+        allocator.keep_to(shares.maps);
+        let tree = (body.tree(), published);
+        let reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
+        Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get(), shares.roomy))
     };
     let replayed = replay(at_checkpoint, &log)?;
     let replayed_bytes = log.transactions[..replayed.count].iter().map(|it| it.items.len() as u64).sum();

@@ -25,8 +25,6 @@ use crate::reader::map_of;
 
 /// Dispensers of numbers: threads of different dispensers fill different blocks.
 const DISPENSERS: usize = lanes::LANES;
-/// Blocks with room that a dispenser remembers.
-const ROOMY_MAX: usize = 4096;
 /// Block locks.
 const STRIPES: usize = 256;
 /// The youngest NIDs that are looked through for blocks with room after a mount.
@@ -59,15 +57,18 @@ struct BlockLock(Mutex<()>);
 pub(crate) struct Slots {
     dispensers: [Dispenser; DISPENSERS],
     blocks: Box<[BlockLock]>,
-    /// Blocks in the dispensers' lists.
+    /// Blocks with room in the dispensers' lists, and how many there may be.
     roomy: AtomicUsize,
+    roomy_max: usize,
     /// The first number was asked for.
     begun: std::sync::Once,
 }
 
 impl Slots {
-    pub(crate) fn new() -> Slots {
+    /// Remembers `roomy` blocks with room.
+    pub(crate) fn new(roomy: usize) -> Slots {
         Slots {
+            roomy_max: roomy,
             dispensers: Default::default(),
             blocks: (0..STRIPES).map(|_| BlockLock::default()).collect(),
             roomy: AtomicUsize::new(0),
@@ -210,7 +211,7 @@ impl Nodes {
     /// Remembers a block with room, noted as listed, if there is room to remember it.
     fn list_roomy(&self, nid: u32) -> vfs::Result<()> {
         let mut numbers = self.slots.dispenser().numbers.lock();
-        if numbers.roomy.len() >= ROOMY_MAX {
+        if self.slots.roomy.load(Ordering::Relaxed) >= self.slots.roomy_max {
             return self.nat.unlist(nid);
         }
         numbers.roomy.push(nid);
@@ -267,7 +268,7 @@ impl Nodes {
     pub(crate) fn return_number(&self, ino: u32) {
         let nid = nid_of(ino);
         let _lock = self.slots.lock(nid);
-        // The entry is cached: it has the promise.
+        // What is promised is cached or set aside; if it cannot be had, the number stays taken until the next mount.
         let Ok(left) = self.nat.redeem(nid, slot_of(ino)) else { return };
         if left == 0 && self.nat.locate(nid).is_ok_and(|located| located.pointer.is_null()) {
             self.return_nid(nid);

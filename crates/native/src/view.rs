@@ -46,10 +46,17 @@ impl SnapshotView {
         record: &Record,
         numbering: Numbering,
         handles: Arc<Handles>,
+        cache_bytes: u64,
     ) -> Result<SnapshotView> {
         let body = record.checkpoint(&medium)?.body;
         Ok(SnapshotView {
-            reader: Reader::new(medium, body.tree(), hash_key, body.nodes.get()),
+            reader: Reader::kept(
+                medium,
+                (body.tree(), record.version),
+                hash_key,
+                body.nodes.get(),
+                cache_bytes,
+            ),
             numbering,
             handles,
             blocks: body.blocks.get(),
@@ -78,8 +85,9 @@ impl SnapshotView {
     }
 
     /// Bytes of DRAM.
-    pub(crate) fn cache_bytes(&self) -> u64 {
-        self.reader.nat.cache_bytes() + size_of::<SnapshotView>() as u64
+    pub(crate) fn cache_bytes(&self) -> (u64, u64) {
+        let (pages, tables) = self.reader.nat.cache_bytes();
+        (pages, tables + size_of::<SnapshotView>() as u64)
     }
 
     /// The number in its tree of an inode of this snapshot.
@@ -182,6 +190,6 @@ pub fn open_snapshot(region: &Region, name: &str) -> std::result::Result<Arc<dyn
     let numbering = Numbering { base: 0, above: ROOT_INO };
     let key = at_rest.superblock.hash_key();
     let handles = Arc::new(Handles::of_snapshots());
-    let view = SnapshotView::open(at_rest.medium.clone(), key, &record, numbering, handles)?;
+    let view = SnapshotView::open(at_rest.medium.clone(), key, &record, numbering, handles, u64::MAX)?;
     Ok(Arc::new(ReadOnly(SnapshotView { _mounted: Some(mounted), ..view })))
 }

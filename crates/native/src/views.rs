@@ -136,10 +136,12 @@ impl Views {
         *changed = now().max(next);
     }
 
-    /// Views that there are, and their bytes of DRAM.
-    pub(crate) fn cached(&self) -> (u64, u64) {
+    /// Views that there are, their bytes of DRAM that are bounded, and those of their tables.
+    pub(crate) fn cached(&self) -> (u64, u64, u64) {
         let views = self.mine();
-        (views.len() as u64, views.iter().map(|view| view.0.cache_bytes()).sum())
+        let bytes = views.iter().map(|view| view.0.cache_bytes());
+        let (pages, tables) = bytes.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        (views.len() as u64, pages, tables)
     }
 
     /// Handles that are open on files of snapshots.
@@ -187,7 +189,9 @@ impl Core {
         let record = kept.get(version).filter(|record| record.state == State::Kept).ok_or(Error::Stale)?;
         let numbering = Numbering { base: Ino::from(version) << 32, above: DIRECTORY };
         let (medium, key) = (self.medium.clone(), self.nodes.hash_key);
-        let view = SnapshotView::open(medium, key, record, numbering, self.views.handles.clone())?;
+        let cache_bytes = self.shares.view;
+        let handles = self.views.handles.clone();
+        let view = SnapshotView::open(medium, key, record, numbering, handles, cache_bytes)?;
         self.views.add(ReadOnly(view));
         Ok(())
     }

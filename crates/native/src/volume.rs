@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::core::{Core, NextLog};
 use crate::fault::{Fault, planted};
+use crate::options::LISTED_CHANGE;
 use crate::recovery::{self, Rest};
 use crate::superblock::Superblock;
 use crate::{Difference, Error, MountOptions, Recovery, Snapshot, SnapshotUsage, Stats};
@@ -193,18 +194,24 @@ impl Volume {
     pub fn stats(&self) -> Stats {
         let core = &self.core;
         let (_, blocks_free) = core.space();
-        let (views, view_bytes) = core.views.cached();
+        let (views, view_pages, view_tables) = core.views.cached();
+        let (nat, nat_tables) = core.nodes.nat.cache_bytes();
+        let (segments, segment_tables) = core.nodes.allocator.cache_bytes();
+        let epoch_nodes = core.nodes.nat.dirty_count() as u64;
         Stats {
             checkpoints: core.checkpoint_count(),
             log_bytes: core.journal.capacity(),
             log_used_bytes: core.journal.used_bytes(),
             transactions: core.journal.transactions(),
-            nat_cache_bytes: core.nodes.nat.cache_bytes(),
-            epoch_nodes: core.nodes.nat.dirty_count() as u64,
-            segment_cache_bytes: core.nodes.allocator.cache_bytes(),
+            cache_limit_bytes: core.options.cache_bytes,
+            cache_bytes: nat + segments + view_pages + epoch_nodes * LISTED_CHANGE,
+            table_bytes: nat_tables + segment_tables + view_tables + core.locks.bytes(),
+            nat_cache_bytes: nat,
+            segment_cache_bytes: segments,
+            epoch_nodes,
             open_handles: core.handles.count() + core.views.open_handles(),
             snapshot_views: views,
-            snapshot_cache_bytes: view_bytes,
+            snapshot_cache_bytes: view_pages + view_tables,
             blocks_free,
             blocks_total: core.medium.geometry.main_blocks(),
             segments_empty: core.nodes.allocator.empty_segments().into(),

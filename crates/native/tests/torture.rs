@@ -18,7 +18,9 @@ fn torture(seed: u64, durability: Durability, rounds: usize) {
     let open = |region: &Region, round: usize| {
         // Each way to log bytes follows each other, at each kind of end.
         let journaling = Journaling::ALL[(round + round / 4) % 4];
-        let options = MountOptions { durability, journaling, ..MountOptions::default() };
+        // And every third time there is room for next to nothing in the caches.
+        let cache_bytes = (round % 3 == 1).then_some(0);
+        let options = MountOptions { durability, journaling, cache_bytes, ..MountOptions::default() };
         Volume::open(region.clone(), &options).unwrap()
     };
     let (mut zone, mut region): (Zone, Region) = made(128 << 20);

@@ -52,11 +52,12 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
 
 /// What a native volume says of itself.
 pub(crate) fn native(stats: &native::Stats) -> Fields {
-    Fields::new()
+    let fields = Fields::new()
         .with("transactions", Value::Count(stats.transactions))
         .with("checkpoints", Value::Count(stats.checkpoints))
         .with("log_bytes", Value::Bytes(stats.log_bytes))
-        .with("log_used_bytes", Value::Bytes(stats.log_used_bytes))
+        .with("log_used_bytes", Value::Bytes(stats.log_used_bytes));
+    caches(fields, stats)
         .with("nat_cache_bytes", Value::Bytes(stats.nat_cache_bytes))
         .with("segment_cache_bytes", Value::Bytes(stats.segment_cache_bytes))
         .with("snapshot_views", Value::Count(stats.snapshot_views))
@@ -67,6 +68,14 @@ pub(crate) fn native(stats: &native::Stats) -> Fields {
         .with("blocks_total", Value::Count(stats.blocks_total))
         .with("segments_empty", Value::Count(stats.segments_empty))
         .with("segments_emptied", Value::Count(stats.segments_emptied))
+}
+
+/// DRAM: what caches may take, what they take, and what is there once.
+pub(crate) fn caches(fields: Fields, stats: &native::Stats) -> Fields {
+    fields
+        .with("cache_limit_bytes", stats.cache_limit_bytes.map_or(Value::None, Value::Bytes))
+        .with("cache_bytes", Value::Bytes(stats.cache_bytes))
+        .with("table_bytes", Value::Bytes(stats.table_bytes))
 }
 
 /// What opening a volume had to do.

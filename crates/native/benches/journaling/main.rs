@@ -133,7 +133,7 @@ fn main() {
     if let [_, flag, zone] = &given[..]
         && flag == dram::LOOK
     {
-        dram::look(zone.as_ref());
+        dram::look(zone.as_ref(), None);
     }
     let asked = arguments().unwrap_or_else(|error| {
         eprintln!("journaling: {error}");

@@ -53,7 +53,7 @@ pub(crate) fn run(plan: &Plan) {
     println!("and what PMFS would need for as many blocks while they are free");
     println!(
         "{:<34} {:>13} {:>10} {:>10} {:>12} {:>8} {:>12} {:>14}",
-        "filled with", "mounted anew", "NAT", "allocator", "all it took", "", "caches", "PMFS"
+        "filled with", "mounted anew", "caches", "tables", "all it took", "", "both", "PMFS"
     );
     for load in &loads {
         measure(plan, load);
@@ -79,8 +79,8 @@ fn measure(plan: &Plan, load: &Load) {
     volume.close().expect("unmounting");
     drop(volume);
     drop(zone);
-    let Dram { mounted, nat, allocator, process } = dram::of(&file.path);
-    let [mounted, nat, allocator, process] = [mounted, nat, allocator, process].map(|bytes| bytes as f64);
+    let Dram { mounted, caches, tables, process } = dram::of(&file.path, None);
+    let [mounted, caches, tables, process] = [mounted, caches, tables, process].map(|bytes| bytes as f64);
     // A million files are compared with as many free blocks as they have; 100 GiB with 100 GiB.
     let blocks = load.files as f64 * load.times * load.bytes_each.div_ceil(BLOCK) as f64;
     let mib = |bytes: f64| format!("{:.2}", bytes / f64::from(1 << 20));
@@ -88,11 +88,11 @@ fn measure(plan: &Plan, load: &Load) {
         "{:<34} {:>13} {:>10} {:>10} {:>12} {:>8} {:>12} {:>14}",
         load.name,
         mib(mounted),
-        mib(nat),
-        mib(allocator),
+        mib(caches),
+        mib(tables),
         mib(process),
         format!("× {}", load.times),
-        mib((nat + allocator) * load.times),
+        mib((caches + tables) * load.times),
         mib(blocks * PMFS_FREE_BLOCK),
     );
 }

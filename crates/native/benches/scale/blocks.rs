@@ -29,6 +29,7 @@ const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
 pub(crate) struct Blocks {
     place: Temporary,
+    cache_bytes: Option<u64>,
     zone: Zone,
     volume: Volume,
     file: Handle,
@@ -52,7 +53,8 @@ impl Blocks {
     fn new(plan: &Plan, bytes: u64) -> Blocks {
         let (place, zone, volume) = open(plan, bytes);
         let file = volume.create(&Caller::root(), ROOT_INO, b"file", 0o644, RW).expect("create").handle;
-        Blocks { place, zone, volume, file, written: Vec::new(), holes: Vec::new(), rounds: 0 }
+        let cache_bytes = plan.cache_bytes;
+        Blocks { place, cache_bytes, zone, volume, file, written: Vec::new(), holes: Vec::new(), rounds: 0 }
     }
 
     /// A file of `size` bytes, written from its beginning to its end.
@@ -144,10 +146,10 @@ impl Stage for Blocks {
     }
 
     fn dram(self) -> Dram {
-        let Blocks { place, zone, volume, file, .. } = self;
+        let Blocks { place, cache_bytes, zone, volume, file, .. } = self;
         volume.release(file).expect("close");
         volume.close().expect("closing");
         drop((volume, zone));
-        dram::of(&place.path)
+        dram::of(&place.path, cache_bytes)
     }
 }

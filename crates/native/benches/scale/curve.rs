@@ -20,9 +20,9 @@ const SPARED: u64 = 1 << 30;
 type Figure = (&'static str, fn(&Dram) -> u64);
 /// What is told of DRAM.
 const FIGURES: [Figure; 3] = [
-    ("DRAM: cache of the NAT", |dram| dram.nat),
-    ("DRAM: cache of the allocator", |dram| dram.allocator),
-    ("DRAM: all the process took", |dram| dram.process),
+    ("DRAM of caches", |dram| dram.caches),
+    ("DRAM of tables", |dram| dram.tables),
+    ("all DRAM the process took", |dram| dram.process),
 ];
 
 pub(crate) struct Curve<'a> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use native::Volume;
+use native::{MountOptions, Volume};
 use nvm::{OpenOptions, Zone};
 use vfs::{Caller, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO};
 
@@ -20,39 +20,45 @@ const LISTED: usize = 1000;
 pub(crate) struct Dram {
     /// Caches when it was mounted anew.
     pub(crate) mounted: u64,
-    /// Caches of the NAT and of the allocator when everything had been looked at.
-    pub(crate) nat: u64,
-    pub(crate) allocator: u64,
+    /// Caches when everything had been looked at, and tables.
+    pub(crate) caches: u64,
+    pub(crate) tables: u64,
     /// All that the process took of its own meanwhile, mapped files not counted.
     pub(crate) process: u64,
 }
 
-/// That of the volume in the zone at `path`, which nobody has open.
-pub(crate) fn of(path: &Path) -> Dram {
+/// That of the volume in the zone at `path`, which nobody has open, with its caches bounded or not.
+pub(crate) fn of(path: &Path, cache_bytes: Option<u64>) -> Dram {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
-    let output = command.arg(LOOK).arg(path).output().expect("starting this program again");
+    let output = command
+        .arg(LOOK)
+        .arg(path)
+        .args(cache_bytes.map(|bytes| bytes.to_string()))
+        .output()
+        .expect("starting this program again");
     let text = String::from_utf8_lossy(&output.stdout);
     let figures: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [mounted, nat, allocator, process] = figures[..] else {
+    let [mounted, caches, tables, process] = figures[..] else {
         panic!("looking at the volume failed: {}", String::from_utf8_lossy(&output.stderr));
     };
-    Dram { mounted, nat, allocator, process }
+    Dram { mounted, caches, tables, process }
 }
 
 /// What this program does when it is started to look at the volume in `zone`: it looks each file up and reads a byte of
 /// every MiB, so that every node has been used, and says what that took.
-pub(crate) fn look(zone: &Path) -> ! {
+pub(crate) fn look(zone: &Path, cache_bytes: Option<u64>) -> ! {
     let zone = Zone::open(zone, &OpenOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let before = own_bytes();
-    let volume = Volume::open(zone.volume(VOLUME).expect("the volume"), &place::options()).expect("mounting");
+    let options = MountOptions { cache_bytes, ..place::options() };
+    let volume = Volume::open(zone.volume(VOLUME).expect("the volume"), &options).expect("mounting");
     let mounted = volume.stats();
     look_at(&volume, ROOT_INO);
     let stats = volume.stats();
     println!(
         "{} {} {} {}",
-        mounted.nat_cache_bytes + mounted.segment_cache_bytes,
-        stats.nat_cache_bytes,
-        stats.segment_cache_bytes,
+        mounted.cache_bytes,
+        stats.cache_bytes,
+        stats.table_bytes,
         own_bytes().saturating_sub(before)
     );
     std::process::exit(0);

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use native::Volume;
+use native::{MountOptions, Volume};
 use nvm::Zone;
 use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
 
@@ -50,6 +50,7 @@ impl Width {
 
 pub(crate) struct Files {
     place: Temporary,
+    options: MountOptions,
     /// None while it is opened anew.
     opened: Option<(Volume, Zone)>,
     dirs: Vec<Ino>,
@@ -82,7 +83,7 @@ impl Files {
         let dirs = if width == Width::One { 1 } else { count.div_ceil(CROWD) };
         let dir = |n| volume.mkdir(&root, ROOT_INO, format!("d{n}").as_bytes(), 0o755).expect("mkdir").ino;
         let dirs = (0..dirs).map(dir).collect();
-        let files = Files { place, opened: None, dirs, count, drawn: 0 };
+        let files = Files { place, options: plan.options(), opened: None, dirs, count, drawn: 0 };
         for first in (0..count).step_by(CHUNK as usize) {
             let numbers: Vec<u64> = (first..count.min(first + CHUNK)).collect();
             let visit = files.names("file-", &numbers);
@@ -117,9 +118,9 @@ impl Files {
 
     /// Mounts the volume anew: CPU nanoseconds of opening zone and volume.
     fn mount(&mut self) -> f64 {
-        let place = &self.place;
+        let (place, options) = (&self.place, &self.options);
         let mut opened = None;
-        let took = cost(1, || opened = Some(reopen(&place.path)));
+        let took = cost(1, || opened = Some(reopen(&place.path, options)));
         self.opened = opened;
         took.cpu
     }
@@ -195,6 +196,6 @@ impl Stage for Files {
         let (volume, zone) = self.opened.take().expect("it is open");
         volume.close().expect("closing");
         drop((volume, zone));
-        dram::of(&self.place.path)
+        dram::of(&self.place.path, self.options.cache_bytes)
     }
 }

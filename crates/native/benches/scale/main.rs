@@ -6,7 +6,7 @@
 //! cargo bench -p amberfs-native --bench scale -- files --files 10K,10M   only these
 //! ```
 //! Words choose among `files` (in one directory, and 1000 in each of many), `sparse` and `data`. `--files N,…`, `--span SIZE,…`
-//! and `--data SIZE,…` set the sizes: the first is the small one, beside which each other stands. `--rounds N` sets the rounds, `--dir PATH` puts the zones there. Where zones are otherwise: see
+//! and `--data SIZE,…` set the sizes: the first is the small one, beside which each other stands. `--rounds N` sets the rounds, `--cache SIZE` bounds the caches of all volumes, `--dir PATH` puts the zones there. Where zones are otherwise: see
 //! the benchmark `operations`.
 //!
 //! How it measures: volumes are called as a library, on one thread, with `durability=op`. A large volume and the small one
@@ -30,7 +30,7 @@ mod place;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use native::{FormatOptions, Volume, format};
+use native::{FormatOptions, MountOptions, Volume, format};
 use nvm::{OpenOptions, Purpose, VolumeKind, Zone};
 
 use crate::blocks::Blocks;
@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     /// Where the zones go.
     pub(crate) dir: PathBuf,
+    /// Of the caches of each volume.
+    pub(crate) cache_bytes: Option<u64>,
     files: Vec<u64>,
     spans: Vec<u64>,
     data: Vec<u64>,
@@ -59,6 +61,7 @@ impl Plan {
         let mut plan = Plan {
             rounds: 0,
             dir: PathBuf::new(),
+            cache_bytes: None,
             files: Vec::new(),
             spans: Vec::new(),
             data: Vec::new(),
@@ -74,6 +77,7 @@ impl Plan {
                 "--files" => plan.files = sizes(&value()?, 1000)?,
                 "--span" => plan.spans = sizes(&value()?, 1024)?,
                 "--data" => plan.data = sizes(&value()?, 1024)?,
+                "--cache" => plan.cache_bytes = sizes(&value()?, 1024)?.pop(),
                 "--rounds" => plan.rounds = value()?.parse().map_err(|_| "--rounds needs a number")?,
                 "--dir" => dir = Some(value()?.into()),
                 place::OWN_MOUNTS => has_own_mounts = true,
@@ -94,6 +98,11 @@ impl Plan {
         }
         plan.dir = dir.unwrap_or_else(|| place::memory(has_own_mounts));
         Ok(plan)
+    }
+
+    /// How volumes are mounted.
+    pub(crate) fn options(&self) -> MountOptions {
+        MountOptions { cache_bytes: self.cache_bytes, ..place::options() }
     }
 
     fn wants(&self, word: &str) -> bool {
@@ -125,23 +134,23 @@ pub(crate) fn open(plan: &Plan, bytes: u64) -> (Temporary, Zone, Volume) {
     let region = zone.create_volume(dram::VOLUME, VolumeKind::Native, None).expect("the zone has room");
     region.fill_zero(Purpose::Data, 0, region.len());
     format(&region, &FormatOptions { log_bytes: Some(LOG), ..FormatOptions::default() }).expect("formatting");
-    let volume = Volume::open(region, &place::options()).expect("mounting");
+    let volume = Volume::open(region, &plan.options()).expect("mounting");
     (place, zone, volume)
 }
 
 /// The volume in the zone at `path`.
-pub(crate) fn reopen(path: &Path) -> (Volume, Zone) {
+pub(crate) fn reopen(path: &Path, options: &MountOptions) -> (Volume, Zone) {
     let zone = Zone::open(path, &OpenOptions::default()).expect("the zone");
     let region = zone.volume(dram::VOLUME).expect("the volume");
-    (Volume::open(region, &place::options()).expect("mounting"), zone)
+    (Volume::open(region, options).expect("mounting"), zone)
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, flag, zone] = &arguments[..]
+    if let [_, flag, zone, cache @ ..] = &arguments[..]
         && flag == dram::LOOK
     {
-        dram::look(zone.as_ref());
+        dram::look(zone.as_ref(), cache.first().and_then(|bytes| bytes.parse().ok()));
     }
     let plan = Plan::from_arguments().unwrap_or_else(|error| {
         eprintln!("scale: {error}");

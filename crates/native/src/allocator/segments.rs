@@ -1,7 +1,7 @@
 //! What the allocator knows of each segment, in DRAM, and which blocks it hands out next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use super::{Frozen, FrozenSegment};
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
@@ -22,6 +22,10 @@ pub(super) struct Segments {
     pub(super) free: Arc<AtomicI64>,
     /// Segments of which no block is in use.
     pub(super) empty: u32,
+    /// How many maps are loaded, how many may be, and where the search for one to drop goes on.
+    pub(super) loaded: Arc<AtomicU64>,
+    pub(super) maps_max: u64,
+    hand: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -108,6 +112,9 @@ impl Segments {
             maps: (0..count).map(|_| None).collect(),
             touched: Vec::new(),
             cursors: [Cursor::NOWHERE; 2],
+            loaded: Arc::default(),
+            maps_max: u64::MAX,
+            hand: 0,
             live,
             reached,
             free: Arc::new(AtomicI64::new((medium.geometry.main_blocks() - live) as i64)),
@@ -118,9 +125,23 @@ impl Segments {
         self.states.iter().map(|state| u64::from(state.used)).sum::<u64>() > self.live
     }
 
-    pub(super) fn cache_bytes(&self) -> u64 {
-        let maps = self.maps.iter().flatten().count() * size_of::<Map>();
-        (maps + self.maps.len() * 8 + self.states.len() * size_of::<Segment>()) as u64
+    pub(super) fn cache_bytes(&self) -> (u64, u64) {
+        let tables = self.maps.len() * 8 + self.states.len() * size_of::<Segment>();
+        (self.loaded.load(Relaxed) * size_of::<Map>() as u64, tables as u64)
+    }
+
+    /// Drops maps that say what the medium says, so that half as many are there as may be. No checkpoint is being made.
+    pub(super) fn trim(&mut self) {
+        for _ in 0..self.maps.len() {
+            if self.loaded.load(Relaxed) <= self.maps_max / 2 {
+                break;
+            }
+            let map = &mut self.maps[self.hand];
+            if map.take_if(|map| !map.touched && map.next == map.valid && map.used == map.valid).is_some() {
+                self.loaded.fetch_sub(1, Relaxed);
+            }
+            self.hand = (self.hand + 1) % self.maps.len();
+        }
     }
 
     /// The bitmaps of `segment`. If its SIT entry is not what it was when the volume was opened, it is damaged.
@@ -145,6 +166,7 @@ impl Segments {
                     [u64::MAX; 8]
                 }
             };
+            self.loaded.fetch_add(1, Relaxed);
             Box::new(Map { valid, next: valid, used: valid, touched: false })
         })
     }
