@@ -18,8 +18,9 @@ CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 BENCH ?=
 SCALE ?=
+FIO ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,11 @@ licences: ## fail if something we are built from has a licence that is not on th
 bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
 	@scripts/install-deps.sh bench
 	@scripts/rings.sh $(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+
+bench-fio: build ## fio on a volume in process, by its external engine, beside tmpfs: FIO="--seconds 10"
+	@scripts/install-deps.sh bench-fio
+	cargo build --release --locked -p amberfs-fio
+	tests/bench/fio.py $(BIN) $(CARGO_TARGET_DIR)/release/libamberfs_fio.so $(FIO)
 
 bench-operations: ## what stores, flushes and each operation of a native volume cost, beside their floors
 	@scripts/install-deps.sh build

@@ -4,6 +4,7 @@
 #   build   to compile Amberfs           run    for `make run`
 #   test    for `make test`              vm     for `make test-vm`
 #   bench   for `make bench` and `make bench-snapshots`
+#   bench-fio          for `make bench-fio`
 #   bench-journaling   for `make bench-journaling`
 #   tools   the programs that `amberfs bench --tool` runs
 #
@@ -62,6 +63,10 @@ for group in "$@"; do
             need pgbench postgresql
             need unshare util-linux
             ;;
+        bench-fio)
+            need fio fio
+            need python3 python3
+            ;;
         bench-journaling)
             need mke2fs e2fsprogs
             need python3 python3
@@ -81,7 +86,7 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need xz xz-utils
             ;;
-        *) echo "install-deps: no group '$group' (build, run, test, bench, bench-journaling, tools, programs, vm)" >&2; exit 2 ;;
+        *) echo "install-deps: no group '$group' (build, run, test, bench, bench-fio, bench-journaling, tools, programs, vm)" >&2; exit 2 ;;
     esac
 done
 

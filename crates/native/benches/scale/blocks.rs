@@ -101,6 +101,13 @@ fn visit(blocks: &[u32], round: usize) -> Vec<u64> {
 }
 
 impl Stage for Blocks {
+    /// What was written has been looked at, and nothing is mounted anew.
+    fn warm(&mut self) {}
+
+    fn reopened(&mut self) -> Vec<f64> {
+        Vec::new()
+    }
+
     fn round(&mut self) -> Vec<f64> {
         let (volume, file, root) = (&self.volume, self.file, Caller::root());
         let visited = visit(&self.written, self.rounds);

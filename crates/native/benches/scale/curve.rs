@@ -7,8 +7,14 @@ use crate::place;
 
 /// A volume of some size, with operations to measure.
 pub(crate) trait Stage {
-    /// Nanoseconds of CPU for each operation, once.
+    /// Looks at everything, as if it had been used for long.
+    fn warm(&mut self);
+
+    /// Nanoseconds of CPU for each operation, once; but for those that [`Stage::reopened`] measures.
     fn round(&mut self) -> Vec<f64>;
+
+    /// The same for what needs the volume mounted anew.
+    fn reopened(&mut self) -> Vec<f64>;
 
     /// Ends the volume and looks at it from another process.
     fn dram(self) -> Dram;
@@ -40,6 +46,22 @@ struct Point {
     dram: Dram,
 }
 
+/// What rounds gave: a row for each, a column for each operation.
+#[derive(Default)]
+struct Rounds {
+    usual: Vec<Vec<f64>>,
+    reopened: Vec<Vec<f64>>,
+}
+
+impl Rounds {
+    fn medians(&self) -> Vec<f64> {
+        let columns = |rounds: &[Vec<f64>]| -> Vec<f64> {
+            (0..rounds[0].len()).map(|n| spread(rounds.iter().map(|round| round[n])).median).collect()
+        };
+        [columns(&self.usual), columns(&self.reopened)].concat()
+    }
+}
+
 impl<'a> Curve<'a> {
     pub(crate) fn new(title: &'a str, operations: &'a [&'static str], label: fn(u64) -> String) -> Curve<'a> {
         Curve { title, operations, label }
@@ -69,31 +91,32 @@ impl<'a> Curve<'a> {
                 continue;
             }
             let mut large = build(*size);
-            let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+            small.warm();
+            let (mut theirs, mut ours) = (Rounds::default(), Rounds::default());
             for round in 0..=plan.rounds {
                 let (before, after) = (small.round(), large.round());
                 if round > 0 {
-                    theirs.push(before); // the first warms up
-                    ours.push(after);
+                    theirs.usual.push(before); // the first warms up
+                    ours.usual.push(after);
                 }
             }
-            let (before, after) = (self.medians(&theirs), self.medians(&ours));
+            for _ in 0..plan.rounds {
+                theirs.reopened.push(small.reopened());
+                ours.reopened.push(large.reopened());
+            }
+            let (before, after) = (theirs.medians(), ours.medians());
             let costs = after.iter().zip(&before).map(|(after, before)| (*after, after / before)).collect();
             alone.get_or_insert(before);
             points.push(Point { label: (self.label)(*size), costs, dram: large.dram() });
         }
         let costs = alone.unwrap_or_else(|| {
-            let rounds: Vec<_> = (0..=plan.rounds).map(|_| small.round()).skip(1).collect();
-            self.medians(&rounds)
+            let usual = (0..=plan.rounds).map(|_| small.round()).skip(1).collect();
+            let reopened = (0..plan.rounds).map(|_| small.reopened()).collect();
+            Rounds { usual, reopened }.medians()
         });
         let costs = costs.into_iter().map(|cost| (cost, 1.0)).collect();
         points.insert(0, Point { label: (self.label)(*first), costs, dram: small.dram() });
         self.print(&points);
-    }
-
-    fn medians(&self, rounds: &[Vec<f64>]) -> Vec<f64> {
-        let column = |n: usize| spread(rounds.iter().map(|round| round[n])).median;
-        (0..self.operations.len()).map(column).collect()
     }
 
     fn print(&self, points: &[Point]) {
