@@ -18,16 +18,14 @@ volume's account has, when all is where it belongs: after syncfs on ext3, a chec
 """
 
 import argparse
-import ctypes
 import json
 import os
 import random
-import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
+
+from mounted import Loop, Volume, memory, run, syncfs
 
 PATTERNS = ["initial write", "sequential rewrite", "random write", "random pwrite"]
 SIZES = [256, 1 << 10, 2 << 10, 4 << 10, 16 << 10]
@@ -37,32 +35,10 @@ LINE, SECTOR = 64, 512
 MEGABYTES = 1024
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
-    return done.stdout
-
-
-def syncfs(path):
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(directory) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs", path)
-    finally:
-        os.close(directory)
-
-
-class Ext3:
-    """On a loop device, which goes when it is unmounted."""
-
+class Ext3(Loop):
     def __init__(self, scratch):
-        self.image, self.top = f"{scratch}/ext3.img", f"{scratch}/ext3"
-        os.mkdir(self.top)
-        with open(self.image, "wb") as image:
-            image.truncate(MEGABYTES << 20)
-        run("mke2fs", "-q", "-F", "-t", "ext3", "-b", "4096", "-E", "lazy_itable_init=0", self.image)
-        run("mount", "-t", "ext3", "-o", "loop,data=journal", self.image, self.top)
+        make = ("mke2fs", "-q", "-F", "-t", "ext3", "-b", "4096", "-E", "lazy_itable_init=0")
+        super().__init__("ext3", scratch, MEGABYTES, make, "data=journal")
         device = os.stat(self.top).st_dev
         self.counters = f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat"
 
@@ -74,42 +50,19 @@ class Ext3:
         with open(self.counters) as counters:
             return int(counters.read().split()[6]) * SECTOR
 
-    def end(self):
-        run("umount", self.top)
 
-
-class Amberfs:
-    """A zone of its own, and a server."""
-
+class Amberfs(Volume):
     def __init__(self, program, scratch, durability):
-        self.program, self.zone, self.top = program, f"{scratch}/{durability}.zone", f"{scratch}/{durability}"
-        os.mkdir(self.top)
-        run(program, "zone", "create", self.zone, "--size", f"{MEGABYTES}M")
-        run(program, "mkfs", f"{self.zone}:v")
-        run(program, "mount", "-o", f"durability={durability}", f"{self.zone}:v", self.top)
-        uuid = json.loads(run(program, "zone", "show", self.zone, "--json"))["uuid"]
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(f"/run/amberfs/{uuid}.sock")
-        self.answers = self.socket.makefile("r")
-
-    def ask(self, **request):
-        self.socket.sendall((json.dumps(request | {"volume": "v"}) + "\n").encode())
-        answer = json.loads(self.answers.readline())
-        if "ok" not in answer:
-            raise OSError(f"the server of {self.zone} says {answer}")
+        super().__init__(program, scratch, MEGABYTES, durability, f"durability={durability}")
 
     def settle(self):
         """A snapshot is a checkpoint; it is removed at once."""
-        self.ask(request="snapshot", ask={"take": {"name": "settled", "comment": ""}})
-        self.ask(request="snapshot", ask={"remove": {"name": "settled", "wait": True}})
+        self.snapshot(take={"name": "settled", "comment": ""})
+        self.snapshot(remove={"name": "settled", "wait": True})
 
     def written(self):
         total = json.loads(run(self.program, "stats", "--json", self.top))["nvm"]["written"][-1]
         return (total["lines_flushed"] + total["lines_streamed"]) * LINE
-
-    def end(self):
-        self.socket.close()
-        run(self.program, "umount", self.top)
 
 
 class Called:
@@ -214,30 +167,16 @@ def find_bench():
     return [message["executable"] for message in messages if message.get("executable")][-1]
 
 
-def end(program, scratch):
-    """Unmounts all that is mounted in and on `scratch`; loop devices go with what is mounted from them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    with open("/proc/self/mounts") as mounts:
-        mounted = [line.split()[1:3] for line in mounts]
-    for top, kind in reversed([mount for mount in mounted if mount[0] == scratch or mount[0].startswith(f"{scratch}/")]):
-        run(*([program] if "fuse" in kind else []), "umount", top)
-
-
 def compare_mounted(program, bench, rounds):
     targets = {}
-    with tempfile.TemporaryDirectory(prefix="amberfs-bench-", dir="/tmp") as scratch:
-        try:
-            set_up(program, scratch, targets)
-            if FSYNC in targets and OP in targets:
-                report(compare(bench, targets, rounds))
-        finally:
-            end(program, scratch)
+    with memory(program, "8G") as scratch:
+        set_up(program, scratch, targets)
+        if FSYNC in targets and OP in targets:
+            report(compare(bench, targets, rounds))
 
 
 def set_up(program, scratch, targets):
     try:
-        run("mount", "-t", "tmpfs", "-o", "size=8G,huge=always", "tmpfs", scratch)
         targets[CALLED] = Called(scratch)
         for label, make in (
             (FSYNC, lambda: Amberfs(program, scratch, "fsync")),
@@ -251,11 +190,6 @@ def set_up(program, scratch, targets):
         print(f"journaling: compared without what could not be set up: {error}", flush=True)
 
 
-def terminated(*_):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(143)
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", metavar="AMBERFS")
@@ -264,7 +198,6 @@ def main():
     parser.add_argument("--mounted", action="store_true", help="only the comparison with ext3")
     parser.add_argument("--rounds", type=int, default=0)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, terminated)
     bench = find_bench()
     options = [f"--{name}" for name in ("quick", "full") if getattr(arguments, name)]
     options += ["--rounds", str(arguments.rounds)] if arguments.rounds else []

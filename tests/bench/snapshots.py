@@ -12,61 +12,35 @@ next commit, every 30 s; here it is mounted to commit every second.
 """
 
 import argparse
-import ctypes
 import fcntl
-import json
 import os
 import random
-import socket
 import statistics
 import struct
-import subprocess
-import tempfile
+import sys
 import time
+
+from mounted import Loop, Volume, memory, run, syncfs
 
 # linux/btrfs.h: _IOW(0x94, 23, 4096 bytes), _IOW(0x94, 15, 4096 bytes), _IO(0x94, 8), _IOW(0x94, 65, 16 bytes)
 SNAP_CREATE_V2, SNAP_DESTROY, SYNC, SUBVOL_SYNC_WAIT = 0x50009417, 0x5000940F, 0x9408, 0x40109441
 FILES_IN_DIRECTORY = 200
 
 
-def run(*command):
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+class Synced(Loop):
+    """Only makes durable what was written."""
 
-
-def syncfs(path):
-    directory = os.open(path, os.O_RDONLY)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(directory) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs", path)
-    finally:
-        os.close(directory)
-
-
-class Loop:
-    """A file system on a loop device over tmpfs."""
-
-    def __init__(self, kind, scratch, megabytes):
-        self.name = kind
-        self.image, self.top = f"{scratch}/{kind}.img", f"{scratch}/{kind}"
-        os.mkdir(self.top)
-        with open(self.image, "wb") as image:
-            image.truncate(megabytes << 20)
-        force = {"ext4": ["-F"], "xfs": ["-f"], "btrfs": ["-f"]}[kind]
-        run(f"mkfs.{kind}", "-q", *force, self.image)
-        options = "loop,commit=1" if kind == "btrfs" else "loop"
-        run("mount", "-o", options, self.image, self.top)
+    def __init__(self, kind, scratch, megabytes, *options):
+        super().__init__(kind, scratch, megabytes, (f"mkfs.{kind}", "-q", "-F" if kind == "ext4" else "-f"), *options)
         self.tree = self.top
 
-    def take(self, name):
-        """Only makes durable what was written."""
-
     def end(self):
-        run("umount", self.top)
+        pass
 
 
-class Btrfs(Loop):
+class Btrfs(Synced):
     def __init__(self, scratch, megabytes):
-        super().__init__("btrfs", scratch, megabytes)
+        super().__init__("btrfs", scratch, megabytes, "commit=1")
         self.tree = f"{self.top}/tree"
         run("btrfs", "subvolume", "create", self.tree)
         self.directory = os.open(self.top, os.O_RDONLY)
@@ -94,51 +68,27 @@ class Btrfs(Loop):
     def end(self):
         os.close(self.source)
         os.close(self.directory)
-        super().end()
 
 
-class Amberfs:
-    name = "amberfs"
-
+class Amberfs(Volume):
     def __init__(self, program, scratch, megabytes):
-        self.program, self.zone, self.tree = program, f"{scratch}/zone", f"{scratch}/amberfs"
-        os.mkdir(self.tree)
-        run(program, "zone", "create", self.zone, "--size", f"{megabytes}M")
-        run(program, "mkfs", f"{self.zone}:v")
-        run(program, "mount", f"{self.zone}:v", self.tree)
-        uuid = json.loads(run(program, "zone", "show", self.zone, "--json"))["uuid"]
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(f"/run/amberfs/{uuid}.sock")
-        self.answers = self.socket.makefile("r")
-
-    def request(self, **request):
-        """What comes in parts before the end of the answer."""
-        self.socket.sendall((json.dumps(request | {"volume": "v"}) + "\n").encode())
-        parts = []
-        while "more" in (answer := json.loads(self.answers.readline())):
-            parts += answer["more"]
-        if "ok" not in answer:
-            raise RuntimeError(answer)
-        return parts
-
-    def ask(self, **ask):
-        self.request(request="snapshot", ask=ask)
+        super().__init__(program, scratch, megabytes)
+        self.name, self.tree = "amberfs", self.top
 
     def compare(self, name, other):
         return self.request(request="snapshot-diff", pair={"from": name, "to": other})
 
     def take(self, name):
-        self.ask(take={"name": name, "comment": ""})
+        self.snapshot(take={"name": name, "comment": ""})
 
     def remember(self, name):
         pass
 
     def remove(self, name, wait):
-        self.ask(remove={"name": name, "wait": wait})
+        self.snapshot(remove={"name": name, "wait": wait})
 
     def end(self):
-        self.socket.close()
-        run(self.program, "umount", self.tree)
+        pass
 
 
 def paths(tree, files):
@@ -164,19 +114,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     figures = {}
-    with tempfile.TemporaryDirectory(prefix="amberfs-bench-", dir="/tmp") as scratch:
-        run("mount", "-t", "tmpfs", "-o", "size=20G,huge=always", "tmpfs", scratch)
+    with memory(arguments.program, "20G") as scratch:
         targets = []
         try:
             megabytes = 1024 + arguments.files * arguments.bytes * 3 // (1 << 20)
             targets.append(Amberfs(arguments.program, scratch, megabytes))
             targets.append(Btrfs(scratch, megabytes))
-            targets += [Loop(kind, scratch, megabytes) for kind in ("ext4", "xfs")]
+            targets += [Synced(kind, scratch, megabytes) for kind in ("ext4", "xfs")]
             measure(targets, arguments, figures)
         finally:
             for target in targets:
                 target.end()
-            run("umount", scratch)
     report(figures)
 
 
@@ -238,4 +186,9 @@ def report(figures):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except OSError as error:
+        sys.exit(f"snapshots: {error}")

@@ -17,6 +17,7 @@ svg .end { text-anchor: end } svg .middle { text-anchor: middle }
 .grid { stroke: var(--faint) } .whisker { stroke: var(--ink); stroke-width: 1.5 }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
 td, th { padding: 1px 9px; text-align: right; border-bottom: 1px solid var(--faint) } td:first-child, th:first-child { text-align: left }
+.names { font-size: 12px; word-spacing: .5em; margin-bottom: .3em }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .4em }";
 
 /// The whole page. `head` are lines on how it was measured.
@@ -28,15 +29,9 @@ pub fn page(report: &Report, head: &[String]) -> String {
     page += &head.iter().map(|line| format!("<div>{}</div>\n", escape(line))).collect::<String>();
     page += "<p>\n";
     for (number, (name, about)) in report.targets.iter().enumerate() {
-        page += &format!(
-            "<span class=\"key\" style=\"background:{}\"></span><b>{}</b>: {}<br>\n",
-            colour(number),
-            escape(name),
-            escape(about)
-        );
+        page += &format!("{}<b>{}</b>: {}<br>\n", key(name, number), escape(name), escape(about));
     }
-    page += "</p>\n<p>Bars are medians, the lines on them reach from quartile to quartile. CPU time is that of the process that asks and, for a \
-             mount of Amberfs, of its server; kernel threads of the others are not in it.</p>\n";
+    page += "</p>\n<p>Bars are medians, the lines on them reach from quartile to quartile.</p>\n";
     let mut shown: Vec<String> = Vec::new();
     for figure in &report.figures {
         if figure.varies.is_none() {
@@ -52,6 +47,11 @@ pub fn page(report: &Report, head: &[String]) -> String {
         }
     }
     page + "</body></html>\n"
+}
+
+/// A spot in the colour of a target.
+fn key(name: &str, number: usize) -> String {
+    format!("<span class=\"key\" style=\"background:{}\"></span>", colour(name, number))
 }
 
 /// What figures of one series have in common: all but the parameter that differs.
@@ -105,7 +105,11 @@ fn of_series(report: &Report, figures: &[&Figure]) -> String {
     let all = |of: &dyn Fn(usize) -> Vec<(f64, f64)>| {
         report.targets.iter().enumerate().map(|(at, (name, _))| (name.as_str(), of(at))).collect::<Vec<_>>()
     };
-    let mut text = format!("<h2>{}</h2>\n<div class=\"pair\">\n", escape(&series_of(first)));
+    let names = report.targets.iter().enumerate();
+    let names = names.map(|(number, (name, _))| format!("{}{} ", key(name, number), escape(name)));
+    let names: String = names.collect();
+    let heading = escape(&series_of(first));
+    let mut text = format!("<h2>{heading}</h2>\n<div class=\"names\">{names}</div>\n<div class=\"pair\">\n");
     text += &lines(title, across, &all(&rates));
     text += &lines("99 of 100 took at most, µs", across, &all(&late));
     text + "</div>\n"

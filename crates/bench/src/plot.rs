@@ -3,10 +3,21 @@
 use crate::statistics::Spread;
 use crate::table::short;
 
-const COLOURS: [&str; 10] = [
-    "#d98e04", "#a35f00", "#6b4300", "#4c78a8", "#54a24b", "#e45756", "#72b7b2", "#86c280", "#f08a8b",
-    "#9d8ac7",
+/// Those of peers are theirs in every report: Amberfs in amber, a file system on disk a paler shade of it in memory.
+const PEERS: [(&str, &str); 10] = [
+    ("volume", "#d98e04"),
+    ("amberfs", "#a35f00"),
+    ("amberfs-op", "#6b4300"),
+    ("tmpfs", "#7f7f7f"),
+    ("ext4", "#4c78a8"),
+    ("xfs", "#54a24b"),
+    ("btrfs", "#e45756"),
+    ("ext4-disk", "#9ecae9"),
+    ("xfs-disk", "#9fd598"),
+    ("btrfs-disk", "#ff9d98"),
 ];
+/// Those of directories and volumes that were named.
+const OTHERS: [&str; 6] = ["#9d8ac7", "#439894", "#b279a2", "#bab0ac", "#d67195", "#616bb0"];
 const WIDTH: f64 = 520.0;
 const LABEL: f64 = 90.0;
 const VALUE: f64 = 80.0;
@@ -14,9 +25,10 @@ const BAR: f64 = 18.0;
 const HEIGHT: f64 = 260.0;
 const MARGIN: f64 = 44.0;
 
-/// The colour of a target, by its number.
-pub(crate) fn colour(number: usize) -> &'static str {
-    COLOURS[number % COLOURS.len()]
+/// The colour of a target: a peer's own, or one by its number.
+pub(crate) fn colour(name: &str, number: usize) -> &'static str {
+    let own = PEERS.iter().find(|(peer, _)| *peer == name);
+    own.map_or(OTHERS[number % OTHERS.len()], |(_, colour)| colour)
 }
 
 /// Text that may stand in HTML and SVG.
@@ -59,7 +71,7 @@ pub(crate) fn bars(title: &str, rows: &[(&str, Option<Spread>)]) -> String {
             y + 2.0,
             (median * scale).max(0.5),
             BAR - 4.0,
-            colour(number)
+            colour(name, number)
         );
         svg += &format!("<path d=\"M{:.1} {middle}H{:.1}\" class=\"whisker\"/>", at(low), at(high));
         svg +=
@@ -123,7 +135,7 @@ pub(crate) fn lines(title: &str, across: &str, series: &[(&str, Vec<(f64, f64)>)
         svg += &format!(
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"><title>{}</title></polyline>",
             path.join(" "),
-            colour(number),
+            colour(name, number),
             escape(name)
         );
         for (at, value) in points {
@@ -131,7 +143,7 @@ pub(crate) fn lines(title: &str, across: &str, series: &[(&str, Vec<(f64, f64)>)
                 "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{}\"><title>{}: {}</title></circle>\n",
                 x(*at),
                 y(*value),
-                colour(number),
+                colour(name, number),
                 escape(name),
                 short(*value)
             );

@@ -153,6 +153,7 @@ impl<G: Ground> Prepared<'_, G> {
             Amount::Time(time) => Amount::Time(time.mul_f64(part)),
             turns => turns,
         });
+        let busy_before = clock::machine_ns();
         for (number, pass) in phase.passes.iter().enumerate() {
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
@@ -167,6 +168,7 @@ impl<G: Ground> Prepared<'_, G> {
         let began = Instant::now();
         self.ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
         sample.settle_ns = began.elapsed().as_nanos() as u64;
+        sample.machine_ns = clock::machine_ns().saturating_sub(busy_before);
         sample.bytes = tally.bytes;
         sample.operations = match phase.unit {
             Unit::Operations => tally.operations(),

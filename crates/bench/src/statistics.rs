@@ -180,6 +180,8 @@ pub struct Sample {
     pub server_ns: Option<u64>,
     /// How long a `syncfs` took afterwards, nanoseconds.
     pub settle_ns: u64,
+    /// CPU time of all that the machine did from the beginning to the end of that `syncfs`, nanoseconds.
+    pub machine_ns: u64,
 }
 
 impl Sample {
@@ -196,6 +198,12 @@ impl Sample {
     /// CPU time of one operation, the server's included, microseconds.
     pub fn cpu_us(&self) -> f64 {
         (self.cpu_ns + self.server_ns.unwrap_or(0)) as f64 / 1e3 / self.operations.max(1) as f64
+    }
+
+    /// CPU time of one operation if all that the machine did was for its sake, microseconds: with kernel threads, the
+    /// `syncfs` that followed, and whatever else went on.
+    pub fn machine_us(&self) -> f64 {
+        self.machine_ns as f64 / 1e3 / self.operations.max(1) as f64
     }
 
     /// Wall time of one operation, microseconds: threads side by side make it shorter.
@@ -241,6 +249,7 @@ mod tests {
             cpu_ns: 1_000_000,
             server_ns: Some(500_000),
             settle_ns: 0,
+            machine_ns: 0,
         };
         assert!((sample.rate() - 500_000.0).abs() < 1e-6);
         assert!((sample.byte_rate() - 2.048e9).abs() < 1.0);

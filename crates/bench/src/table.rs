@@ -49,6 +49,7 @@ pub fn details(report: &Report) -> String {
         "wall µs",
         "CPU µs",
         "server's",
+        "machine's",
         "p50 µs",
         "p99",
         "p99.9",
@@ -66,7 +67,7 @@ pub fn details(report: &Report) -> String {
 }
 
 fn detail(series: &Series) -> Vec<String> {
-    let Some(rate) = series.spread(|sample| sample.rate()) else { return vec!["-".to_string(); 11] };
+    let Some(rate) = series.spread(|sample| sample.rate()) else { return vec!["-".to_string(); 12] };
     let median =
         |of: fn(&crate::statistics::Sample) -> f64| series.spread(of).map_or(0.0, |spread| spread.median);
     let server = |sample: &crate::statistics::Sample| {
@@ -84,6 +85,7 @@ fn detail(series: &Series) -> Vec<String> {
         micros(median(|sample| sample.wall_us())),
         micros(median(|sample| sample.cpu_us())),
         server.map_or("-".to_string(), |us| micros(us.median)),
+        micros(median(|sample| sample.machine_us())),
         latency(latencies.percentile_ns(50.0)),
         latency(latencies.percentile_ns(99.0)),
         latency(latencies.percentile_ns(99.9)),

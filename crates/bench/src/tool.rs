@@ -128,6 +128,7 @@ fn run(job: &Job, path: &Path, target: &Target, plan: &Plan) -> Result<(Sample, 
     if !job.before.is_empty() {
         start(&job.before)?;
     }
+    let busy_before = clock::machine_ns();
     let before = (target.server().and_then(clock::server_ns), clock::children_ns(), Instant::now());
     let text = start(&job.arguments)?;
     let wall_ns = before.2.elapsed().as_nanos() as u64;
@@ -137,10 +138,12 @@ fn run(job: &Job, path: &Path, target: &Target, plan: &Plan) -> Result<(Sample, 
         .and_then(clock::server_ns)
         .zip(before.0)
         .map(|(after, before)| after.saturating_sub(before));
+    let machine_ns = clock::machine_ns().saturating_sub(busy_before);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("nothing").to_string();
     let (mut sample, tally) =
         (job.parse)(&text).ok_or_else(|| error(format!("what it says has no figure: {last}")))?;
     (sample.cpu_ns, sample.server_ns) = (cpu_ns, server_ns);
+    sample.machine_ns = machine_ns;
     if sample.wall_ns == 0 {
         sample.wall_ns = wall_ns;
     }

@@ -4,6 +4,7 @@ mod support;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{PROGRAM, Run, Scratch, amberfs, can_mount, eventually, run};
@@ -99,6 +100,8 @@ fn a_read_only_mount_and_a_full_one_are_told() {
     run(&format!("bench {dir} --turns 1 --rounds 1 -w read:size=200M")).fails(1, &["is full"]);
     assert_eq!(count(Path::new(&dir)), 0);
     let json = run(&format!("bench {dir} --turns 3 --rounds 1 -w varmail:files=20 --json")).ok().json();
+    let machine = &json["figures"][0]["series"][0]["rounds"][0]["machine_cpu_ns"];
+    assert!(machine.as_u64().is_some(), "and so does all that the machine does: {machine}");
     let server = &json["figures"][0]["series"][0]["rounds"][0]["server_cpu_ns"];
     assert!(server.as_u64().is_some_and(|ns| ns > 0), "the server's CPU time counts: {server}");
     run(&format!("umount {dir}")).ok();
@@ -126,13 +129,21 @@ fn has_below(dir: &str, peer: &str, beginning: &str) -> bool {
     entries(Path::new(dir)).into_iter().any(|entry| entries(&entry.path().join(peer)).into_iter().any(begins))
 }
 
+/// When a benchmark is interrupted.
+enum Moment {
+    /// So many ms after it was started, whatever it does then.
+    After(u64),
+    /// When all peers are there and at work.
+    AtWork,
+}
+
 #[test]
 fn interrupted_it_takes_its_peers_with_it() {
     if !can_mount() {
         return;
     }
-    // While peers are set up, and when all are there and at work.
-    for at_work in [false, true] {
+    let moments = (1..=12).map(|step| Moment::After(step * step * 8)).chain([Moment::AtWork]);
+    for moment in moments {
         let scratch = Scratch::new();
         let temporary = scratch.mount_point("tmp");
         let mut command = Command::new(PROGRAM);
@@ -146,13 +157,20 @@ fn interrupted_it_takes_its_peers_with_it() {
         ]);
         command.args(["--seconds", "600", "-w", "varmail:threads=2"]).env("TMPDIR", &temporary);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually("it begins", || match at_work {
-            true => has_below(&temporary, "tmpfs", "amberfs-bench-"),
-            false => count(Path::new(&temporary)) > 0,
-        });
+        match moment {
+            Moment::After(ms) => std::thread::sleep(Duration::from_millis(ms)),
+            Moment::AtWork => {
+                eventually("it begins", || has_below(&temporary, "tmpfs", "amberfs-bench-"));
+            }
+        }
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let words = ["interrupted", "what the benchmark made is gone again"];
-        Run::of(child.wait_with_output().unwrap()).fails(130, &words);
+        let output = child.wait_with_output().unwrap();
+        // At first it is not there to be asked, and has made nothing.
+        let is_early = output.status.code().is_none() && matches!(moment, Moment::After(..100));
+        if !is_early {
+            let words = ["interrupted", "what the benchmark made is gone again"];
+            Run::of(output).fails(130, &words);
+        }
         // A loop device lets go of its file a moment after the unmount.
         eventually("nothing is left", || left_of(&temporary).is_empty());
     }

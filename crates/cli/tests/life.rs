@@ -5,19 +5,12 @@ mod support;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
+use support::mounted::{place, shell};
 use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
-
-fn shell(line: &str) -> Run {
-    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
-}
 
 #[test]
 fn a_volume_is_mounted_used_unmounted_and_checked() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     assert_eq!(
         run(&format!("mount {zone}:home {dir}")).ok().out,
         "",
@@ -57,11 +50,7 @@ fn a_volume_is_mounted_used_unmounted_and_checked() {
 
 #[test]
 fn a_mount_becomes_read_only_and_writable_again() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     std::fs::write(scratch.path("mnt/file"), "before").unwrap();
     // As mount(8) asks its helper: with what the kernel shows of the mount.
@@ -113,11 +102,7 @@ fn one_server_serves_several_volumes_of_a_zone() {
 
 #[test]
 fn a_killed_server_leaves_a_volume_that_recovers() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     let mut file = std::fs::File::create(scratch.path("mnt/kept")).unwrap();
     file.write_all(b"kept").unwrap();
@@ -140,11 +125,7 @@ fn a_killed_server_leaves_a_volume_that_recovers() {
 
 #[test]
 fn a_server_in_the_foreground_ends_with_a_signal_or_with_umount() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((_scratch, zone, dir)) = place() else { return };
     for signal in [Some("TERM"), Some("INT"), None] {
         let mut server = Command::new(PROGRAM)
             .args(["mount", "--foreground", &format!("{zone}:home"), &dir])
@@ -165,11 +146,7 @@ fn a_server_in_the_foreground_ends_with_a_signal_or_with_umount() {
 
 #[test]
 fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     let mut file = std::fs::File::create(scratch.path("mnt/late")).unwrap();
     let answer = run(&format!("umount --lazy {dir}")).ok();
@@ -261,11 +238,7 @@ fn an_ordinary_user_mounts_with_fusermount() {
 
 #[test]
 fn caches_are_bounded_by_an_option() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((_scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir} -o cache=512K")).fails(1, &["cache=512K", "1M or more"]);
     run(&format!("mount {zone}:home {dir} -o cahce=64M")).fails(1, &["did you mean 'cache'?"]);
     run(&format!("mount {zone}:home {dir} -o cache=1M,durability=op")).ok();

@@ -4,7 +4,8 @@ mod support;
 
 use std::fs;
 
-use support::{Scratch, can_mount, eventually, run};
+use support::mounted::place;
+use support::{eventually, run};
 
 fn names(place: &str) -> Vec<String> {
     let listed = run(&format!("snapshot list {place} --json")).ok().json();
@@ -18,11 +19,8 @@ fn scheduled(place: &str) -> Vec<String> {
 
 #[test]
 fn a_mount_takes_them_and_lets_them_go() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir, log) = (scratch.zone(), scratch.mount_point("mnt"), scratch.text("log"));
+    let Some((scratch, zone, dir)) = place() else { return };
+    let log = scratch.text("log");
     let options = format!("keep=1s=3:daily=2,log={log}");
     run(&format!("mount {zone}:home {dir} -o {options}")).ok();
     run(&format!("snapshot take {dir} mine")).ok();
@@ -98,11 +96,8 @@ fn a_mount_takes_them_and_lets_them_go() {
 /// Without room for a snapshot the log has one line about it, and the next is taken when there is room again.
 #[test]
 fn a_full_volume_is_told_once() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir, log) = (scratch.zone(), scratch.mount_point("mnt"), scratch.text("log"));
+    let Some((scratch, zone, dir)) = place() else { return };
+    let log = scratch.text("log");
     run(&format!("mount {zone}:home {dir} -o durability=op,keep=1s=1000,keep_unchanged,log={log}")).ok();
     let warnings = || fs::read_to_string(&log).unwrap().matches("WARN").count();
     let mut files = Vec::new();

@@ -9,18 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use support::{Run, Scratch, can_mount, eventually, run};
-
-fn shell(line: &str) -> Run {
-    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
+use support::mounted::{names, place, shell};
+use support::{Scratch, can_mount, eventually, run};
 
 /// A process with a working directory, until it is dropped.
 struct Sleeper(Child);
@@ -121,11 +111,7 @@ fn a_quiet_mount_shows_the_snapshot_again() {
 
 #[test]
 fn a_volume_in_use_is_left_as_it_is() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     let at = |name: &str| scratch.path("mnt").join(name);
     run(&format!("mount {zone}:home {dir}")).ok();
     first_tree(&dir);
@@ -176,11 +162,7 @@ fn a_volume_in_use_is_left_as_it_is() {
 /// before turns up behind that.
 #[test]
 fn nothing_that_was_rolled_away_is_written_later() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     let at = |name: &str| scratch.path("mnt").join(name);
     run(&format!("mount {zone}:home {dir} -o threads=3")).ok();
     fs::create_dir(at("work")).unwrap();
@@ -233,11 +215,8 @@ fn nothing_that_was_rolled_away_is_written_later() {
 /// Both superblocks are damaged while the volume is mounted, which nobody reads until it is opened again.
 #[test]
 fn a_volume_that_cannot_be_opened_again_says_so() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir, log) = (scratch.zone(), scratch.mount_point("mnt"), scratch.text("log"));
+    let Some((scratch, zone, dir)) = place() else { return };
+    let log = scratch.text("log");
     run(&format!("mount {zone}:home {dir} -o log={log}")).ok();
     fs::write(scratch.path("mnt/file"), "old").unwrap();
     run(&format!("snapshot take {dir} first")).ok();

@@ -5,21 +5,9 @@ mod support;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::Command;
 
-use support::{Run, Scratch, can_mount, eventually, run};
-
-fn shell(line: &str) -> Run {
-    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
-}
-
-/// The names in a directory, in order.
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
+use support::mounted::{names, place, shell};
+use support::{Scratch, can_mount, eventually, run};
 
 /// Takes everything out of the kernel's caches that nobody uses.
 fn drop_caches() {
@@ -29,11 +17,7 @@ fn drop_caches() {
 
 #[test]
 fn a_mount_shows_what_was() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     let at = |name: &str| scratch.path("mnt").join(name);
     let kept = |name: &str| at(".snapshots").join(name);
@@ -95,11 +79,7 @@ fn a_mount_shows_what_was() {
 
 #[test]
 fn a_snapshot_in_use_is_not_removed_and_one_removed_is_gone() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     let at = |name: &str| scratch.path("mnt").join(name);
     fs::write(at("file"), "old").unwrap();
@@ -139,11 +119,8 @@ fn a_snapshot_in_use_is_not_removed_and_one_removed_is_gone() {
 
 #[test]
 fn a_snapshot_is_mounted_alone() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir, other) = (scratch.zone(), scratch.mount_point("mnt"), scratch.mount_point("other"));
+    let Some((scratch, zone, dir)) = place() else { return };
+    let other = scratch.mount_point("other");
     run(&format!("mount {zone}:home {dir} -o durability=op")).ok();
     fs::write(scratch.path("mnt/file"), "old").unwrap();
     run(&format!("snapshot take {dir} kept")).ok();
@@ -224,11 +201,7 @@ fn assert_usage_agrees(place: &str) -> usize {
 
 #[test]
 fn what_differs_is_told() {
-    if !can_mount() {
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
+    let Some((scratch, zone, dir)) = place() else { return };
     run(&format!("mount {zone}:home {dir}")).ok();
     let at = |name: &str| scratch.path("mnt").join(name);
     fs::create_dir(at("dir")).unwrap();

@@ -30,8 +30,9 @@ const QUICK: Extent = Extent { rounds: 3, seconds: 0.04, scale: 0.02, bytes: 512
 const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1, bytes: 1 << 30 };
 
 /// Whose CPU time is whose.
-const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; that of kernel threads (journals, \
-                        writeback, loop devices) is nobody's";
+const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; the machine's (--details) is that of all \
+                        that went on until a syncfs had ended, kernel threads (journals, writeback, loop devices) and strangers \
+                        included, in ticks of 10 ms";
 
 pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     if arguments.list {

@@ -90,6 +90,7 @@ fn of_series(series: &Series) -> Fields {
             .with("wall_ns", Value::Count(sample.wall_ns))
             .with("cpu_ns", Value::Count(sample.cpu_ns))
             .with("server_cpu_ns", sample.server_ns.map_or(Value::None, Value::Count))
+            .with("machine_cpu_ns", Value::Count(sample.machine_ns))
             .with("syncfs_ns", Value::Count(sample.settle_ns))
     });
     Fields::new()

@@ -1,6 +1,8 @@
 //! A scratch directory in memory, and the program run in it.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod mounted;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

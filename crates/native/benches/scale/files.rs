@@ -203,7 +203,10 @@ impl Stage for Files {
         let crashed = self.mount();
         // With a bound on caches a checkpoint may come before.
         let replayed = self.volume().recovery().transactions_replayed;
-        assert!(replayed == CHANGES || self.options.cache_bytes.is_some(), "{replayed} transactions replayed");
+        assert!(
+            replayed == CHANGES || self.options.cache_bytes.is_some(),
+            "{replayed} transactions replayed"
+        );
         vec![clean, firsts.cpu, crashed]
     }
 
