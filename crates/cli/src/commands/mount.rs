@@ -118,9 +118,15 @@ fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
             std::fs::canonicalize(dir).map_err(|error| wrong(format!("{}: {error}", dir.display())))
         }
         Ok(_) => Err(wrong(format!("{} is not a directory", dir.display()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => dead(),
+        Err(error) if is_dead(&error) => dead(),
         Err(error) => Err(wrong(format!("{}: {error}", dir.display()))),
     }
+}
+
+/// Whether that is what the kernel says of a mount whose server is gone; or of one whose requests came through rings.
+fn is_dead(error: &std::io::Error) -> bool {
+    let gone = [rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED];
+    gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Tells what recovery did, if it had something to do.
