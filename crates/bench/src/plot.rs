@@ -4,14 +4,16 @@ use crate::statistics::Spread;
 use crate::table::short;
 
 /// Those of peers are theirs in every report: Amberfs in amber, a file system on disk a paler shade of it in memory.
-const PEERS: [(&str, &str); 10] = [
+const PEERS: [(&str, &str); 12] = [
     ("volume", "#d98e04"),
     ("amberfs", "#a35f00"),
     ("amberfs-op", "#6b4300"),
+    ("fuse", "#c8b08a"),
     ("tmpfs", "#7f7f7f"),
     ("ext4", "#4c78a8"),
     ("xfs", "#54a24b"),
     ("btrfs", "#e45756"),
+    ("fuse2fs", "#2f4b7c"),
     ("ext4-disk", "#9ecae9"),
     ("xfs-disk", "#9fd598"),
     ("btrfs-disk", "#ff9d98"),
@@ -169,6 +171,16 @@ fn binary(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_peer_has_a_colour_of_its_own() {
+        let colours: std::collections::BTreeSet<&str> = crate::PEERS
+            .iter()
+            .map(|(name, _)| PEERS.iter().find(|(peer, _)| peer == name).expect("a colour").1)
+            .collect();
+        assert_eq!(colours.len(), crate::PEERS.len());
+        assert!(OTHERS.contains(&colour("/mnt", 7)));
+    }
 
     #[test]
     fn bars_are_in_proportion_and_text_is_escaped() {
