@@ -164,7 +164,7 @@ impl Features {
     }
 
     /// The names of those that keep the file system from being read.
-    pub(crate) fn unreadable(&self) -> Vec<String> {
+    pub fn unsupported(&self) -> Vec<String> {
         named((self.incompat - INCOMPAT).bits(), &INCOMPAT_NAMES, "incompat")
     }
 
@@ -214,7 +214,7 @@ mod tests {
             ["has_journal", "filetype", "extent", "sparse_super", "ro_compat:0x80000000"]
         );
         assert_eq!(
-            features(0, 0x2 | 0x400 | 0x10000 | 0x100000, 0).unreadable(),
+            features(0, 0x2 | 0x400 | 0x10000 | 0x100000, 0).unsupported(),
             ["ea_inode", "encrypt", "incompat:0x100000"]
         );
     }

@@ -192,7 +192,7 @@ impl RawSuperblock {
     /// What it says, checked against itself and the disk.
     pub(crate) fn verify(&self, disk: &Disk) -> Result<Superblock, Error> {
         let features = self.features();
-        let unreadable = features.unreadable();
+        let unreadable = features.unsupported();
         if !unreadable.is_empty() {
             return Err(Error::Unsupported { disk: disk.name().into(), features: unreadable });
         }
