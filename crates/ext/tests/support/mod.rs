@@ -34,6 +34,14 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     out
 }
 
+/// A directory in memory, if there is room: a container's /dev/shm often has 64 MiB.
+fn in_memory() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail * fs.f_frsize >= 2 << 30);
+    let in_memory = if room { tempfile::TempDir::new_in(memory).ok() } else { None };
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
+}
+
 /// An image and a directory to mount it on.
 pub(crate) struct Image {
     dir: tempfile::TempDir,
@@ -50,7 +58,7 @@ impl Image {
     }
 
     pub(crate) fn empty() -> Image {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = in_memory();
         let path = dir.path().join("image");
         std::fs::create_dir(dir.path().join("mnt")).unwrap();
         Image { dir, path }
@@ -76,7 +84,7 @@ impl Image {
     /// The disk. A loop device may take a moment to let go of it.
     pub(crate) fn disk(&self, read_only: bool) -> Arc<Disk> {
         let options = OpenOptions { read_only, ..OpenOptions::default() };
-        for _ in 0..200 {
+        for _ in 0..1000 {
             match Disk::open_path(&self.path, &options) {
                 Err(disk::Error::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
                 opened => return Arc::new(opened.unwrap()),
@@ -105,10 +113,17 @@ pub(crate) struct Mounted {
 }
 
 impl Drop for Mounted {
+    /// A process that another test has just forked may still have a copy of a file here.
     fn drop(&mut self) {
-        let status = Command::new("umount").arg(&self.dir).status();
+        for _ in 0..500 {
+            let output = Command::new("umount").arg(&self.dir).output().unwrap();
+            if output.status.success() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         if !std::thread::panicking() {
-            assert!(status.unwrap().success(), "umount {}", self.dir.display());
+            panic!("{} stays mounted", self.dir.display());
         }
     }
 }
