@@ -1,4 +1,4 @@
-//! A valid ext file system with some of its bytes changed is opened, its journal replayed, and everything in it is read.
+//! A valid ext file system with some of its bytes changed is opened, its journal replayed, everything in it read and checked.
 //! Whatever it holds: no panic, no hang.
 //!
 //! `cargo +nightly fuzz run read_ext -- -max_total_time=60 -timeout=20 -len_control=0 -max_len=64`
@@ -143,5 +143,6 @@ fuzz_target!(|input: &[u8]| {
         walk(&volume);
         let _ = volume.statfs();
     }
+    let _ = ext::check(disk.clone(), &Options::default());
     let _ = ext::recover(&disk);
 });

@@ -33,7 +33,7 @@ pub(crate) fn read(core: &Core, inode: &Inode, offset: u64, into: &mut [u8]) -> 
         let (part, behind) = rest.split_at_mut(here);
         match run.place {
             Place::Mapped(start) => core.store.read_through(Purpose::Data, start, within, part)?,
-            Place::Unwritten | Place::Hole => part.fill(0),
+            Place::Unwritten(_) | Place::Hole => part.fill(0),
         }
         at += here as u64;
         rest = behind;

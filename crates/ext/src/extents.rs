@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::error::corrupt;
 use crate::inode::{self, Inode};
 use crate::map::{END, Place, Run};
-use crate::store::Kind;
+use crate::store::{Block, Kind};
 
 const MAGIC: u16 = 0xF30A;
 /// No tree is higher.
@@ -158,17 +158,7 @@ pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
             Step::Found(run) => return check_run(core, ino, run),
             Step::Down(number) => {
                 depth -= 1;
-                if !core.superblock.has_blocks(number, 1) {
-                    return Err(corrupt(
-                        "extent tree",
-                        ino_text(ino),
-                        "a node's block",
-                        number,
-                        "one of the disk's",
-                    ));
-                }
-                let block =
-                    core.store.read(Kind::Extents(ino), number, |bytes| verify(core, inode, bytes))?;
+                let block = read(core, inode, number)?;
                 let node = Node::check(ino, &block, Some(depth))?;
                 if node.entries > 0 && node.first(0) < low {
                     return Err(corrupt(
@@ -183,6 +173,35 @@ pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
             }
         }
     }
+}
+
+/// Calls `visit` for every block of the tree itself, parents first; below one for which it gives false nothing is looked at.
+pub(crate) fn nodes(core: &Core, inode: &Inode, visit: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    nodes_below(core, inode, &Node::check(inode.number, &inode.block, None)?, visit)
+}
+
+fn nodes_below(
+    core: &Core,
+    inode: &Inode,
+    node: &Node<'_>,
+    visit: &mut dyn FnMut(u64) -> bool,
+) -> Result<()> {
+    let children = if node.depth > 0 { node.entries } else { 0 };
+    for number in (0..children).map(|n| node.child(n)) {
+        if visit(number) {
+            let block = read(core, inode, number)?;
+            nodes_below(core, inode, &Node::check(inode.number, &block, Some(node.depth - 1))?, visit)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(core: &Core, inode: &Inode, number: u64) -> Result<Block> {
+    if !core.superblock.has_blocks(number, 1) {
+        let ino = ino_text(inode.number);
+        return Err(corrupt("extent tree", ino, "a node's block", number, "one of the disk's"));
+    }
+    core.store.read(Kind::Extents(inode.number), number, |bytes| verify(core, inode, bytes))
 }
 
 enum Step {
@@ -227,16 +246,14 @@ fn descend(ino: u32, node: &Node<'_>, from: u64, low: &mut u64, high: &mut u64) 
     if from >= end {
         return Ok(hole(*high));
     }
-    let place = match extent.is_unwritten() {
-        true => Place::Unwritten,
-        false => Place::Mapped(extent.start() + (from - *low)),
-    };
+    let start = extent.start() + (from - *low);
+    let place = if extent.is_unwritten() { Place::Unwritten(start) } else { Place::Mapped(start) };
     Ok(Step::Found(Run { place, blocks: end - from }))
 }
 
 fn check_run(core: &Core, ino: u32, run: Run) -> Result<Run> {
     match run.place {
-        Place::Mapped(start) if !core.superblock.has_blocks(start, run.blocks) => {
+        Place::Mapped(start) | Place::Unwritten(start) if !core.superblock.has_blocks(start, run.blocks) => {
             let found = format_args!("{} from {start} on", run.blocks);
             Err(corrupt("extent tree", ino_text(ino), "an extent's blocks", found, "blocks of the disk"))
         }

@@ -11,8 +11,10 @@ use crate::features::RoCompat;
 use crate::store::Kind;
 use crate::superblock::Superblock;
 
-/// Of `flags`: the inode table was never written to.
+/// Of `flags`: no inode was ever used; the bitmap of inodes was never written.
 const INODES_UNINITIALISED: u16 = 1;
+/// Of `flags`: the bitmap of blocks was never written: the group holds what it was made with.
+const BLOCKS_UNINITIALISED: u16 = 2;
 const CHECKSUM_AT: usize = 0x1E;
 /// Bytes of a descriptor without `64bit`.
 const SHORT: usize = 32;
@@ -47,16 +49,29 @@ struct RawGroup {
 const _: () = assert!(size_of::<RawGroup>() == 64);
 const _: () = assert!(std::mem::offset_of!(RawGroup, checksum) == CHECKSUM_AT);
 
-/// A group, as far as reading needs it.
+/// A bitmap of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bitmap {
+    pub(crate) block: u64,
+    /// Nobody has written it.
+    pub(crate) unused: bool,
+    /// Of its bytes, as many bits as descriptors have room for.
+    pub(crate) checksum: u32,
+}
+
+/// A group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
+    pub(crate) blocks: Bitmap,
+    pub(crate) inodes: Bitmap,
+    pub(crate) directories: u32,
+    /// Inodes at the end of the table that were never used.
+    pub(crate) unused_inodes: u32,
     /// First block of its inodes.
     pub(crate) inode_table: u64,
     /// Free clusters.
     pub(crate) free_clusters: u64,
     pub(crate) free_inodes: u32,
-    /// None of its inodes was ever used.
-    pub(crate) unused: bool,
 }
 
 /// The descriptor of group `number`, which there is.
@@ -146,6 +161,36 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
         ));
     }
     let has_flags = superblock.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM);
-    let unused = has_flags && raw.flags.get() & INODES_UNINITIALISED != 0;
-    Ok(Group { inode_table, free_clusters, free_inodes, unused })
+    let bitmap = |low, high, flag, checksum_low, checksum_high| {
+        let (block, unused) = (join(low, high), has_flags && raw.flags.get() & flag != 0);
+        if !superblock.has_blocks(block, 1) {
+            return Err(corrupt("descriptor", of, "a bitmap's block", block, "one of the disk's"));
+        }
+        Ok(Bitmap { block, unused, checksum: count(checksum_low, checksum_high) })
+    };
+    Ok(Group {
+        blocks: bitmap(
+            raw.block_bitmap_low,
+            raw.block_bitmap_high,
+            BLOCKS_UNINITIALISED,
+            raw.block_bitmap_checksum_low,
+            raw.block_bitmap_checksum_high,
+        )?,
+        inodes: bitmap(
+            raw.inode_bitmap_low,
+            raw.inode_bitmap_high,
+            INODES_UNINITIALISED,
+            raw.inode_bitmap_checksum_low,
+            raw.inode_bitmap_checksum_high,
+        )?,
+        directories: count(raw.directories_low, raw.directories_high),
+        unused_inodes: if has_flags {
+            count(raw.unused_inodes_low, raw.unused_inodes_high).min(superblock.inodes_per_group)
+        } else {
+            0
+        },
+        inode_table,
+        free_clusters,
+        free_inodes,
+    })
 }

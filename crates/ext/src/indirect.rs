@@ -50,6 +50,32 @@ fn below(core: &Core, inode: &Inode, mut number: u64, level: u32, mut from: u64)
     unreachable!("the last level gives a run")
 }
 
+/// Calls `visit` for every block of pointers, parents first; below one for which it gives false nothing is looked at.
+pub(crate) fn nodes(core: &Core, inode: &Inode, visit: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    for level in 1..=LEVELS {
+        let number = pointer(&inode.block, (DIRECT + u64::from(level) - 1) as usize);
+        nodes_below(core, inode, number, level, visit)?;
+    }
+    Ok(())
+}
+
+fn nodes_below(
+    core: &Core,
+    inode: &Inode,
+    number: u64,
+    level: u32,
+    visit: &mut dyn FnMut(u64) -> bool,
+) -> Result<()> {
+    if number == 0 || !visit(number) || level == 1 {
+        return Ok(());
+    }
+    let block = read(core, inode, number)?;
+    for n in 0..core.superblock.block as usize / 4 {
+        nodes_below(core, inode, pointer(&block, n), level - 1, visit)?;
+    }
+    Ok(())
+}
+
 /// The run from pointer `from` on, at most `most` long.
 fn in_pointers(core: &Core, inode: &Inode, from: u64, most: u64, of: impl Fn(u64) -> u64) -> Result<Run> {
     let first = of(from);

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
 use crate::group;
-use crate::store::Kind;
+use crate::store::{Block, Kind};
 use crate::superblock::{ROOT, Superblock};
 
 bitflags::bitflags! {
@@ -102,6 +102,8 @@ pub(crate) struct Inode {
     /// The block of extended attributes, or 0.
     pub(crate) attributes: u64,
     pub(crate) times: Times,
+    /// Of an orphan, the next one.
+    pub(crate) next_orphan: u32,
     /// What lies behind its fields: extended attributes.
     pub(crate) tail: Box<[u8]>,
 }
@@ -116,6 +118,19 @@ pub(crate) struct Times {
 
 /// Inode `number`; [`Error::Stale`] if there is none, or it is not in use.
 pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
+    let (block, start) = locate(core, number)?;
+    decode(&core.superblock, number, &block[start..start + core.superblock.inode_bytes])
+}
+
+/// How many names inode `number` has, whatever else may be wrong with it.
+pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
+    let (block, start) = locate(core, number)?;
+    let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
+    Ok(u32::from(raw.links.get()))
+}
+
+/// The block that holds inode `number`, and where in it.
+fn locate(core: &Core, number: u32) -> Result<(Block, usize)> {
     let superblock = &core.superblock;
     if number == 0 || number > superblock.inodes {
         return Err(Error::Stale);
@@ -123,13 +138,12 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
     let index = u64::from(number - 1);
     let group = (index / u64::from(superblock.inodes_per_group)) as u32;
     let group = group::read(core, group)?;
-    if group.unused {
+    if group.inodes.unused {
         return Err(Error::Stale);
     }
     let at = index % u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64;
     let block = core.store.read(Kind::Inodes, group.inode_table + at / superblock.block, |_| Ok(()))?;
-    let start = (at % superblock.block) as usize;
-    decode(superblock, number, &block[start..start + superblock.inode_bytes])
+    Ok((block, (at % superblock.block) as usize))
 }
 
 fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
@@ -183,6 +197,7 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
         generation: raw.generation.get(),
         block: raw.block,
         attributes: u64::from(raw.attributes_low.get()) | u64::from(raw.attributes_high.get()) << 32,
+        next_orphan: raw.dtime.get(),
         times: Times {
             access: time(raw.atime, extra.atime),
             modify: time(raw.mtime, extra.mtime),

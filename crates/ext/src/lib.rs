@@ -7,17 +7,19 @@
 //! Layers, each using those below it:
 //!
 //! ```text
-//! file_system, volume (handles)        the FileSystem trait; opening, info, recovery
+//! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
-//! inode, group                         what is where
+//! inode, bitmap, group                 what is where
 //! core, store                          metadata blocks
 //! superblock, features, checksum, mmp, error
 //! ```
 #![forbid(unsafe_code)]
 
 mod acl;
+mod bitmap;
+mod check;
 mod checksum;
 mod core;
 mod data;
@@ -39,6 +41,7 @@ mod superblock;
 mod volume;
 mod xattr;
 
+pub use check::{Report, check};
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

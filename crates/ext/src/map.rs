@@ -11,8 +11,8 @@ use crate::{extents, indirect};
 pub(crate) enum Place {
     /// On the disk, from this block on.
     Mapped(u64),
-    /// On the disk, never written: they read as zeros.
-    Unwritten,
+    /// On the disk, from this block on, never written: they read as zeros.
+    Unwritten(u64),
     /// Nowhere: they read as zeros.
     Hole,
 }
@@ -44,6 +44,15 @@ pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
 pub(crate) fn block(core: &Core, inode: &Inode, number: u64) -> Result<Option<u64>> {
     Ok(match run(core, inode, number)?.place {
         Place::Mapped(block) => Some(block),
-        Place::Unwritten | Place::Hole => None,
+        Place::Unwritten(_) | Place::Hole => None,
     })
+}
+
+/// Calls `visit` for every block that an inode's map itself takes; below one for which it gives false nothing is looked at.
+pub(crate) fn nodes(core: &Core, inode: &Inode, visit: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    if inode.flags.contains(Flags::EXTENTS) {
+        extents::nodes(core, inode, visit)
+    } else {
+        indirect::nodes(core, inode, visit)
+    }
 }

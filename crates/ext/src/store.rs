@@ -23,6 +23,8 @@ use crate::error::{corrupt, io};
 pub(crate) enum Kind {
     /// Group descriptors.
     Descriptors,
+    /// A bitmap of blocks or inodes.
+    Bitmap,
     /// A part of an inode table.
     Inodes,
     /// A block of an inode's extent tree.
@@ -41,6 +43,7 @@ impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Kind::Descriptors => write!(f, "group descriptors"),
+            Kind::Bitmap => write!(f, "bitmap"),
             Kind::Inodes => write!(f, "inodes"),
             Kind::Extents(ino) => write!(f, "extents of inode {ino}"),
             Kind::Indirect(ino) => write!(f, "block pointers of inode {ino}"),

@@ -153,6 +153,8 @@ pub(crate) struct Superblock {
     pub(crate) unsigned_hash: bool,
     pub(crate) journal_inode: u32,
     pub(crate) last_orphan: u32,
+    /// The file of orphans, or 0.
+    pub(crate) orphan_file: u32,
     pub(crate) clean: bool,
     pub(crate) has_errors: bool,
     pub(crate) mmp_block: Option<u64>,
@@ -303,6 +305,10 @@ impl RawSuperblock {
             unsigned_hash: self.flags.get() & FLAG_UNSIGNED_HASH != 0,
             journal_inode: self.journal_inode.get(),
             last_orphan: self.last_orphan.get(),
+            orphan_file: match features.compat.contains(Compat::ORPHAN_FILE) {
+                true => self.orphan_file_inode.get(),
+                false => 0,
+            },
             clean: self.state.get() & STATE_CLEAN != 0,
             has_errors: self.state.get() & STATE_ERRORS != 0,
             mmp_block,

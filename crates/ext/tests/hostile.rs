@@ -46,7 +46,8 @@ fn look(disk: &Arc<Disk>) -> bool {
             for error in &errors {
                 assert!(!error.to_string().is_empty());
             }
-            !errors.is_empty()
+            let checked = ext::check(disk.clone(), &Options { cache_bytes: 1 << 20 });
+            !errors.is_empty() || checked.map_or(true, |report| !report.is_clean())
         }
         Err(_) => true,
     };
@@ -84,21 +85,21 @@ fn every_part_of_the_metadata_changed() {
         let victim = Victim::new(image);
         let (mut changed, mut found, mut missed) = (0, 0, Vec::new());
         for (b, block) in blocks.iter().enumerate() {
-            for at in (*block..block + 1024).skip((b + n) % 13).step_by(13) {
+            for at in (*block..block + 1024).skip((b + n) % 23).step_by(23) {
                 // What is 0 seldom means something but in the superblock.
                 if victim.image[at] == 0 && *block != 1024 && at % 5 != 0 {
                     continue;
                 }
-                let new = victim.image[at] ^ [0xFF, 0x01, 0x80, 0x10][(at / 13) % 4];
+                let new = victim.image[at] ^ [0xFF, 0x01, 0x80, 0x10][(at / 23) % 4];
                 changed += 1;
                 if victim.with(at, &[new], look) { found += 1 } else { missed.push(at) }
             }
         }
         println!("{name}: {} blocks, {found} of {changed} changes were found", blocks.len());
-        assert!(changed > 200 && found > 20);
+        assert!(changed > 200 && found * 10 > changed);
         if has_checksums {
             // Not covered: what a walk does not look at in a block that it reads.
-            assert!(found * 10 > changed * 7, "checksums find most changes");
+            assert!(found * 10 > changed * 8, "checksums find most changes");
         }
     }
 }
@@ -110,7 +111,7 @@ fn extreme_numbers() {
         let blocks = metadata(&image);
         let victim = Victim::new(image);
         for (b, block) in blocks.iter().enumerate() {
-            for at in (*block..block + 1024).step_by(4).skip((b + n) % 41).step_by(41) {
+            for at in (*block..block + 1024).step_by(4).skip((b + n) % 67).step_by(67) {
                 for word in [0, 1, 0x7FFF_FFFF, 0xFFFF_FFFF, (*block / 1024) as u32, 0x0001_0000] {
                     victim.with(at, &word.to_le_bytes(), look);
                 }

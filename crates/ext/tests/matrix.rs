@@ -46,6 +46,13 @@ fn check(case: &Case<'_>) {
     assert!(kernel.len() > scale.entries as usize * 6 / 7, "the kernel made what it was asked");
     let volume = image.open();
     tree::compare(&tree::of_volume(&volume).unwrap(), &kernel);
+    let found = ext::check(volume.disk().clone(), &ext::Options::default()).unwrap();
+    assert!(
+        found.is_clean(),
+        "{} findings: {:#?}",
+        found.count,
+        found.findings.iter().take(20).collect::<Vec<_>>()
+    );
     let ours = volume.statfs().unwrap();
     // What the kernel keeps for itself, for extents that are split later.
     let cluster = if case.options.contains(&"bigalloc") { 16 } else { 1 };

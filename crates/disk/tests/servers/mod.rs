@@ -19,8 +19,17 @@ impl LoopDevice {
             println!("NOT TESTED: loop devices need root and /dev/loop-control");
             return None;
         }
-        let output =
-            Command::new("losetup").args(["--find", "--show"]).args(options).arg(image).output().unwrap();
+        let attach =
+            || Command::new("losetup").args(["--find", "--show"]).args(options).arg(image).output().unwrap();
+        let mut output = attach();
+        // Of two who look for a free one at once, one may come too late.
+        for _ in 0..50 {
+            if output.status.success() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            output = attach();
+        }
         assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
         Some(LoopDevice { path: String::from_utf8(output.stdout).unwrap().trim().into() })
     }
