@@ -1,6 +1,8 @@
 //! The [`FileSystem`] trait. What reads is complete; what would write is refused, with the error that Linux finds first on a file
 //! system mounted read-only.
 
+use std::cell::RefCell;
+
 use vfs::{
     Attr, Caller, Created, DirEntry, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags,
     RenameFlags, Result, SeekFrom, SetAttr, Statfs, XattrMode, rules,
@@ -10,6 +12,8 @@ use crate::inode::{self, Inode};
 use crate::volume::Volume;
 use crate::{data, directory, xattr};
 
+/// Bytes that a thread keeps for its next read.
+const BUFFER_MAX: usize = 1 << 20;
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 impl Volume {
@@ -202,6 +206,31 @@ impl FileSystem for Volume {
             return Err(Error::BadHandle);
         }
         data::read(&self.core, &self.file(handle)?, offset, buf)
+    }
+
+    fn read_slices(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        // A new buffer for each request would cost more than copying to it: its pages come from the kernel, as zeros.
+        thread_local! {
+            static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let mut buffer = BUFFER.take();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let read = self.read(handle, offset, &mut buffer[..len]);
+        if let Ok(length) = read {
+            sink(&buffer[..length]);
+        }
+        buffer.truncate(BUFFER_MAX);
+        buffer.shrink_to(BUFFER_MAX);
+        BUFFER.set(buffer);
+        read
     }
 
     fn write(&self, _: &Caller, handle: Handle, _: u64, _: &[u8]) -> Result<usize> {

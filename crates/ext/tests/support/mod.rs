@@ -76,17 +76,17 @@ impl Image {
         let options = format!("loop,noatime{}{options}", if options.is_empty() { "" } else { "," });
         let (image, at) = (self.path.display().to_string(), dir.display().to_string());
         // Of two who look for a free loop device at once, one may come too late.
-        for _ in 0..50 {
+        let mut why = String::new();
+        for _ in 0..60 {
             let arguments = ["-t", "ext4", "-o", &options, &image, &at];
             let output = Command::new("mount").args(arguments).output().unwrap();
             if output.status.success() {
                 return Mounted { dir };
             }
-            let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(why.contains("loop device"), "mount {arguments:?}: {why}");
+            why = String::from_utf8_lossy(&output.stderr).into_owned();
             std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("no loop device for {image}");
+        panic!("mount -o {options} {image}: {why}");
     }
 
     /// The disk. A loop device may take a moment to let go of it.
