@@ -82,10 +82,11 @@ bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM 
 	@scripts/install-deps.sh bench-journaling
 	tests/bench/journaling.py $(BIN) $(JOURNALING)
 
-fuzz: ## mounting and checking damaged volumes, for a minute: FUZZ_SECONDS=60 (needs a nightly compiler)
+fuzz: ## damaged volumes, native and ext, mounted, checked, read, a minute each: FUZZ_SECONDS=60 (needs a nightly compiler)
 	@scripts/install-deps.sh build
 	@command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz --version '~0.13'
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
+	cargo +nightly fuzz run read_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
 crash: build ## power cuts at every moment: all sequences of two operations, two at a time, an hour of random ones: CRASH_SECONDS=3600
 	$(BIN) crash --two

@@ -43,6 +43,8 @@ for group in "$@"; do
             need setfattr attr
             need setfacl acl
             need mkfs.ext4 e2fsprogs
+            need nbdkit nbdkit
+            need qemu-nbd qemu-utils
             need bc bc
             need python3 python3
             need runuser util-linux

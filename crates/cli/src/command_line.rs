@@ -43,8 +43,8 @@ pub(crate) enum Command {
         after_help = "Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 usage."
     )]
     Fsck(Fsck),
-    /// Tell what a zone or a volume is
-    Info(Query),
+    /// Tell what a zone, a volume or an ext disk is
+    Info(Info),
     /// Tell how much space is used
     Df(Df),
     /// Print a structure of a volume as it is in NVM
@@ -220,6 +220,16 @@ pub(crate) struct Fsck {
     /// Check even if it was unmounted cleanly (it always is)
     #[arg(short = 'f', hide = true)]
     pub(crate) force: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// A zone, a volume of it; or a disk with ext2, ext3 or ext4: an image, a block device, an NBD URI
+    #[arg(value_name = "ZONE[:VOLUME]|DISK")]
+    pub(crate) place: Place,
     /// Answer in JSON
     #[arg(long)]
     pub(crate) json: bool,

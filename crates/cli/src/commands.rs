@@ -5,6 +5,7 @@ mod bench_report;
 mod crash;
 mod crash_program;
 mod df;
+mod disk_info;
 mod documents;
 mod dump;
 pub(crate) mod fsck;

@@ -74,6 +74,8 @@ failure_from!(
     nvm::Error,
     nvm::MediaError,
     native::Error,
+    disk::Error,
+    ext::Error,
     fuse::Error,
     crash::ProgramError,
     crash::ProgramFailure,

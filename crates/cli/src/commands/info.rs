@@ -1,16 +1,29 @@
-//! `amberfs info`: what a zone or a volume is.
+//! `amberfs info`: what a zone, a volume or an ext disk is.
 
 use nvm::{Region, VolumeKind, Zone};
 
-use crate::command_line::Query;
-use crate::commands::{snapshot, zone};
+use crate::command_line::Info;
+use crate::commands::{disk_info, snapshot, zone};
 use crate::control::Request;
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
 
-pub(crate) fn run(arguments: &Query) -> Result<(), Failure> {
-    let (text, json) = match (reach(&arguments.place.zone, false)?, &arguments.place.volume) {
+pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
+    let place = &arguments.place;
+    let access = match reach(&place.zone, false) {
+        // What is no zone may be a disk.
+        Err(failure) if place.volume.is_none() => {
+            let fields = disk_info::describe(&place.zone, failure)?;
+            return if arguments.json {
+                report::print_json(&fields.json())
+            } else {
+                report::print_text(&fields.text())
+            };
+        }
+        access => access?,
+    };
+    let (text, json) = match (access, &place.volume) {
         (Access::Open(zone), None) => both(zone::describe(&zone)),
         (Access::Open(zone), Some(name)) => both(describe(&zone, name, None)?),
         (Access::Served(mut client), None) => zone::unpack(client.ask(&Request::Zone)?),
@@ -69,7 +82,7 @@ fn describe_native(region: &Region, fields: Fields, snapshots: Option<Value>) ->
 }
 
 /// A UUID as people write it.
-fn hyphenated(uuid: [u8; 16]) -> String {
+pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
     let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }

@@ -1,0 +1,207 @@
+//! Image files and block special files.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::SECTOR;
+use crate::device::{Device, Geometry};
+use crate::disk::OpenOptions;
+use crate::error::Error;
+
+/// Most parts of one request that the kernel takes (`IOV_MAX`).
+const PARTS_MAX: usize = 1024;
+
+/// An image file or a block special file. Of both the kernel's `fdatasync` is a flush of all caches on the way, the disk's own
+/// included.
+pub(crate) struct BlockFile {
+    file: File,
+    geometry: Geometry,
+}
+
+impl BlockFile {
+    pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<BlockFile, Error> {
+        let disk = || path.display().to_string();
+        let cannot = |source| Error::Open { disk: disk(), source };
+        let kind = std::fs::metadata(path).map_err(cannot)?.file_type();
+        let block = kind.is_block_device();
+        if !block && !kind.is_file() {
+            let what = match () {
+                () if kind.is_dir() => "a directory",
+                () if kind.is_char_device() => "a character device",
+                () => "a pipe or socket",
+            };
+            return Err(Error::NotADisk { disk: disk(), what });
+        }
+        let direct = options.direct.unwrap_or(block);
+        let (mut file, read_only) =
+            open_as_asked(path, block, direct, options.read_only).map_err(|source| {
+                if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+                    let by = "the kernel has it mounted, or as a part of another device, or as swap";
+                    return Error::Busy { disk: disk(), by: by.into() };
+                }
+                cannot(source)
+            })?;
+        let read_only = read_only || block && is_set_read_only(&file);
+        if !block {
+            claim_image(&file, path, read_only)?;
+        }
+        // The end of a block special file is its size.
+        let bytes = file.seek(SeekFrom::End(0)).map_err(cannot)?;
+        let logical = if block {
+            rustix::fs::ioctl_blksszget(&file).map_err(|errno| cannot(errno.into()))?
+        } else {
+            0
+        };
+        // Direct I/O on an image wants what the disk below it wants; a page does for all.
+        let sector = if block {
+            logical
+        } else if direct {
+            4096
+        } else {
+            SECTOR as u32
+        };
+        if !sector.is_power_of_two() || !(SECTOR as u32..=65536).contains(&sector) {
+            return Err(cannot(io::Error::other(format!(
+                "its sectors have {sector} bytes, which no disk has"
+            ))));
+        }
+        let geometry = Geometry {
+            bytes: bytes - bytes % u64::from(sector),
+            sector,
+            memory_alignment: if direct { sector.min(4096) } else { 1 },
+            read_only,
+        };
+        Ok(BlockFile { file, geometry })
+    }
+}
+
+/// Opens for reading and writing if that was asked for and is possible; says whether for reading only. A block special file is
+/// opened exclusively: `O_EXCL` without `O_CREAT` fails if the kernel uses it, and keeps the kernel from mounting it.
+fn open_as_asked(path: &Path, block: bool, direct: bool, read_only: bool) -> io::Result<(File, bool)> {
+    let mut flags = OFlags::empty();
+    flags.set(OFlags::EXCL, block);
+    flags.set(OFlags::DIRECT, direct);
+    let open = |write: bool| {
+        let flags = flags.bits() as i32;
+        std::fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+    };
+    if read_only {
+        return open(false).map(|file| (file, true));
+    }
+    match open(true) {
+        Ok(file) => Ok((file, false)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            open(false).map(|file| (file, true))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a block device cannot be written although it can be opened so. Where nobody says, writing it will fail.
+fn is_set_read_only(device: &File) -> bool {
+    let Ok(stat) = rustix::fs::fstat(device) else { return false };
+    let number = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let told = std::fs::read_to_string(format!("/sys/dev/block/{}:{}/ro", number.0, number.1));
+    told.is_ok_and(|told| told.trim() == "1")
+}
+
+/// Nobody else may have an image: no process that asks like this one, and no loop device.
+fn claim_image(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
+    let busy = |by: String| Err(Error::Busy { disk: path.display().to_string(), by });
+    let operation = match read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return busy("another process has the image open".into()),
+        Err(errno) => return Err(Error::Open { disk: path.display().to_string(), source: errno.into() }),
+    }
+    match loop_device_of(file) {
+        Some(device) => busy(format!("it is the backing file of {}", device.display())),
+        None => Ok(()),
+    }
+}
+
+/// The loop device that shows this file's bytes, if there is one.
+fn loop_device_of(file: &File) -> Option<PathBuf> {
+    let this = file.metadata().ok()?;
+    std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
+        let name = entry.file_name();
+        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
+        let backing = std::fs::metadata(backing.trim_end_matches('\n')).ok()?;
+        let same = (backing.dev(), backing.ino()) == (this.dev(), this.ino());
+        same.then(|| Path::new("/dev").join(name))
+    })
+}
+
+impl Drop for BlockFile {
+    /// Closing gives the lock back, too, but not while a process that another thread has just forked has yet to close its copy.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+impl Device for BlockFile {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn read(&self, mut at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let mut rest = into;
+        IoSliceMut::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let parts = rest.len().min(PARTS_MAX);
+            match rustix::io::preadv(&self.file, &mut rest[..parts], at) {
+                // The image was cut, or the disk became smaller.
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(moved) => {
+                    at += moved as u64;
+                    IoSliceMut::advance_slices(&mut rest, moved);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, mut at: u64, from: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
+        let mut parts = from.to_vec();
+        let mut rest = &mut parts[..];
+        IoSlice::advance_slices(&mut rest, 0);
+        let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+        while !rest.is_empty() {
+            let parts = rest.len().min(PARTS_MAX);
+            match rustix::io::pwritev2(&self.file, &rest[..parts], at, flags) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(moved) => {
+                    at += moved as u64;
+                    IoSlice::advance_slices(&mut rest, moved);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}

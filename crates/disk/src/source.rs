@@ -1,0 +1,191 @@
+//! How users name disks: a path, or an NBD URI.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a disk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An image file or a block special file.
+    Path(PathBuf),
+    /// An export of an NBD server.
+    Nbd {
+        /// Where the server listens.
+        address: NbdAddress,
+        /// The export's name; empty is the server's default.
+        export: String,
+    },
+}
+
+/// Where an NBD server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// A host, by name or number, and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// The port of NBD servers.
+const NBD_PORT: u16 = 10809;
+/// Longest name of an export, bytes (the protocol's limit).
+const EXPORT_MAX: usize = 4096;
+
+/// Why a name is no disk's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{text}' names no disk: {why}; write PATH, nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH"
+)]
+pub struct SourceError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Source, SourceError> {
+        parse(text).map_err(|why| SourceError { text: text.into(), why })
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Path(path) => write!(f, "{}", path.display()),
+            Source::Nbd { address: NbdAddress::Tcp(host, port), export } if host.contains(':') => {
+                write!(f, "nbd://[{host}]:{port}/{export}")
+            }
+            Source::Nbd { address: NbdAddress::Tcp(host, port), export } => {
+                write!(f, "nbd://{host}:{port}/{export}")
+            }
+            Source::Nbd { address: NbdAddress::Unix(path), export } => {
+                write!(f, "nbd+unix:///{export}?socket={}", path.display())
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Source, String> {
+    if let Some(rest) = text.strip_prefix("nbd://") {
+        let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
+        if export.contains('?') {
+            return Err("nbd:// takes no parameters".into());
+        }
+        return Ok(Source::Nbd { address: tcp(authority)?, export: export_name(export)? });
+    }
+    if let Some(rest) = text.strip_prefix("nbd+unix://") {
+        let (path, query) = rest.split_once('?').ok_or("it has no ?socket=PATH")?;
+        let export =
+            path.strip_prefix('/').ok_or("a host has no place in it: it begins with nbd+unix:///")?;
+        let socket = query.strip_prefix("socket=").ok_or("its parameter is not socket=PATH")?;
+        if socket.is_empty() || socket.contains('&') {
+            return Err("its only parameter is socket=PATH".into());
+        }
+        let address = NbdAddress::Unix(decoded(socket)?.into());
+        return Ok(Source::Nbd { address, export: export_name(export)? });
+    }
+    match text.split_once("://") {
+        Some(("nbds" | "nbds+unix", _)) => Err("NBD over TLS is not supported".into()),
+        Some((scheme, _)) if scheme.starts_with("nbd") => Err(format!("'{scheme}' is not supported")),
+        _ if text.is_empty() => Err("it is empty".into()),
+        _ => Ok(Source::Path(text.into())),
+    }
+}
+
+fn tcp(authority: &str) -> Result<NbdAddress, String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or("its '[' is not closed")?;
+            (
+                host,
+                if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or("']' ends its host")?) },
+            )
+        }
+        None => match authority.rsplit_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    if host.is_empty() {
+        return Err("it names no host".into());
+    }
+    let port = match port {
+        None => NBD_PORT,
+        Some(port) => port.parse().map_err(|_| format!("'{port}' is no port"))?,
+    };
+    Ok(NbdAddress::Tcp(host.into(), port))
+}
+
+fn export_name(text: &str) -> Result<String, String> {
+    let name = decoded(text)?;
+    if name.len() > EXPORT_MAX { Err("its export's name is too long".into()) } else { Ok(name) }
+}
+
+/// `%41` is `A`.
+fn decoded(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        rest = behind;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.filter(|code| *code != 0).ok_or("a '%' in it is not followed by two digits")?);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nbd(address: NbdAddress, export: &str) -> Result<Source, SourceError> {
+        Ok(Source::Nbd { address, export: export.into() })
+    }
+
+    #[test]
+    fn disks_are_paths_or_uris() {
+        assert_eq!("/dev/sdb".parse(), Ok(Source::Path("/dev/sdb".into())));
+        assert_eq!("a:b".parse(), Ok(Source::Path("a:b".into())));
+        assert_eq!("nbd://host".parse(), nbd(NbdAddress::Tcp("host".into(), 10809), ""));
+        assert_eq!("nbd://host:7/a%20b/c".parse(), nbd(NbdAddress::Tcp("host".into(), 7), "a b/c"));
+        assert_eq!("nbd://[::1]:7/x".parse(), nbd(NbdAddress::Tcp("::1".into(), 7), "x"));
+        assert_eq!("nbd+unix:///x?socket=/run/s".parse(), nbd(NbdAddress::Unix("/run/s".into()), "x"));
+    }
+
+    #[test]
+    fn what_names_no_disk_says_why() {
+        for (text, why) in [
+            ("", "empty"),
+            ("nbd://", "no host"),
+            ("nbd://host:x/", "'x' is no port"),
+            ("nbd://[::1", "not closed"),
+            ("nbd://[::1]7/", "']' ends its host"),
+            ("nbd://host/x?y=1", "no parameters"),
+            ("nbd+unix:///x", "no ?socket"),
+            ("nbd+unix://host/x?socket=/s", "a host"),
+            ("nbd+unix:///x?sock=/s", "socket=PATH"),
+            ("nbd://host/%4", "two digits"),
+            ("nbd://host/%00", "two digits"),
+            ("nbds://host/x", "TLS"),
+            ("nbd+vsock://1/x", "'nbd+vsock' is not supported"),
+        ] {
+            let error = text.parse::<Source>().unwrap_err();
+            assert!(error.why.contains(why), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_source_is_written_as_it_is_read() {
+        for text in ["/dev/sdb", "nbd://host:7/x", "nbd://[::1]:7/x", "nbd+unix:///x?socket=/run/s"] {
+            assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+        }
+    }
+}

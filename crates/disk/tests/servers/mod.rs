@@ -1,0 +1,121 @@
+//! Loop devices and NBD servers that end with the test that needs them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A loop device.
+pub(crate) struct LoopDevice {
+    pub(crate) path: PathBuf,
+}
+
+/// What is unmounted when it is dropped.
+pub(crate) struct Mounted(PathBuf);
+
+impl LoopDevice {
+    /// Nothing, said aloud, where nobody may attach one.
+    pub(crate) fn attach(image: &Path, options: &[&str]) -> Option<LoopDevice> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            println!("NOT TESTED: loop devices need root and /dev/loop-control");
+            return None;
+        }
+        let attach =
+            || Command::new("losetup").args(["--find", "--show"]).args(options).arg(image).output().unwrap();
+        let mut output = attach();
+        // Of two who look for a free one at once, one may come too late.
+        for _ in 0..50 {
+            if output.status.success() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            output = attach();
+        }
+        assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
+        Some(LoopDevice { path: String::from_utf8(output.stdout).unwrap().trim().into() })
+    }
+
+    pub(crate) fn try_mount(&self, dir: &Path) -> bool {
+        std::fs::create_dir_all(dir).unwrap();
+        Command::new("mount").arg(&self.path).arg(dir).stderr(Stdio::null()).status().unwrap().success()
+    }
+
+    pub(crate) fn mount(&self, dir: &Path) -> Mounted {
+        assert!(self.try_mount(dir), "mount {}", self.path.display());
+        Mounted(dir.into())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// An NBD server.
+pub(crate) struct NbdServer {
+    pub(crate) uri: String,
+    child: Child,
+    _dir: tempfile::TempDir,
+}
+
+impl NbdServer {
+    /// nbdkit, over TCP on a free port.
+    pub(crate) fn nbdkit(arguments: &[&str]) -> NbdServer {
+        let dir = tempfile::tempdir().unwrap();
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = free.local_addr().unwrap().port().to_string();
+        drop(free);
+        let pid = dir.path().join("pid");
+        let mut command = Command::new("nbdkit");
+        command
+            .args(["--foreground", "--ipaddr=127.0.0.1", "--port", &port, "--pidfile"])
+            .arg(&pid)
+            .args(arguments);
+        let child = command.spawn().expect("nbdkit is installed (scripts/install-deps.sh test)");
+        let server = NbdServer { uri: format!("nbd://127.0.0.1:{port}/"), child, _dir: dir };
+        server.wait_for(&pid)
+    }
+
+    /// qemu-nbd, over a socket, with the export name `work`.
+    pub(crate) fn qemu(image: &Path, arguments: &[&str]) -> NbdServer {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, pid) = (dir.path().join("socket"), dir.path().join("pid"));
+        let mut command = Command::new("qemu-nbd");
+        command.args(["--format=raw", "--persistent", "--export-name=work", "--shared=8", "--socket"]);
+        command.arg(&socket).arg("--pid-file").arg(&pid).args(arguments).arg(image);
+        let child = command.spawn().expect("qemu-nbd is installed (scripts/install-deps.sh test)");
+        let uri = format!("nbd+unix:///work?socket={}", socket.display());
+        NbdServer { uri, child, _dir: dir }.wait_for(&pid)
+    }
+
+    fn wait_for(mut self, pid: &Path) -> NbdServer {
+        for _ in 0..1000 {
+            if pid.exists() {
+                return self;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the server ended: {status}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server does not begin");
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

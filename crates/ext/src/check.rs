@@ -1,0 +1,231 @@
+//! Checking: everything in the file system against everything else.
+//!
+//! Who owns what is found by walking all inodes, and all directories from the root; then it is compared with what is written
+//! down of it: bitmaps, counts, links. Nothing is changed. DRAM: a bit for each cluster, some bytes for each inode in use.
+
+mod claims;
+mod names;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use disk::Disk;
+use vfs::{Error, FileKind, Result};
+
+use crate::core::Core;
+use crate::inode::{self, Inode};
+use crate::superblock::ROOT;
+use crate::volume::{Options, Volume};
+use crate::{bitmap, data, group};
+use claims::Claims;
+
+/// More than these findings are not told one by one.
+const FINDINGS_MAX: usize = 1000;
+/// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
+const ORPHAN_TAIL: usize = 8;
+const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
+/// A directory with more links than this may say that it has one.
+const LINKS_MAX: u32 = 65_000;
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What is wrong, a sentence each; of very many the first.
+    pub findings: Vec<String>,
+    /// Findings in all.
+    pub count: u64,
+    /// Inodes in use.
+    pub inodes: u64,
+    /// Blocks in use.
+    pub blocks: u64,
+    /// Inodes that have no name and wait to be removed.
+    pub orphans: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.count == 0
+    }
+
+    fn find(&mut self, what: impl Into<String>) {
+        self.count += 1;
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(what.into());
+        }
+    }
+
+    /// Takes what was asked for, or notes why it is not there.
+    fn note<T>(&mut self, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.find(error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// Checks the file system on `disk`, as it is when its journal has been replayed in memory.
+pub fn check(disk: Arc<Disk>, options: &Options) -> std::result::Result<Report, crate::Error> {
+    let volume = Volume::open(disk, options)?;
+    let core = &volume.core;
+    let mut check = Check {
+        core,
+        report: Report::default(),
+        claims: Claims::new(&core.superblock),
+        inodes: BTreeMap::new(),
+        orphans: HashSet::new(),
+    };
+    check.orphans();
+    check.fixed();
+    for number in 0..core.superblock.groups {
+        check.inodes_of(number);
+    }
+    check.names();
+    check.links();
+    for number in 0..core.superblock.groups {
+        check.counts_of(number);
+    }
+    check.report.inodes = check.inodes.len() as u64;
+    check.report.orphans = check.orphans.len() as u64;
+    check.report.blocks = check.claims.count() * core.superblock.cluster;
+    Ok(check.report)
+}
+
+/// What is known of an inode in use.
+struct Known {
+    kind: FileKind,
+    /// What it says.
+    links: u32,
+    /// What was found.
+    names: u32,
+}
+
+struct Check<'a> {
+    core: &'a Core,
+    report: Report,
+    claims: Claims,
+    inodes: BTreeMap<u32, Known>,
+    orphans: HashSet<u32>,
+}
+
+impl Check<'_> {
+    /// Inodes without a name are in a list through the inodes, or in a file.
+    fn orphans(&mut self) {
+        let superblock = &self.core.superblock;
+        let mut next = superblock.last_orphan;
+        while next != 0 {
+            if !self.orphans.insert(next) {
+                return self.report.find(format!("the list of orphans comes back to inode {next}"));
+            }
+            next = match self.report.note(inode::read(self.core, next)) {
+                Some(inode) => inode.next_orphan,
+                None => return,
+            };
+        }
+        if superblock.orphan_file == 0 {
+            return;
+        }
+        let Some(file) = self.report.note(inode::read(self.core, superblock.orphan_file)) else { return };
+        let mut block = vec![0; superblock.block as usize];
+        for number in 0..(file.size / superblock.block).min(superblock.blocks) {
+            let read = data::read(self.core, &file, number * superblock.block, &mut block);
+            if self.report.note(read).is_none() {
+                return;
+            }
+            let (entries, tail) = block.split_at(block.len() - ORPHAN_TAIL);
+            if tail[..4] != ORPHAN_MAGIC.to_le_bytes() {
+                return self
+                    .report
+                    .find(format!("block {number} of the orphan file has not its magic number"));
+            }
+            let (words, _) = entries.as_chunks::<4>();
+            self.orphans
+                .extend(words.iter().map(|word| u32::from_le_bytes(*word)).filter(|number| *number != 0));
+        }
+    }
+
+    /// What of a group's inodes is in use, and what each of them has.
+    fn inodes_of(&mut self, number: u32) {
+        let core = self.core;
+        let superblock = &core.superblock;
+        let Some(group) = self.report.note(group::read(core, number)) else { return };
+        let Some(bits) = self.report.note(bitmap::inodes(core, &group)) else { return };
+        let first = number * superblock.inodes_per_group + 1;
+        let (mut used, mut directories) = (0, 0);
+        for n in 0..superblock.inodes_per_group {
+            let ino = first + n;
+            let set = bits.as_ref().is_some_and(|bits| bitmap::is_set(bits, n.into()));
+            used += u32::from(set);
+            let links =
+                if group.inodes.unused { 0 } else { self.report.note(inode::links(core, ino)).unwrap_or(0) };
+            let past = n >= superblock.inodes_per_group - group.unused_inodes;
+            if set && past {
+                self.report.find(format!("inode {ino} is in use, and group {number} says that it never was"));
+            }
+            // What lies in the part of a table that was never used means nothing.
+            if links > 0 && !set && !past {
+                self.report
+                    .find(format!("inode {ino} has {links} links, and its bitmap says that it is free"));
+            }
+            if !set {
+                continue;
+            }
+            match inode::read(core, ino) {
+                // Reserved ones are taken whether they are used or not.
+                Err(Error::Stale) if ino < superblock.first_inode => {}
+                Err(Error::Stale) => {
+                    self.report.find(format!("inode {ino} is not in use, and its bitmap says that it is"))
+                }
+                Err(error) => self.report.find(error.to_string()),
+                Ok(inode) => {
+                    directories += u32::from(inode.is_dir() && inode.links > 0);
+                    self.inode(&inode);
+                }
+            }
+        }
+        if superblock.inodes_per_group - used != group.free_inodes {
+            let free = superblock.inodes_per_group - used;
+            self.report.find(format!("group {number} has {free} free inodes and says {}", group.free_inodes));
+        }
+        if directories != group.directories {
+            self.report
+                .find(format!("group {number} has {directories} directories and says {}", group.directories));
+        }
+    }
+
+    fn inode(&mut self, inode: &Inode) {
+        let (number, superblock) = (inode.number, &self.core.superblock);
+        self.blocks(inode);
+        if number != ROOT && number < superblock.first_inode {
+            return;
+        }
+        if inode.links == 0 && !self.orphans.contains(&number) {
+            self.report.find(format!("inode {number} has no link, and is not among the orphans"));
+        }
+        if number == superblock.orphan_file {
+            return;
+        }
+        self.inodes.insert(number, Known { kind: inode.kind(), links: inode.links, names: 0 });
+    }
+
+    fn links(&mut self) {
+        let many = self.core.superblock.features.ro_compat.contains(crate::RoCompat::DIR_NLINK);
+        let inodes = std::mem::take(&mut self.inodes);
+        for (number, known) in &inodes {
+            let uncounted =
+                many && known.kind == FileKind::Directory && known.links == 1 && known.names >= LINKS_MAX;
+            if known.links != known.names && !uncounted {
+                let what = match (known.names, known.kind) {
+                    (0, FileKind::Directory) => format!("directory {number} is in no directory"),
+                    (0, _) => format!("inode {number} has no name, and {} links", known.links),
+                    (names, _) => format!("inode {number} has {names} names and {} links", known.links),
+                };
+                self.report.find(what);
+            }
+        }
+        self.inodes = inodes;
+    }
+}

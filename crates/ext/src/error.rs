@@ -1,0 +1,114 @@
+//! What can be wrong with an ext file system as a whole; single operations fail with [`vfs::Error`].
+
+/// Why a disk could not be opened as ext2, ext3 or ext4.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The disk failed.
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
+    /// There is no superblock.
+    #[error("{disk}: there is no ext2, ext3 or ext4 here: no superblock at byte 1024")]
+    NotExt {
+        /// The disk.
+        disk: String,
+    },
+    /// The file system needs what is not supported.
+    #[error("{disk}: it has features that are not supported: {}; nothing was changed", features.join(", "))]
+    Unsupported {
+        /// The disk.
+        disk: String,
+        /// By the names that mke2fs(8) gives them.
+        features: Vec<String>,
+    },
+    /// The superblock contradicts itself or the disk.
+    #[error("{disk}: the superblock is damaged: {what}; nothing was changed; run `e2fsck` on it")]
+    Superblock {
+        /// The disk.
+        disk: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The disk is shorter than the file system on it.
+    #[error(
+        "{disk}: the file system has {recorded} bytes but the disk only {found}: it was cut short, or its partition is too small; \
+         nothing was changed"
+    )]
+    CutShort {
+        /// The disk.
+        disk: String,
+        /// Bytes of the file system.
+        recorded: u64,
+        /// Bytes of the disk.
+        found: u64,
+    },
+    /// The disk writes in larger units than the file system.
+    #[error(
+        "{disk}: its sectors of {sector} bytes are larger than the file system's blocks of {block} bytes"
+    )]
+    Sectors {
+        /// The disk.
+        disk: String,
+        /// The disk's unit.
+        sector: u32,
+        /// The file system's.
+        block: u64,
+    },
+    /// Somebody has found errors in it.
+    #[error("{disk}: the file system is marked as having errors; nothing was changed; run `e2fsck -f` on it")]
+    HasErrors {
+        /// The disk.
+        disk: String,
+    },
+    /// Another machine has it mounted, or did when it crashed.
+    #[error(
+        "{disk}: multiple mount protection says that '{node}' has it mounted; nothing was changed; unmount it there, or, if \
+         that has crashed, run `e2fsck` on it"
+    )]
+    InUse {
+        /// The disk.
+        disk: String,
+        /// The machine.
+        node: String,
+    },
+    /// The journal has to be replayed and cannot be.
+    #[error("{disk}: the journal has to be replayed, and {why}; nothing was changed; run `e2fsck` on it")]
+    Journal {
+        /// The disk.
+        disk: String,
+        /// Why it cannot be.
+        why: String,
+    },
+    /// Something below failed: a damaged structure, an unreadable disk.
+    #[error("{0}")]
+    Volume(#[from] vfs::Error),
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> vfs::Error {
+        match error {
+            Error::Volume(inner) => inner,
+            Error::Disk(inner) => io(&inner),
+            Error::InUse { .. } => vfs::Error::Busy,
+            other => vfs::Error::Corrupt(other.to_string()),
+        }
+    }
+}
+
+/// A failure of the disk, as an operation tells it.
+pub(crate) fn io(error: &disk::Error) -> vfs::Error {
+    vfs::Error::Io(error.to_string())
+}
+
+/// A damaged structure, in words: which, of what, which field, what it holds and what it should.
+pub(crate) fn corrupt(
+    structure: &str,
+    of: impl std::fmt::Display,
+    field: &str,
+    found: impl std::fmt::Display,
+    expected: impl std::fmt::Display,
+) -> vfs::Error {
+    vfs::Error::Corrupt(format!(
+        "{structure} of {of} is damaged: {field} is {found}, expected {expected}; the disk is left as it is, run `e2fsck -f` on it"
+    ))
+}

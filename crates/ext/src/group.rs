@@ -1,0 +1,196 @@
+//! Group descriptors: where each group's bitmaps and inodes are.
+
+use vfs::Result;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::checksum::{crc16, crc32c};
+use crate::core::Core;
+use crate::error::corrupt;
+use crate::features::RoCompat;
+use crate::store::Kind;
+use crate::superblock::Superblock;
+
+/// Of `flags`: no inode was ever used; the bitmap of inodes was never written.
+const INODES_UNINITIALISED: u16 = 1;
+/// Of `flags`: the bitmap of blocks was never written: the group holds what it was made with.
+const BLOCKS_UNINITIALISED: u16 = 2;
+const CHECKSUM_AT: usize = 0x1E;
+/// Bytes of a descriptor without `64bit`.
+const SHORT: usize = 32;
+
+#[repr(C)]
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+struct RawGroup {
+    block_bitmap_low: U32,
+    inode_bitmap_low: U32,
+    inode_table_low: U32,
+    free_blocks_low: U16,
+    free_inodes_low: U16,
+    directories_low: U16,
+    flags: U16,
+    exclude_bitmap_low: U32,
+    block_bitmap_checksum_low: U16,
+    inode_bitmap_checksum_low: U16,
+    unused_inodes_low: U16,
+    checksum: U16,
+    block_bitmap_high: U32,
+    inode_bitmap_high: U32,
+    inode_table_high: U32,
+    free_blocks_high: U16,
+    free_inodes_high: U16,
+    directories_high: U16,
+    unused_inodes_high: U16,
+    exclude_bitmap_high: U32,
+    block_bitmap_checksum_high: U16,
+    inode_bitmap_checksum_high: U16,
+    reserved: U32,
+}
+const _: () = assert!(size_of::<RawGroup>() == 64);
+const _: () = assert!(std::mem::offset_of!(RawGroup, checksum) == CHECKSUM_AT);
+
+/// A bitmap of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bitmap {
+    pub(crate) block: u64,
+    /// Nobody has written it.
+    pub(crate) unused: bool,
+    /// Of its bytes, as many bits as descriptors have room for.
+    pub(crate) checksum: u32,
+}
+
+/// A group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) blocks: Bitmap,
+    pub(crate) inodes: Bitmap,
+    pub(crate) directories: u32,
+    /// Inodes at the end of the table that were never used.
+    pub(crate) unused_inodes: u32,
+    /// First block of its inodes.
+    pub(crate) inode_table: u64,
+    /// Free clusters.
+    pub(crate) free_clusters: u64,
+    pub(crate) free_inodes: u32,
+}
+
+/// The descriptor of group `number`, which there is.
+pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
+    let superblock = &core.superblock;
+    let at = superblock.descriptor_block(number);
+    if at >= superblock.blocks {
+        return Err(corrupt(
+            "descriptor",
+            format_args!("group {number}"),
+            "its block",
+            at,
+            "one of the disk's",
+        ));
+    }
+    let per_block = superblock.block as usize / superblock.descriptor_bytes;
+    let first = number - number % per_block as u32;
+    let verify = |block: &[u8]| verify_block(superblock, first, block);
+    let block = core.store.read(Kind::Descriptors, at, verify)?;
+    let start = (number - first) as usize * superblock.descriptor_bytes;
+    decode(superblock, number, &block[start..start + superblock.descriptor_bytes])
+}
+
+/// Verifies the checksums of all descriptors in a block, the first of which is of group `first`.
+fn verify_block(superblock: &Superblock, first: u32, block: &[u8]) -> Result<()> {
+    let descriptors = block.chunks_exact(superblock.descriptor_bytes);
+    for (number, bytes) in (first..superblock.groups).zip(descriptors) {
+        let found = u16::from_le_bytes([bytes[CHECKSUM_AT], bytes[CHECKSUM_AT + 1]]);
+        if let Some(expected) = checksum(superblock, number, bytes)
+            && expected != found
+        {
+            let of = format_args!("group {number}");
+            return Err(corrupt(
+                "descriptor",
+                of,
+                "its checksum",
+                format_args!("{found:#x}"),
+                format_args!("{expected:#x}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The checksum that a descriptor should have, if they have any.
+fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
+    let number = number.to_le_bytes();
+    let (before, behind) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
+    if superblock.features.has_metadata_csum() {
+        let sum = [&number[..], before, &[0, 0], behind];
+        Some(sum.iter().fold(superblock.checksum_seed, |sum, part| crc32c(sum, part)) as u16)
+    } else if superblock.features.ro_compat.contains(RoCompat::GDT_CSUM) {
+        let sum = [&superblock.uuid[..], &number, before, behind];
+        Some(sum.iter().fold(!0, |sum, part| crc16(sum, part)))
+    } else {
+        None
+    }
+}
+
+fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
+    let mut whole = [0; size_of::<RawGroup>()];
+    let known = bytes.len().min(whole.len());
+    whole[..known].copy_from_slice(&bytes[..known]);
+    let raw = RawGroup::read_from_bytes(&whole).expect("the size fits");
+    let wide = superblock.descriptor_bytes > SHORT;
+    let join =
+        |low: U32, high: U32| u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 };
+    let count =
+        |low: U16, high: U16| u32::from(low.get()) | if wide { u32::from(high.get()) << 16 } else { 0 };
+    let inode_table = join(raw.inode_table_low, raw.inode_table_high);
+    let table_blocks =
+        (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64).div_ceil(superblock.block);
+    let of = format_args!("group {number}");
+    if !superblock.has_blocks(inode_table, table_blocks) {
+        return Err(corrupt("descriptor", of, "its inode table", inode_table, "blocks of the disk"));
+    }
+    let free_clusters = u64::from(count(raw.free_blocks_low, raw.free_blocks_high));
+    let free_inodes = count(raw.free_inodes_low, raw.free_inodes_high);
+    if free_clusters > superblock.clusters_per_group || free_inodes > superblock.inodes_per_group {
+        let found = format_args!("{free_clusters} and {free_inodes}");
+        return Err(corrupt(
+            "descriptor",
+            of,
+            "its free clusters and inodes",
+            found,
+            "as many as a group has, or fewer",
+        ));
+    }
+    let has_flags = superblock.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM);
+    let bitmap = |low, high, flag, checksum_low, checksum_high| {
+        let (block, unused) = (join(low, high), has_flags && raw.flags.get() & flag != 0);
+        if !superblock.has_blocks(block, 1) {
+            return Err(corrupt("descriptor", of, "a bitmap's block", block, "one of the disk's"));
+        }
+        Ok(Bitmap { block, unused, checksum: count(checksum_low, checksum_high) })
+    };
+    Ok(Group {
+        blocks: bitmap(
+            raw.block_bitmap_low,
+            raw.block_bitmap_high,
+            BLOCKS_UNINITIALISED,
+            raw.block_bitmap_checksum_low,
+            raw.block_bitmap_checksum_high,
+        )?,
+        inodes: bitmap(
+            raw.inode_bitmap_low,
+            raw.inode_bitmap_high,
+            INODES_UNINITIALISED,
+            raw.inode_bitmap_checksum_low,
+            raw.inode_bitmap_checksum_high,
+        )?,
+        directories: count(raw.directories_low, raw.directories_high),
+        unused_inodes: if has_flags {
+            count(raw.unused_inodes_low, raw.unused_inodes_high).min(superblock.inodes_per_group)
+        } else {
+            0
+        },
+        inode_table,
+        free_clusters,
+        free_inodes,
+    })
+}

@@ -1,0 +1,47 @@
+//! ext2, ext3 and ext4, in user space: so far, reading them.
+//!
+//! A [`Volume`] is a [`vfs::FileSystem`] over a [`disk::Disk`]. Whatever the disk holds is checked before it is believed: no number of
+//! it becomes an index, a length or a depth unverified. `docs/format-ext.md` says what is supported, `docs/design.md` why things
+//! are as they are.
+//!
+//! Layers, each using those below it:
+//!
+//! ```text
+//! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! directory, data, xattr (acl, hash)   names, contents, attributes
+//! journal                              what a crash left
+//! map (extents, indirect)              from a file's blocks to the disk's
+//! inode, bitmap, group                 what is where
+//! core, store                          metadata blocks
+//! superblock, features, checksum, mmp, error
+//! ```
+#![forbid(unsafe_code)]
+
+mod acl;
+mod bitmap;
+mod check;
+mod checksum;
+mod core;
+mod data;
+mod directory;
+mod error;
+mod extents;
+mod features;
+mod file_system;
+mod group;
+mod handles;
+mod hash;
+mod indirect;
+mod inode;
+mod journal;
+mod map;
+mod mmp;
+mod store;
+mod superblock;
+mod volume;
+mod xattr;
+
+pub use check::{Report, check};
+pub use error::Error;
+pub use features::{Compat, Features, Incompat, RoCompat};
+pub use volume::{Info, Options, Recovery, Volume, info, recover};

@@ -1,0 +1,58 @@
+//! From a file's blocks to the disk's: runs, whichever structure holds them.
+
+use vfs::Result;
+
+use crate::core::Core;
+use crate::inode::{Flags, Inode};
+use crate::{extents, indirect};
+
+/// Where a file's blocks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the disk, from this block on.
+    Mapped(u64),
+    /// On the disk, from this block on, never written: they read as zeros.
+    Unwritten(u64),
+    /// Nowhere: they read as zeros.
+    Hole,
+}
+
+/// Neighbouring blocks of a file that are in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) place: Place,
+    /// At least 1.
+    pub(crate) blocks: u64,
+}
+
+/// Blocks that no file has: numbers of blocks within a file are below.
+pub(crate) const END: u64 = 1 << 32;
+
+/// The run from block `from` of a file on. Past the last block that is mapped there is one hole, up to [`END`].
+pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
+    if from >= END {
+        return Ok(Run { place: Place::Hole, blocks: u64::MAX - from });
+    }
+    if inode.flags.contains(Flags::EXTENTS) {
+        extents::run(core, inode, from)
+    } else {
+        indirect::run(core, inode, from)
+    }
+}
+
+/// The block of the disk that is block `number` of an inode, if there is one.
+pub(crate) fn block(core: &Core, inode: &Inode, number: u64) -> Result<Option<u64>> {
+    Ok(match run(core, inode, number)?.place {
+        Place::Mapped(block) => Some(block),
+        Place::Unwritten(_) | Place::Hole => None,
+    })
+}
+
+/// Calls `visit` for every block that an inode's map itself takes; below one for which it gives false nothing is looked at.
+pub(crate) fn nodes(core: &Core, inode: &Inode, visit: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    if inode.flags.contains(Flags::EXTENTS) {
+        extents::nodes(core, inode, visit)
+    } else {
+        indirect::nodes(core, inode, visit)
+    }
+}

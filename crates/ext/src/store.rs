@@ -1,0 +1,241 @@
+//! Metadata blocks: where all of the file system's structures come from.
+//!
+//! A block is asked for by what it is and by its number. **One block is one thing**: asked for as something else while it is
+//! known, it is damage, found here for all structures. It is verified once, when it comes from the disk, and after that only
+//! by who reads it in detail. For blocks that a journal has, its copies stand above the disk's ([`Store::overlay`]), for data as for
+//! metadata.
+//!
+//! Here blocks are in DRAM, as many as fit; the least recently used go first, which nobody who holds one notices.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use disk::{Disk, Purpose};
+use parking_lot::RwLock;
+use vfs::{InoMap, Result};
+
+use crate::error::{corrupt, io};
+
+/// What a metadata block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Group descriptors.
+    Descriptors,
+    /// A bitmap of blocks or inodes.
+    Bitmap,
+    /// A part of an inode table.
+    Inodes,
+    /// A block of an inode's extent tree.
+    Extents(u32),
+    /// A block of an inode's indirect map.
+    Indirect(u32),
+    /// A block of a directory.
+    Directory(u32),
+    /// A long symbolic link.
+    Symlink(u32),
+    /// Extended attributes, perhaps of several inodes.
+    Attributes,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Kind::Descriptors => write!(f, "group descriptors"),
+            Kind::Bitmap => write!(f, "bitmap"),
+            Kind::Inodes => write!(f, "inodes"),
+            Kind::Extents(ino) => write!(f, "extents of inode {ino}"),
+            Kind::Indirect(ino) => write!(f, "block pointers of inode {ino}"),
+            Kind::Directory(ino) => write!(f, "entries of directory {ino}"),
+            Kind::Symlink(ino) => write!(f, "symbolic link {ino}"),
+            Kind::Attributes => write!(f, "extended attributes"),
+        }
+    }
+}
+
+/// A block's bytes, as they were when it was asked for.
+#[derive(Clone)]
+pub(crate) struct Block(Arc<[u8]>);
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The copy of a block that a journal has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Logged {
+    /// The block of the disk where it is.
+    pub(crate) at: u64,
+    /// What it begins with, if that is not in the copy.
+    pub(crate) begins: Option<[u8; 4]>,
+}
+
+/// Shards, so that threads seldom wait for each other.
+const SHARDS: usize = 64;
+/// Least blocks of a shard.
+const SHARD_BLOCKS_MIN: usize = 16;
+
+struct Cached {
+    kind: Kind,
+    block: Block,
+    /// When it was last asked for, on the store's clock.
+    used: AtomicU64,
+}
+
+pub(crate) struct Store {
+    disk: Arc<Disk>,
+    block: u64,
+    shards: Box<[RwLock<InoMap<u64, Cached>>]>,
+    shard_blocks: usize,
+    clock: AtomicU64,
+    overlay: HashMap<u64, Logged>,
+}
+
+impl Store {
+    /// Of blocks of `block` bytes, of which about `cache_bytes` are kept.
+    pub(crate) fn new(disk: Arc<Disk>, block: u64, cache_bytes: u64) -> Store {
+        let shard_blocks = (cache_bytes / block) as usize / SHARDS;
+        Store {
+            disk,
+            block,
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
+            clock: AtomicU64::new(0),
+            overlay: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        &self.disk
+    }
+
+    /// Puts a journal's copies above blocks of the disk, before anything was read.
+    pub(crate) fn overlay(&mut self, blocks: HashMap<u64, Logged>) {
+        self.overlay = blocks;
+        self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
+    }
+
+    /// Block `number`, which is on the disk, as a `kind`. `verify` sees what came from the disk.
+    pub(crate) fn read(
+        &self,
+        kind: Kind,
+        number: u64,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+    ) -> Result<Block> {
+        let shard = &self.shards[(number as usize) % SHARDS];
+        if let Some(cached) = shard.read().get(&number) {
+            if cached.kind != kind {
+                return Err(corrupt(
+                    "block",
+                    number,
+                    "its use",
+                    format!("{} and {kind}", cached.kind),
+                    "one",
+                ));
+            }
+            cached.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            return Ok(cached.block.clone());
+        }
+        let mut bytes = vec![0; self.block as usize];
+        self.read_through(Purpose::Metadata, number, 0, &mut bytes)?;
+        verify(&bytes)?;
+        let block = Block(bytes.into());
+        let mut shard = shard.write();
+        if shard.len() >= self.shard_blocks {
+            evict(&mut shard);
+        }
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        shard.insert(number, Cached { kind, block: block.clone(), used });
+        Ok(block)
+    }
+
+    /// Reads bytes from `offset` in block `number` on, which are all on the disk, past the cache.
+    pub(crate) fn read_through(
+        &self,
+        purpose: Purpose,
+        number: u64,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
+        if self.overlay.is_empty() {
+            return self.disk.read(purpose, number * self.block + offset, into).map_err(|error| io(&error));
+        }
+        let (mut number, mut offset) = (number + offset / self.block, offset % self.block);
+        let mut rest = into;
+        while !rest.is_empty() {
+            let here = rest.len().min((self.block - offset) as usize);
+            let (part, behind) = rest.split_at_mut(here);
+            let logged = self.overlay.get(&number).copied().unwrap_or(Logged { at: number, begins: None });
+            self.disk.read(purpose, logged.at * self.block + offset, part).map_err(|error| io(&error))?;
+            if let Some(begins) = logged.begins {
+                begins.iter().skip(offset as usize).zip(part).for_each(|(byte, place)| *place = *byte);
+            }
+            (rest, number, offset) = (behind, number + 1, 0);
+        }
+        Ok(())
+    }
+}
+
+/// Drops the quarter of a shard that was used least recently.
+fn evict(shard: &mut InoMap<u64, Cached>) {
+    let mut times: Vec<u64> = shard.values().map(|cached| cached.used.load(Ordering::Relaxed)).collect();
+    let quarter = times.len() / 4;
+    let (_, limit, _) = times.select_nth_unstable(quarter);
+    let limit = *limit;
+    shard.retain(|_, cached| cached.used.load(Ordering::Relaxed) > limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store(blocks: usize) -> Store {
+        let image = (0..blocks).flat_map(|n| vec![n as u8; 1024]).collect();
+        Store::new(Arc::new(Disk::memory(image)), 1024, 0)
+    }
+
+    #[test]
+    fn blocks_are_verified_once_and_evicted_in_time() {
+        let store = store(64 * 100);
+        let mut seen = 0;
+        for number in (0..64 * 100).step_by(64).chain([64 * 99]) {
+            let block = store.read(Kind::Inodes, number, |_| {
+                seen += 1;
+                Ok(())
+            });
+            assert_eq!(block.unwrap()[0], number as u8);
+        }
+        assert_eq!(seen, 100, "the last one was known");
+        assert!(store.shards[0].read().len() <= SHARD_BLOCKS_MIN);
+        assert_eq!(store.disk.account().of(Purpose::Metadata).reads, 100);
+    }
+
+    #[test]
+    fn a_block_is_one_thing() {
+        let store = store(4);
+        store.read(Kind::Extents(12), 2, |_| Ok(())).unwrap();
+        let error = store.read(Kind::Directory(13), 2, |_| Ok(())).err().unwrap();
+        assert!(error.to_string().contains("extents of inode 12 and entries of directory 13"), "{error}");
+    }
+
+    #[test]
+    fn what_a_journal_had_is_above_the_disk() {
+        let mut store = store(4);
+        store.overlay(HashMap::from([(2, Logged { at: 0, begins: Some([7, 8, 9, 10]) })]));
+        let mut bytes = vec![0; 2048];
+        store.read_through(Purpose::Data, 1, 512, &mut bytes).unwrap();
+        assert_eq!(
+            (bytes[511], &bytes[512..518], bytes[1535], bytes[1536]),
+            (1, &[7, 8, 9, 10, 0, 0][..], 0, 3)
+        );
+        assert_eq!(store.read(Kind::Inodes, 2, |_| Ok(())).unwrap()[..5], [7, 8, 9, 10, 0]);
+        let mut part = [1; 4];
+        store.read_through(Purpose::Data, 2, 2, &mut part).unwrap();
+        assert_eq!(part, [9, 10, 0, 0]);
+    }
+}

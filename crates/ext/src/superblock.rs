@@ -1,0 +1,411 @@
+//! The superblock: what the file system is, range-checked before anything is believed.
+
+use disk::{Disk, Purpose};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::checksum::crc32c;
+use crate::error::Error;
+use crate::features::{Compat, Features, Incompat, RoCompat};
+
+pub(crate) const MAGIC: u16 = 0xEF53;
+/// Where the superblock is, byte.
+pub(crate) const AT: u64 = 1024;
+pub(crate) const BYTES: usize = 1024;
+/// The root directory's inode.
+pub(crate) const ROOT: u32 = 2;
+/// Of `state`: unmounted cleanly.
+pub(crate) const STATE_CLEAN: u16 = 1;
+/// Of `state`: errors were found.
+const STATE_ERRORS: u16 = 2;
+/// Of `flags`: names are hashed as unsigned bytes.
+const FLAG_UNSIGNED_HASH: u32 = 2;
+/// The only kind of metadata checksum there is.
+const CHECKSUM_CRC32C: u8 = 1;
+/// Largest blocks that are supported.
+const BLOCK_MAX: u64 = 4096;
+
+/// The superblock as it is on the disk. What is not used here is passed over.
+#[repr(C)]
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct RawSuperblock {
+    inodes: U32,
+    blocks_low: U32,
+    reserved_blocks_low: U32,
+    free_blocks_low: U32,
+    free_inodes: U32,
+    first_data_block: U32,
+    log_block_size: U32,
+    log_cluster_size: U32,
+    blocks_per_group: U32,
+    clusters_per_group: U32,
+    inodes_per_group: U32,
+    mount_time: U32,
+    write_time: U32,
+    mount_count: U16,
+    mount_count_max: U16,
+    magic: U16,
+    state: U16,
+    errors: U16,
+    minor_revision: U16,
+    check_time: U32,
+    check_interval: U32,
+    creator_os: U32,
+    revision: U32,
+    reserved_uid: U16,
+    reserved_gid: U16,
+    first_inode: U32,
+    inode_size: U16,
+    group: U16,
+    compat: U32,
+    pub(crate) incompat: U32,
+    ro_compat: U32,
+    uuid: [u8; 16],
+    label: [u8; 16],
+    last_mounted: [u8; 64],
+    algorithms: U32,
+    prealloc: [u8; 2],
+    reserved_descriptor_blocks: U16,
+    journal_uuid: [u8; 16],
+    journal_inode: U32,
+    journal_device: U32,
+    last_orphan: U32,
+    hash_seed: [U32; 4],
+    default_hash: u8,
+    journal_backup: u8,
+    descriptor_size: U16,
+    default_mount_options: U32,
+    first_meta_group: U32,
+    created: U32,
+    journal_blocks: [U32; 17],
+    blocks_high: U32,
+    reserved_blocks_high: U32,
+    free_blocks_high: U32,
+    extra_inode_size_min: U16,
+    extra_inode_size_wanted: U16,
+    flags: U32,
+    raid_stride: U16,
+    mmp_interval: U16,
+    mmp_block: U64,
+    raid_stripe_width: U32,
+    log_groups_per_flex: u8,
+    checksum_kind: u8,
+    padding: U16,
+    kilobytes_written: U64,
+    snapshots: [u8; 20],
+    error_count: U32,
+    error_records: [u8; 0x68],
+    mount_options: [u8; 64],
+    quota_inodes: [U32; 2],
+    overhead_clusters: U32,
+    backup_groups: [U32; 2],
+    encryption: [u8; 20],
+    lost_found_inode: U32,
+    project_quota_inode: U32,
+    checksum_seed: U32,
+    time_high: [u8; 8],
+    encoding: [U16; 2],
+    orphan_file_inode: U32,
+    reserved: [U32; 94],
+    pub(crate) checksum: U32,
+}
+const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, journal_inode) == 0xE0);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, blocks_high) == 0x150);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, mount_options) == 0x200);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, checksum_seed) == 0x270);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, orphan_file_inode) == 0x280);
+
+/// What of a superblock has been checked, in units that code wants. Blocks, groups and inodes are numbers; the rest bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Superblock {
+    pub(crate) features: Features,
+    /// Bytes of a block: 1024, 2048 or 4096.
+    pub(crate) block: u64,
+    /// Blocks of the file system, less than 2^48.
+    pub(crate) blocks: u64,
+    /// The first block of group 0.
+    pub(crate) first_block: u64,
+    pub(crate) blocks_per_group: u64,
+    /// Blocks of a cluster: 1 without bigalloc.
+    pub(crate) cluster: u64,
+    pub(crate) clusters_per_group: u64,
+    pub(crate) groups: u32,
+    /// Inode numbers are 1 to this.
+    pub(crate) inodes: u32,
+    pub(crate) inodes_per_group: u32,
+    pub(crate) inode_bytes: usize,
+    /// The first inode that is not reserved.
+    pub(crate) first_inode: u32,
+    pub(crate) descriptor_bytes: usize,
+    pub(crate) first_meta_group: u32,
+    pub(crate) reserved_descriptor_blocks: u64,
+    pub(crate) backup_groups: [u32; 2],
+    pub(crate) reserved_blocks: u64,
+    /// Blocks that no file can have; 0 if that is not known.
+    pub(crate) overhead_blocks: u64,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) label: [u8; 16],
+    pub(crate) created: u32,
+    /// What all metadata checksums start from.
+    pub(crate) checksum_seed: u32,
+    pub(crate) hash_seed: [u32; 4],
+    pub(crate) unsigned_hash: bool,
+    pub(crate) journal_inode: u32,
+    pub(crate) last_orphan: u32,
+    /// The file of orphans, or 0.
+    pub(crate) orphan_file: u32,
+    pub(crate) clean: bool,
+    pub(crate) has_errors: bool,
+    pub(crate) mmp_block: Option<u64>,
+}
+
+/// The superblock's bytes, if there is one.
+pub(crate) fn load(disk: &Disk) -> Result<RawSuperblock, Error> {
+    load_at(disk, AT)
+}
+
+/// The same, of a copy at byte `at`.
+pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
+    let not_ext = || Error::NotExt { disk: disk.name().into() };
+    if disk.bytes() < at + BYTES as u64 {
+        return Err(not_ext());
+    }
+    let mut bytes = [0; BYTES];
+    disk.read(Purpose::Metadata, at, &mut bytes)?;
+    let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| not_ext())?;
+    if raw.magic.get() == MAGIC { Ok(raw) } else { Err(not_ext()) }
+}
+
+impl RawSuperblock {
+    pub(crate) fn features(&self) -> Features {
+        Features {
+            compat: Compat::from_bits_retain(self.compat.get()),
+            incompat: Incompat::from_bits_retain(self.incompat.get()),
+            ro_compat: RoCompat::from_bits_retain(self.ro_compat.get()),
+        }
+    }
+
+    /// The checksum that it should have.
+    pub(crate) fn own_checksum(&self) -> u32 {
+        crc32c(!0, &self.as_bytes()[..BYTES - 4])
+    }
+
+    /// What it says, checked against itself and the disk.
+    pub(crate) fn verify(&self, disk: &Disk) -> Result<Superblock, Error> {
+        let features = self.features();
+        let unreadable = features.unsupported();
+        if !unreadable.is_empty() {
+            return Err(Error::Unsupported { disk: disk.name().into(), features: unreadable });
+        }
+        self.verify_numbers(disk)
+    }
+
+    /// The same, whatever features it has: enough to tell of it, not to read it.
+    pub(crate) fn verify_numbers(&self, disk: &Disk) -> Result<Superblock, Error> {
+        let features = self.features();
+        let damaged = |what: String| Error::Superblock { disk: disk.name().into(), what };
+        let superblock = self.checked(features).map_err(damaged)?;
+        let recorded = superblock.blocks * superblock.block;
+        if recorded > disk.bytes() {
+            return Err(Error::CutShort { disk: disk.name().into(), recorded, found: disk.bytes() });
+        }
+        if u64::from(disk.sector()) > superblock.block {
+            let (sector, block) = (disk.sector(), superblock.block);
+            return Err(Error::Sectors { disk: disk.name().into(), sector, block });
+        }
+        Ok(superblock)
+    }
+
+    fn checked(&self, features: Features) -> Result<Superblock, String> {
+        let has_checksums = features.has_metadata_csum();
+        if has_checksums && self.own_checksum() != self.checksum.get() {
+            return Err(format!(
+                "its checksum is {:#x}, not {:#x}",
+                self.checksum.get(),
+                self.own_checksum()
+            ));
+        }
+        if has_checksums && self.checksum_kind != CHECKSUM_CRC32C {
+            return Err(format!("checksums of unknown kind {}", self.checksum_kind));
+        }
+        if self.revision.get() > 1 {
+            return Err(format!("revision {}", self.revision.get()));
+        }
+        let block = 1024u64.checked_shl(self.log_block_size.get()).filter(|block| *block <= BLOCK_MAX);
+        let block =
+            block.ok_or_else(|| format!("blocks of 2^{} KiB (at most 4)", self.log_block_size.get()))?;
+        let wide = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+        let high =
+            |low: U32, high: U32| u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 };
+        let blocks = high(self.blocks_low, self.blocks_high);
+        let cluster = self.checked_cluster(features, block)?;
+        let (blocks_per_group, clusters_per_group) = self.checked_group(features, block, cluster)?;
+        let first_block = u64::from(self.first_data_block.get());
+        if first_block != u64::from(block == 1024 && cluster == 1) {
+            return Err(format!("its first block is {first_block}"));
+        }
+        if blocks <= first_block || blocks >> 48 != 0 {
+            return Err(format!("{blocks} blocks"));
+        }
+        let groups = (blocks - first_block).div_ceil(blocks_per_group);
+        let inodes_per_group = self.inodes_per_group.get();
+        let inodes = self.inodes.get();
+        if inodes_per_group == 0 || u64::from(inodes_per_group) > block * 8 {
+            return Err(format!("{inodes_per_group} inodes in a group"));
+        }
+        if groups * u64::from(inodes_per_group) != u64::from(inodes) {
+            return Err(format!("{inodes} inodes in {groups} groups of {inodes_per_group}"));
+        }
+        let dynamic = self.revision.get() == 1;
+        let inode_bytes = if dynamic { usize::from(self.inode_size.get()) } else { 128 };
+        if !inode_bytes.is_power_of_two() || !(128..=block as usize).contains(&inode_bytes) {
+            return Err(format!("inodes of {inode_bytes} bytes"));
+        }
+        let first_inode = if dynamic { self.first_inode.get() } else { 11 };
+        if !(11..=inodes).contains(&first_inode) {
+            return Err(format!("inode {first_inode} as the first of {inodes}"));
+        }
+        let descriptor_bytes = if wide { usize::from(self.descriptor_size.get()) } else { 32 };
+        if wide && (!descriptor_bytes.is_power_of_two() || !(64..=1024).contains(&descriptor_bytes)) {
+            return Err(format!("group descriptors of {descriptor_bytes} bytes"));
+        }
+        let checksum_seed = match features.incompat.contains(Incompat::CSUM_SEED) {
+            true => self.checksum_seed.get(),
+            false => crc32c(!0, &self.uuid),
+        };
+        let mmp_block = features.incompat.contains(Incompat::MMP).then(|| self.mmp_block.get());
+        if mmp_block.is_some_and(|at| at <= first_block || at >= blocks) {
+            return Err("its block of multiple mount protection is not there".into());
+        }
+        Ok(Superblock {
+            features,
+            block,
+            blocks,
+            first_block,
+            blocks_per_group,
+            cluster,
+            clusters_per_group,
+            groups: groups as u32, // no more than inodes
+            inodes,
+            inodes_per_group,
+            inode_bytes,
+            first_inode,
+            descriptor_bytes,
+            first_meta_group: self.first_meta_group.get(),
+            reserved_descriptor_blocks: u64::from(self.reserved_descriptor_blocks.get()),
+            backup_groups: self.backup_groups.map(U32::get),
+            reserved_blocks: high(self.reserved_blocks_low, self.reserved_blocks_high).min(blocks),
+            overhead_blocks: u64::from(self.overhead_clusters.get()) * cluster,
+            uuid: self.uuid,
+            label: self.label,
+            created: self.created.get(),
+            checksum_seed,
+            hash_seed: self.hash_seed.map(U32::get),
+            unsigned_hash: self.flags.get() & FLAG_UNSIGNED_HASH != 0,
+            journal_inode: self.journal_inode.get(),
+            last_orphan: self.last_orphan.get(),
+            orphan_file: match features.compat.contains(Compat::ORPHAN_FILE) {
+                true => self.orphan_file_inode.get(),
+                false => 0,
+            },
+            clean: self.state.get() & STATE_CLEAN != 0,
+            has_errors: self.state.get() & STATE_ERRORS != 0,
+            mmp_block,
+        })
+    }
+
+    /// Blocks of a cluster.
+    fn checked_cluster(&self, features: Features, block: u64) -> Result<u64, String> {
+        if !features.ro_compat.contains(RoCompat::BIGALLOC) {
+            return Ok(1);
+        }
+        let bytes = 1024u64
+            .checked_shl(self.log_cluster_size.get())
+            .filter(|bytes| (block..=1 << 30).contains(bytes));
+        bytes
+            .map(|bytes| bytes / block)
+            .ok_or_else(|| format!("clusters of 2^{} KiB", self.log_cluster_size.get()))
+    }
+
+    /// Blocks and clusters of a group: one block of bitmap has a bit for each.
+    fn checked_group(&self, features: Features, block: u64, cluster: u64) -> Result<(u64, u64), String> {
+        let blocks = u64::from(self.blocks_per_group.get());
+        let clusters = match features.ro_compat.contains(RoCompat::BIGALLOC) {
+            true => u64::from(self.clusters_per_group.get()),
+            false => blocks,
+        };
+        if clusters == 0 || clusters > block * 8 || clusters * cluster != blocks {
+            return Err(format!("{blocks} blocks and {clusters} clusters in a group"));
+        }
+        Ok((blocks, clusters))
+    }
+}
+
+impl Superblock {
+    /// The name as far as it goes.
+    pub(crate) fn label_text(&self) -> String {
+        let end = self.label.iter().position(|byte| *byte == 0).unwrap_or(self.label.len());
+        String::from_utf8_lossy(&self.label[..end]).into_owned()
+    }
+
+    /// Whether blocks `first` to `first + count - 1` may belong to a file or directory: they are there, and behind the
+    /// superblock.
+    pub(crate) fn has_blocks(&self, first: u64, count: u64) -> bool {
+        first > AT / self.block && first.checked_add(count).is_some_and(|end| end <= self.blocks)
+    }
+
+    /// The first block of a group.
+    pub(crate) fn group_start(&self, group: u32) -> u64 {
+        self.first_block + u64::from(group) * self.blocks_per_group
+    }
+
+    /// Whether a group begins with a superblock or a backup of it.
+    pub(crate) fn group_has_super(&self, group: u32) -> bool {
+        if group == 0 {
+            return true;
+        }
+        if self.features.compat.contains(Compat::SPARSE_SUPER2) {
+            return self.backup_groups.contains(&group);
+        }
+        if group == 1 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            return true;
+        }
+        let is_power_of = |base: u32| {
+            let mut rest = group;
+            while rest.is_multiple_of(base) {
+                rest /= base;
+            }
+            rest == 1
+        };
+        [3, 5, 7].into_iter().any(is_power_of)
+    }
+
+    /// Blocks at a group's start for superblock and descriptors, those reserved for more included.
+    pub(crate) fn group_reserve(&self, group: u32) -> u64 {
+        let per_block = self.block as u32 / self.descriptor_bytes as u32;
+        let meta = self.features.incompat.contains(Incompat::META_BG);
+        let super_block = u64::from(self.group_has_super(group));
+        if meta && group / per_block >= self.first_meta_group {
+            let within = group % per_block;
+            return super_block + u64::from(within < 2 || within == per_block - 1);
+        }
+        let all = self.groups.div_ceil(per_block);
+        let descriptors = u64::from(if meta { self.first_meta_group.min(all) } else { all });
+        super_block * (1 + descriptors + self.reserved_descriptor_blocks)
+    }
+
+    /// The block that holds the descriptor of a group.
+    pub(crate) fn descriptor_block(&self, group: u32) -> u64 {
+        let per_block = self.block as u32 / self.descriptor_bytes as u32;
+        let number = group / per_block;
+        let meta = self.features.incompat.contains(Incompat::META_BG);
+        if !meta || number < self.first_meta_group {
+            return AT / self.block + 1 + u64::from(number);
+        }
+        let first = number * per_block;
+        // With 1 KiB blocks and block 0 in group 0, the superblock is the group's second block.
+        let shifted = self.block == 1024 && number == 0 && self.first_block == 0;
+        self.group_start(first) + u64::from(self.group_has_super(first)) + u64::from(shifted)
+    }
+}

@@ -1,0 +1,206 @@
+//! An open file system.
+
+use std::sync::Arc;
+
+use disk::Disk;
+use vfs::{Result, Statfs};
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::features::{Compat, Features, Incompat};
+use crate::handles::Handles;
+use crate::store::Store;
+use crate::superblock::{self, Superblock};
+use crate::{group, inode, journal, mmp};
+
+/// How to open a file system.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// DRAM for metadata, bytes.
+    pub cache_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { cache_bytes: 64 << 20 }
+    }
+}
+
+/// What replaying a journal found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Transactions that were committed.
+    pub transactions: u64,
+    /// Blocks that they had, each counted once.
+    pub blocks: u64,
+    /// Blocks that they had and a later one took back.
+    pub revoked: u64,
+}
+
+/// What a file system is, by its superblock alone.
+#[derive(Clone, Debug)]
+pub struct Info {
+    /// `ext2`, `ext3` or `ext4`, by its features.
+    pub generation: &'static str,
+    /// By which it is told from others.
+    pub uuid: [u8; 16],
+    /// Its name.
+    pub label: String,
+    /// When it was made, seconds since 1970.
+    pub created: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Inodes in all.
+    pub inodes: u32,
+    /// Bytes of an inode.
+    pub inode_bytes: usize,
+    /// What it can do.
+    pub features: Features,
+    /// Unmounted cleanly, and no journal to replay.
+    pub clean: bool,
+    /// Errors were found in it.
+    pub has_errors: bool,
+}
+
+/// A file system on a disk, open for reading. Everything that would change it is [`vfs::Error::ReadOnly`].
+///
+/// Nothing is written to the disk: a journal that has to be replayed is replayed in memory.
+pub struct Volume {
+    pub(crate) core: Core,
+    pub(crate) handles: Handles,
+    recovery: Recovery,
+}
+
+/// What is on `disk`, by its superblock.
+pub fn info(disk: &Disk) -> std::result::Result<Info, Error> {
+    let raw = superblock::load(disk)?;
+    let found = match raw.verify(disk) {
+        // That it cannot be read does not keep it from being told of.
+        Err(Error::Unsupported { .. }) => raw.verify_numbers(disk)?,
+        found => found?,
+    };
+    let features = raw.features();
+    Ok(Info {
+        generation: features.generation(),
+        uuid: found.uuid,
+        label: found.label_text(),
+        created: u64::from(found.created),
+        block_bytes: found.block,
+        blocks: found.blocks,
+        inodes: found.inodes,
+        inode_bytes: found.inode_bytes,
+        features,
+        clean: found.clean && !features.incompat.contains(Incompat::RECOVER),
+        has_errors: found.has_errors,
+    })
+}
+
+/// Replays the journal of the file system on `disk` onto it, if that is needed, as the kernel does when it mounts. The disk is
+/// then as good as unmounted cleanly, but for orphans, which the next to mount it for writing removes.
+///
+/// Cut short, it can be done again: nothing of the journal is given up before all of it is durable where it belongs.
+pub fn recover(disk: &Arc<Disk>) -> std::result::Result<Recovery, Error> {
+    let found = open_superblock(disk)?;
+    if !found.features.incompat.contains(Incompat::RECOVER) {
+        return Ok(Recovery::default());
+    }
+    if disk.is_read_only() {
+        return Err(disk::Error::ReadOnly { disk: disk.name().into() }.into());
+    }
+    journal::replay_onto(disk, &found)
+}
+
+/// The superblock of a file system that may be used.
+fn open_superblock(disk: &Disk) -> std::result::Result<Superblock, Error> {
+    let found = superblock::load(disk)?.verify(disk)?;
+    if found.has_errors {
+        return Err(Error::HasErrors { disk: disk.name().into() });
+    }
+    mmp::check(disk, &found)?;
+    Ok(found)
+}
+
+impl Volume {
+    /// Opens the file system on `disk`.
+    pub fn open(disk: Arc<Disk>, options: &Options) -> std::result::Result<Volume, Error> {
+        let mut superblock = open_superblock(&disk)?;
+        let mut store = Store::new(disk.clone(), superblock.block, options.cache_bytes);
+        let mut recovery = Recovery::default();
+        if superblock.features.incompat.contains(Incompat::RECOVER) {
+            let (log, after) = journal::read(&disk, &superblock)?;
+            recovery = log.recovery();
+            superblock = after;
+            store.overlay(log.into_blocks());
+        }
+        let volume = Volume { core: Core { superblock, store }, handles: Handles::new(), recovery };
+        let root = inode::read(&volume.core, superblock::ROOT)?;
+        if !root.is_dir() {
+            return Err(Error::Volume(crate::error::corrupt(
+                "inode",
+                superblock::ROOT,
+                "its kind",
+                "no directory",
+                "the root directory",
+            )));
+        }
+        Ok(volume)
+    }
+
+    /// What replaying the journal found when it was opened.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Whether some inodes have no name, and wait to be removed by who mounts it for writing.
+    pub fn has_orphans(&self) -> bool {
+        let superblock = &self.core.superblock;
+        superblock.last_orphan != 0 || superblock.features.ro_compat.contains(crate::RoCompat::ORPHAN_PRESENT)
+    }
+
+    /// The disk below.
+    pub fn disk(&self) -> &Arc<Disk> {
+        self.core.store.disk()
+    }
+
+    /// Space, as the group descriptors have it: the superblock's numbers are seldom up to date.
+    pub(crate) fn space(&self) -> Result<Statfs> {
+        let core = &self.core;
+        let superblock = &core.superblock;
+        let (mut free_clusters, mut free_inodes) = (0, 0);
+        for number in 0..superblock.groups {
+            let group = group::read(core, number)?;
+            free_clusters += group.free_clusters;
+            free_inodes += u64::from(group.free_inodes);
+        }
+        let blocks = superblock.blocks.saturating_sub(self.overhead()?);
+        let blocks_free = (free_clusters * superblock.cluster).min(blocks);
+        Ok(Statfs {
+            block_size: superblock.block as u32,
+            blocks,
+            blocks_free,
+            blocks_available: blocks_free.saturating_sub(superblock.reserved_blocks),
+            files: u64::from(superblock.inodes),
+            files_free: free_inodes,
+        })
+    }
+
+    /// Blocks that no file can have. The superblock may say how many; it is counted otherwise.
+    fn overhead(&self) -> Result<u64> {
+        let superblock = &self.core.superblock;
+        if superblock.overhead_blocks != 0 && superblock.overhead_blocks < superblock.blocks {
+            return Ok(superblock.overhead_blocks);
+        }
+        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
+            .div_ceil(superblock.block);
+        let mut overhead = superblock.first_block + u64::from(superblock.groups) * (table + 2);
+        for number in 0..superblock.groups {
+            overhead += superblock.group_reserve(number);
+        }
+        if superblock.features.compat.contains(Compat::HAS_JOURNAL) && superblock.journal_inode != 0 {
+            overhead += inode::read(&self.core, superblock.journal_inode)?.size / superblock.block;
+        }
+        Ok(overhead)
+    }
+}
