@@ -120,6 +120,8 @@ bitflags::bitflags! {
         const ATIME_NOW = 1 << 7;
         const MTIME_NOW = 1 << 8;
         const CTIME = 1 << 10;
+        /// Who asks has no CAP_FSETID, or changes the owner.
+        const KILL_PRIVILEGES = 1 << 11;
     }
 }
 

@@ -6,9 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 use zerocopy::IntoBytes;
 
 use crate::abi::{NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode, OutHeader};
+use crate::attach::MountId;
 use crate::handshake::WRITE_MAX;
 use crate::message::{Message, Reply};
 use crate::server::Server;
@@ -23,12 +25,11 @@ const GATHERING: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Device {
     connection: OwnedFd,
-    /// The mount's device, as `major:minor`.
-    mount: String,
+    mount: MountId,
 }
 
 impl Device {
-    pub(crate) fn new(connection: OwnedFd, mount: String) -> Device {
+    pub(crate) fn new(connection: OwnedFd, mount: MountId) -> Device {
         Device { connection, mount }
     }
 
@@ -38,10 +39,17 @@ impl Device {
 
     /// Ends the mount: whoever waits for an answer gets an error.
     pub(crate) fn abort(&self) {
-        let minor = self.mount.rsplit(':').next().unwrap_or_default();
+        let minor = self.mount.device().rsplit(':').next().unwrap_or_default();
         let control = format!("/sys/fs/fuse/connections/{minor}/abort");
-        if let Err(error) = std::fs::write(&control, "1") {
-            tracing::error!("{control}: {error}; unmount it with force, who waits for it waits until then");
+        let Err(error) = std::fs::write(&control, "1") else { return };
+        // Where that is not mounted or not ours.
+        let forced = self.mount.mounted_at().map(|dir| {
+            dir.map(|dir| rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::DETACH))
+        });
+        if !matches!(forced, Ok(None | Some(Ok(())))) {
+            tracing::error!(
+                "{control}: {error}; who waits for this mount waits until it is unmounted with force"
+            );
         }
     }
 

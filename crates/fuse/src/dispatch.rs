@@ -1,12 +1,14 @@
 //! The kernel's messages, one by one, in the order of their numbers.
 
+use std::cell::RefCell;
+
 use rustix::io::Errno;
 use vfs::{Attr, Caller, Error, Ino, Result, SeekFrom, XattrMode};
 
 use crate::abi::{
     self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
     ForgetOne, FsyncIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode,
-    OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, WriteIn, WriteOut,
+    OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn, WriteOut,
 };
 use crate::convert::{
     TTL, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
@@ -20,6 +22,8 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 impl Server {
     /// Does what `message` asks for and answers it.
@@ -40,8 +44,10 @@ impl Server {
             Opcode::Statx => reply
                 .answer(self.handle(Request::Statx, || Ok(statx_out(&self.getattr(ino)?, self.ttl(ino))))),
             Opcode::Setattr => reply.answer(self.handle(Request::Setattr, || {
-                let set = set_attr(&message.arguments::<SetattrIn>()?);
-                Ok(attr_out(&self.setattr(&caller(message, 0), ino, set)?, self.ttl(ino)))
+                let wanted = message.arguments::<SetattrIn>()?;
+                let kill = Valid::from_bits_truncate(wanted.valid).contains(Valid::KILL_PRIVILEGES);
+                let attr = self.setattr(&caller(message, 0), ino, set_attr(&wanted), kill)?;
+                Ok(attr_out(&attr, self.ttl(ino)))
             })),
             Opcode::Readlink => {
                 answer_bytes(reply, self.handle(Request::Readlink, || self.volume.readlink(ino)));
@@ -76,7 +82,9 @@ impl Server {
             })),
             Opcode::Link => reply.answer(self.made(Request::Link, || {
                 let LinkIn { oldnodeid } = message.arguments()?;
-                self.volume.link(&caller(message, 0), oldnodeid, ino, message.name()?)
+                let linked = self.volume.link(&caller(message, 0), oldnodeid, ino, message.name()?)?;
+                self.inodes.named(oldnodeid);
+                Ok(linked)
             })),
             Opcode::Read => self.answer_read(message, reply),
             Opcode::Write => reply.answer(self.handle(Request::Write, || {
@@ -131,11 +139,11 @@ impl Server {
             Opcode::Lseek if self.writeback_cache => self.never(Request::Lseek, reply),
             Opcode::Lseek => reply.answer(self.handle(Request::Lseek, || self.seek(message))),
             Opcode::CopyFileRange => reply.answer(self.handle(Request::CopyFileRange, || {
-                Ok(WriteOut { size: self.copy(message, COPY_MAX)? as u32, padding: 0 })
+                Ok(WriteOut { size: self.copy(message)? as u32, padding: 0 })
             })),
-            Opcode::CopyFileRange64 => reply.answer(self.handle(Request::CopyFileRange, || {
-                Ok(CopyFileRangeOut { copied: self.copy(message, COPY64_MAX)? })
-            })),
+            Opcode::CopyFileRange64 => reply.answer(
+                self.handle(Request::CopyFileRange, || Ok(CopyFileRangeOut { copied: self.copy(message)? })),
+            ),
             // Nothing here waits long enough to be worth interrupting.
             Opcode::Interrupt => reply.error(Errno::NOSYS),
             Opcode::Destroy => reply.data(&[]),
@@ -196,12 +204,16 @@ impl Server {
         let CreateIn { flags, mode, umask, .. } = message.arguments()?;
         let (caller, dir) = (caller(message, umask), message.ino());
         let created = if message.header.opcode == Opcode::Tmpfile as u32 {
-            self.volume.tmpfile(&caller, dir, mode, create_flags(flags))
+            let created =
+                self.volume.tmpfile(&caller, dir, mode, create_flags(flags)).map_err(in_directory)?;
+            self.inodes.remember_nameless(&created.attr, created.handle);
+            created
         } else {
-            self.volume.create(&caller, dir, message.name()?, mode, create_flags(flags))
+            let created = self.volume.create(&caller, dir, message.name()?, mode, create_flags(flags));
+            let created = created.map_err(in_directory)?;
+            self.inodes.remember_open(created.attr.ino, created.handle);
+            created
         };
-        let created = created.map_err(in_directory)?;
-        self.inodes.remember_open(created.attr.ino, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
         Ok(Created {
             entry: entry_out(&created.attr, TTL),
@@ -210,14 +222,18 @@ impl Server {
     }
 
     fn answer_read(&self, message: &Message<'_>, reply: Reply<'_>) {
-        let mut reply = Some(reply);
-        let handled = self.handle(Request::Read, || {
-            let ReadIn { offset, size, .. } = message.arguments()?;
-            self.read(message.ino(), offset, size as usize, &mut reply)
-        });
-        if let (Some(reply), Err(errno)) = (reply, &handled.result) {
-            reply.error(*errno);
+        thread_local! {
+            static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
+        let mut reply = reply;
+        GATHERED.with_borrow_mut(|gathered| {
+            gathered.clear();
+            let handled = self.handle(Request::Read, || {
+                let ReadIn { offset, size, .. } = message.arguments()?;
+                self.read(message.ino(), offset, size as usize, &mut reply, gathered)
+            });
+            reply.conclude(handled.result, gathered);
+        });
     }
 
     fn answer_list(&self, message: &Message<'_>, reply: Reply<'_>, request: Request) {
@@ -267,7 +283,8 @@ impl Server {
             _ => return Err(Error::Invalid),
         };
         let caller = caller(message, 0);
-        if setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 {
+        // The kernel says so of default ACLs, too, for which the bit stays.
+        if setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 && name == ACCESS_ACL {
             self.without_set_group_id(&caller, message.ino())?;
         }
         self.volume.setxattr(&caller, message.ino(), name, value, mode)
@@ -287,11 +304,11 @@ impl Server {
         Ok(LseekOut { offset })
     }
 
-    fn copy(&self, message: &Message<'_>, at_most: u64) -> Result<u64> {
+    fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file(nodeid_out)?);
         let caller = content_changer(message);
-        self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(at_most))
+        self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(COPY_MAX))
     }
 }
 
@@ -310,10 +327,8 @@ fn answer_bytes(reply: Reply<'_>, handled: Handled<'_, Vec<u8>>) {
     }
 }
 
-/// One answer has 32 bits for the length; whoever copies more asks again.
-const COPY_MAX: u64 = 1 << 30;
-/// So that nobody waits too long for one.
-const COPY64_MAX: u64 = COPY_MAX;
+/// What one request copies, so that others on its processor need not wait long: whoever copies more asks again.
+const COPY_MAX: u64 = 64 << 20;
 
 /// The identity behind a message, whose permissions the kernel has checked.
 fn caller(message: &Message<'_>, umask: u32) -> Caller {
@@ -342,7 +357,41 @@ fn without_trusted(names: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use vfs::{FileSystem, SetAttr};
+    use zerocopy::IntoBytes;
+
     use super::*;
+
+    /// The kernel says of both kinds of ACL that the caller is not of the group.
+    #[test]
+    fn an_access_acl_takes_set_group_id_away_and_a_default_one_does_not() {
+        let model = Arc::new(vfs::model::Model::new());
+        let server = Server::new(model.clone(), &crate::MountOptions::default());
+        let root = Caller::root();
+        let set = |ino, name: &[u8]| {
+            // Version 2; owner, group, others: tag, permissions, nobody's number.
+            let value: Vec<u8> = [2, 0x7_0001, u32::MAX, 0x5_0004, u32::MAX, 0x5_0020, u32::MAX]
+                .iter()
+                .flat_map(|word: &u32| word.to_le_bytes())
+                .collect();
+            let wanted = SetxattrIn {
+                size: value.len() as u32,
+                setxattr_flags: abi::SETXATTR_ACL_KILL_SGID,
+                ..SetxattrIn::default()
+            };
+            let header = abi::InHeader { nodeid: ino, uid: 0, opcode: 21, ..abi::InHeader::default() };
+            let payload = [name, b"\0", &value].concat();
+            server.setxattr(&Message::of_parts(header, wanted.as_bytes(), &payload)).unwrap();
+            model.getattr(ino).unwrap().mode & 0o7777
+        };
+        let made = model.mkdir(&root, vfs::ROOT_INO, b"dir", 0o755).unwrap().ino;
+        let bit = SetAttr { mode: Some(0o2755), ..SetAttr::default() };
+        model.setattr(&root, made, &bit, None).unwrap();
+        assert_eq!(set(made, b"system.posix_acl_default"), 0o2755);
+        assert_eq!(set(made, b"system.posix_acl_access"), 0o755);
+    }
 
     #[test]
     fn trusted_names_are_left_out() {

@@ -9,8 +9,6 @@ use crate::message::{Message, Reply};
 
 /// Largest write request, bytes.
 pub(crate) const WRITE_MAX: u32 = 1 << 20;
-/// Largest request of any kind, pages of 4 KiB: the kernel's own limit.
-const PAGES_MAX: u16 = 256;
 /// Requests that the kernel may have under way on its own account: readahead, writeback, forgets.
 const BACKGROUND_MAX: u16 = 64;
 
@@ -23,14 +21,15 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// Reads the kernel's first message. An error names what is wrong with it.
     pub(crate) fn read(message: &Message<'_>, writeback_cache: bool) -> io::Result<Agreement> {
-        let (offer, _) = InitIn::read_from_prefix(message.payload())
-            .map_err(|_| io::Error::other("its first message is cut short"))?;
-        if offer.major != MAJOR || offer.minor < MINOR_MIN {
-            let InitIn { major, minor, .. } = offer;
+        let cut_short = || io::Error::other("the kernel's first message is cut short");
+        // Older kernels send no more than these two and two others.
+        let ([major, minor], _) = <[u32; 2]>::read_from_prefix(message.payload()).map_err(|_| cut_short())?;
+        if major != MAJOR || minor < MINOR_MIN {
             return Err(io::Error::other(format!(
                 "the kernel speaks FUSE {major}.{minor}, and this needs {MAJOR}.{MINOR_MIN}, which Linux 5.17 has"
             )));
         }
+        let (offer, _) = InitIn::read_from_prefix(message.payload()).map_err(|_| cut_short())?;
         let offered = Features::from_bits_truncate(u64::from(offer.flags2) << 32 | u64::from(offer.flags));
         let taken = wanted(writeback_cache) & offered;
         let out = InitOut {
@@ -43,7 +42,8 @@ impl Agreement {
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
             max_write: WRITE_MAX,
             time_gran: 1,
-            max_pages: PAGES_MAX,
+            // Of no request more than of a write: a ring's entries have to hold it.
+            max_pages: (WRITE_MAX as usize / rustix::param::page_size()).max(1) as u16,
             ..InitOut::default()
         };
         Ok(Agreement { out, offered })

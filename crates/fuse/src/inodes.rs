@@ -147,6 +147,31 @@ impl Inodes {
         drop(shard); // The volume closes handles after the lock is free.
     }
 
+    /// As `remember_open`, for one that has no name: its handle is all there is of it, and stays.
+    pub(crate) fn remember_nameless(&self, attr: &Attr, handle: Handle) {
+        let file = Arc::new(OpenFile { volume: self.volume.clone(), handle });
+        let mut shard = self.shard(attr.ino);
+        let node = shard.nodes.entry(attr.ino).or_default();
+        node.lookups += 1;
+        node.last = Some(Box::new(*attr));
+        let former = node.file.replace(file);
+        drop(shard);
+        drop(former);
+    }
+
+    /// `ino` has been given a name. If it had none, its handle is one of many again.
+    pub(crate) fn named(&self, ino: Ino) {
+        let mut closing = Vec::new();
+        let mut shard = self.shard(ino);
+        let Some(node) = shard.nodes.get_mut(&ino) else { return };
+        if node.last.take().is_some()
+            && let Some(file) = node.file.clone()
+        {
+            shard.keep(ino, file, &mut closing);
+        }
+        drop(shard);
+    }
+
     /// The kernel gives back `count` of the times it was told of `ino`.
     pub(crate) fn forget(&self, ino: Ino, count: u64) {
         let mut shard = self.shard(ino);

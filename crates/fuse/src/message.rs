@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use vfs::{Error, Result};
+use vfs::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, Opcode, OutHeader};
@@ -39,7 +39,7 @@ impl<'a> Message<'a> {
         self.header.nodeid
     }
 
-    pub(crate) fn arguments<T: FromBytes>(&self) -> Result<T> {
+    pub(crate) fn arguments<T: FromBytes>(&self) -> Result<T, Error> {
         T::read_from_prefix(self.arguments).map(|(arguments, _)| arguments).map_err(|_| Error::Invalid)
     }
 
@@ -49,24 +49,24 @@ impl<'a> Message<'a> {
     }
 
     /// The name that follows the arguments.
-    pub(crate) fn name(&self) -> Result<&'a [u8]> {
+    pub(crate) fn name(&self) -> Result<&'a [u8], Error> {
         split_name(self.payload).map(|(name, _)| name)
     }
 
     /// The two names that follow the arguments.
-    pub(crate) fn names(&self) -> Result<(&'a [u8], &'a [u8])> {
+    pub(crate) fn names(&self) -> Result<(&'a [u8], &'a [u8]), Error> {
         let (first, rest) = split_name(self.payload)?;
         Ok((first, split_name(rest)?.0))
     }
 
     /// A name, and as many bytes of data behind it.
-    pub(crate) fn name_and_data(&self, len: usize) -> Result<(&'a [u8], &'a [u8])> {
+    pub(crate) fn name_and_data(&self, len: usize) -> Result<(&'a [u8], &'a [u8]), Error> {
         let (name, rest) = split_name(self.payload)?;
         Ok((name, rest.get(..len).ok_or(Error::Invalid)?))
     }
 }
 
-fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
+fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
     let end = bytes.iter().position(|&byte| byte == 0).ok_or(Error::Invalid)?;
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
@@ -75,6 +75,9 @@ fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
 pub(crate) trait Answerer {
     /// Sends an answer of these `parts`, which together are what the kernel expects after the header.
     fn send(&mut self, header: OutHeader, parts: &[&[u8]]) -> io::Result<()>;
+
+    /// The answer that was sent was wrong: this error is right. Nothing happens if the kernel has it already.
+    fn take_back(&mut self, error: OutHeader);
 }
 
 /// By writing it to `/dev/fuse`.
@@ -91,17 +94,21 @@ impl<D: AsFd> Answerer for &D {
             Err(errno) => Err(errno.into()),
         }
     }
+
+    /// The kernel has copied the bytes itself; where it could not read them, that was the error.
+    fn take_back(&mut self, _: OutHeader) {}
 }
 
 /// The answer that one message is owed. It can be given once.
 pub(crate) struct Reply<'a> {
     unique: u64,
     to: &'a mut dyn Answerer,
+    given: bool,
 }
 
 impl<'a> Reply<'a> {
     pub(crate) fn new(message: &Message<'_>, to: &'a mut dyn Answerer) -> Reply<'a> {
-        Reply { unique: message.header.unique, to }
+        Reply { unique: message.header.unique, to, given: false }
     }
 
     /// What was handled: a message, `()` for one without words, or the error.
@@ -118,21 +125,44 @@ impl<'a> Reply<'a> {
     }
 
     /// At most three pieces, one after the other.
-    pub(crate) fn parts(self, parts: &[&[u8]]) {
-        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
-        let header = OutHeader { len: len as u32, error: 0, unique: self.unique };
-        if let Err(error) = self.to.send(header, parts) {
-            tracing::error!("the kernel did not take an answer of {len} bytes: {error}");
-            self.error(Errno::IO); // somebody waits
+    pub(crate) fn parts(mut self, parts: &[&[u8]]) {
+        self.send(parts);
+    }
+
+    /// Bytes that are the answer if what they come from succeeds to its end, as [`Reply::conclude`] then says.
+    pub(crate) fn provisionally(&mut self, bytes: &[u8]) {
+        self.send(&[bytes]);
+        self.given = true;
+    }
+
+    /// `otherwise` is the answer if none was given.
+    pub(crate) fn conclude(self, result: Result<(), Errno>, otherwise: &[u8]) {
+        match (result, self.given) {
+            (Ok(()), true) => {}
+            (Ok(()), false) => self.data(otherwise),
+            (Err(errno), true) => self.to.take_back(self.error_header(errno)),
+            (Err(errno), false) => self.error(errno),
         }
     }
 
     pub(crate) fn error(self, errno: Errno) {
-        let len = size_of::<OutHeader>() as u32;
-        let header = OutHeader { len, error: -errno.raw_os_error(), unique: self.unique };
-        if let Err(error) = self.to.send(header, &[]) {
+        if let Err(error) = self.to.send(self.error_header(errno), &[]) {
             tracing::error!("the kernel did not take an answer: {error}");
         }
+    }
+
+    fn send(&mut self, parts: &[&[u8]]) {
+        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = OutHeader { len: len as u32, error: 0, unique: self.unique };
+        if let Err(error) = self.to.send(header, parts) {
+            tracing::error!("the kernel did not take an answer of {len} bytes: {error}");
+            let _ = self.to.send(self.error_header(Errno::IO), &[]); // somebody waits
+        }
+    }
+
+    fn error_header(&self, errno: Errno) -> OutHeader {
+        let len = size_of::<OutHeader>() as u32;
+        OutHeader { len, error: -errno.raw_os_error(), unique: self.unique }
     }
 }
 
@@ -182,5 +212,22 @@ mod tests {
         let first = OutHeader { len: 19, error: 0, unique: 7 };
         let second = OutHeader { len: 16, error: -2, unique: 7 };
         assert_eq!(answers, [first.as_bytes(), b"abc", second.as_bytes()].concat());
+    }
+
+    #[test]
+    fn what_was_given_provisionally_is_final_where_the_kernel_has_it() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let read = bytes(15, &[0; 40], b"");
+        let message = Message::parse(&read).unwrap();
+        let mut device = &writer;
+        let mut reply = Reply::new(&message, &mut device);
+        reply.provisionally(b"abc");
+        reply.conclude(Err(Errno::IO), b"");
+        Reply::new(&message, &mut device).conclude(Ok(()), b"d");
+        drop(writer);
+        let mut answers = Vec::new();
+        io::Read::read_to_end(&mut std::fs::File::from(reader), &mut answers).unwrap();
+        let header = |len| OutHeader { len, error: 0, unique: 7 };
+        assert_eq!(answers, [header(19).as_bytes(), b"abc", header(17).as_bytes(), b"d"].concat());
     }
 }

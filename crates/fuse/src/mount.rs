@@ -50,7 +50,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         Error::NotAnswering { dir: dir.clone(), source }
     };
     let id = MountId::of(&dir).map_err(not_answering)?;
-    let device = Arc::new(Device::new(connection, id.device().to_owned()));
+    let device = Arc::new(Device::new(connection, id.clone()));
     let session = Arc::new(Session(server.clone()));
     let serving = Arc::downgrade(&session);
     let (threads, over_rings) = start(session, &device, options).map_err(not_answering)?;
@@ -82,7 +82,8 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
             let (session, device) = (session.clone(), device.clone());
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
             threads.push(reader.spawn(move || match over_rings {
-                true => device.serve_gathered(&session.0),
+                // Without it, forgets would pile up in the kernel.
+                true => device.serve_gathered(&session.0).inspect_err(|_| device.abort()),
                 false => device.serve(&session.0),
             })?);
         }

@@ -74,8 +74,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // SAFETY: both were leaked from boxes by `new`, and a queue drops its ring, with which the kernel gives the
-        // memory back, before its entries.
+        // SAFETY: both were leaked from boxes by `new`, and a queue drops no entry while the kernel holds one.
         unsafe {
             drop(Box::from_raw(self.header.as_ptr()));
             drop(Box::from_raw(self.data.as_ptr()));
@@ -83,12 +82,17 @@ impl Drop for Entry {
     }
 }
 
-/// The queue of one processor. The ring comes first: it is dropped first.
+/// The queue of one processor.
+///
+/// The kernel writes to entries only within a system call of the thread that made the ring (`DEFER_TASKRUN` with
+/// `SINGLE_ISSUER`), and so not while the thread works on one.
 struct Queue {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     number: u16,
     device: Arc<Device>,
     entries: Vec<Entry>,
+    /// Entries that the kernel holds: it has a command for each and has not completed it.
+    held: usize,
     /// Names of the request that is being served: the answer takes the place in which they came.
     names: Vec<u8>,
 }
@@ -98,7 +102,7 @@ impl Queue {
     fn new(number: u16, device: Arc<Device>) -> io::Result<Queue> {
         let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES as u32)?;
         let entries = (0..ENTRIES).map(|_| Entry::new()).collect();
-        Ok(Queue { ring, number, device, entries, names: Vec::new() })
+        Ok(Queue { ring, number, device, entries, held: 0, names: Vec::new() })
     }
 
     /// Gives the kernel all entries, then serves what comes in them until the mount has ended.
@@ -106,7 +110,9 @@ impl Queue {
         for index in 0..self.entries.len() {
             self.submit(index, RING_REGISTER, 0)?;
         }
-        loop {
+        // Also when the mount has ended: until each entry has been given back.
+        let mut ended = Err(io::Error::other("the kernel gave all entries back"));
+        while self.held > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -115,15 +121,19 @@ impl Queue {
             loop {
                 let next = self.ring.completion().next();
                 let Some(completion) = next else { break };
+                self.held -= 1;
                 match completion.result() {
                     0 => self.exchange(completion.user_data() as usize, server)?,
                     result => match Errno::from_raw_os_error(-result) {
-                        Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => return Ok(()),
-                        errno => return Err(errno.into()),
+                        Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => ended = Ok(()),
+                        // It ended while an answer was on its way, or something is wrong: all will tell.
+                        errno if ended.is_err() => ended = Err(errno.into()),
+                        _ => {}
                     },
                 }
             }
         }
+        ended
     }
 
     /// Serves the request in entry `index` and commits the answer.
@@ -167,8 +177,19 @@ impl Queue {
             .user_data(index as u64);
         let entry = with_length(entry, PLACES);
         // SAFETY: the descriptor is open as long as the queue has the device; the memory that the entry's places tell of
-        // lives until the ring is gone.
-        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
+        // lives until the command is completed, which is what `held` counts.
+        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
+        self.held += 1;
+        Ok(())
+    }
+}
+
+impl Drop for Queue {
+    /// What the kernel may still write to is left to it.
+    fn drop(&mut self) {
+        if self.held > 0 {
+            std::mem::forget(std::mem::take(&mut self.entries));
+        }
     }
 }
 
@@ -212,6 +233,11 @@ impl Answerer for Given<'_> {
         }
         self.header = Some(header);
         Ok(())
+    }
+
+    /// Nothing has been committed yet.
+    fn take_back(&mut self, error: OutHeader) {
+        self.header = Some(error);
     }
 }
 
@@ -268,11 +294,22 @@ fn run(
     if told.recv().is_err() {
         return Ok(()); // another queue could not be made
     }
-    queue.serve(server).inspect_err(|error| {
-        // Requests of this processor would wait for ever.
-        tracing::error!("queue {number} of the mount failed, and so the mount ends: {error}");
-        device.abort();
-    })
+    let aborting = Aborting(&device);
+    let served = queue.serve(server);
+    match &served {
+        Ok(()) => std::mem::forget(aborting),
+        Err(error) => tracing::error!("queue {number} of the mount failed, and so the mount ends: {error}"),
+    }
+    served
+}
+
+/// Ends the mount if a queue goes in any other way than with it: requests of its processor would wait for ever.
+struct Aborting<'a>(&'a Device);
+
+impl Drop for Aborting<'_> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The calling thread runs on this processor alone; anywhere if that is not there (now).

@@ -1,6 +1,5 @@
 //! What every request passes through: counting, the caller's identity, errors, panics.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -40,7 +39,9 @@ impl Drop for Session {
     }
 }
 
-/// What a handler gave. To be kept until the kernel has its answer: what that says is true until then.
+/// What a handler gave. To be kept until the answer is given: what that says is true until then. (Over a ring the kernel reads it a
+/// little later. An entry that it tells of is among `inodes` before, so who exchanges the tree waits for the kernel to let go of it;
+/// of the root directory, what is told late is older in the kernel's eyes than the invalidation that follows an exchange.)
 pub(crate) struct Handled<'a, T> {
     pub(crate) result: std::result::Result<T, Errno>,
     _serving: RwLockReadGuard<'a, ()>,
@@ -93,13 +94,19 @@ impl Server {
         }
     }
 
-    pub(crate) fn setattr(&self, caller: &Caller, ino: Ino, set: SetAttr) -> Result<Attr> {
+    /// With `kill_privileges`, a truncation takes set-user-ID away.
+    pub(crate) fn setattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        set: SetAttr,
+        kill_privileges: bool,
+    ) -> Result<Attr> {
         let mut set = set;
         let mut file = None;
         if set.size.is_some() {
             file = Some(self.inodes.file(ino)?);
-            if caller.uid != 0 && set.mode.is_none() {
-                // FUSE_HANDLE_KILLPRIV_V2: an unprivileged truncation takes set-user-ID away.
+            if kill_privileges && set.mode.is_none() {
                 let mode = self.volume.getattr(ino)?.mode;
                 let after = mode_after_write(&unprivileged(), mode);
                 set.mode = (after != mode).then_some(after & 0o7777);
@@ -187,35 +194,23 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a read straight from the medium if it gives one slice, else from a buffer. `reply` is left if
-    /// no answer was sent.
+    /// Reads, straight from the medium into `reply` if that gives one slice; what it gives in several is gathered in `gathered`.
     pub(crate) fn read(
         &self,
         ino: Ino,
         offset: u64,
         len: usize,
-        reply: &mut Option<Reply<'_>>,
+        reply: &mut Reply<'_>,
+        gathered: &mut Vec<u8>,
     ) -> Result<()> {
-        thread_local! {
-            static ASSEMBLED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-        }
         let file = self.inodes.file(ino)?;
-        ASSEMBLED.with_borrow_mut(|assembled| {
-            assembled.clear();
-            self.volume.read_slices(file.handle(), offset, len, &mut |slice| {
-                if slice.len() == len
-                    && assembled.is_empty()
-                    && let Some(reply) = reply.take()
-                {
-                    reply.data(slice);
-                } else {
-                    assembled.extend_from_slice(slice);
-                }
-            })?;
-            if let Some(reply) = reply.take() {
-                reply.data(assembled);
+        self.volume.read_slices(file.handle(), offset, len, &mut |slice| {
+            if slice.len() == len && gathered.is_empty() {
+                reply.provisionally(slice);
+            } else {
+                gathered.extend_from_slice(slice);
             }
-            Ok(())
-        })
+        })?;
+        Ok(())
     }
 }

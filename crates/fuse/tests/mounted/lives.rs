@@ -54,6 +54,44 @@ fn a_file_without_a_name_lives_and_can_be_given_one() {
     eventually("the file without a name is gone", || mounted.volume.open_handles() <= 1);
 }
 
+/// Handles of files that have names are closed when there are many; this one is all there is of the file.
+#[test]
+fn a_file_without_a_name_outlives_many_others() {
+    use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+    let mounted = Mounted::new();
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let file = File::from(rustix::fs::open(mounted.dir(), flags, Mode::RUSR | Mode::WUSR).unwrap());
+    for number in 0..3000 {
+        fs::write(mounted.path(&format!("file-{number}")), b"other").unwrap();
+    }
+    assert!(mounted.volume.open_handles() <= 2049, "{}", mounted.volume.open_handles());
+    file.write_all_at(b"there", 0).unwrap();
+    let by_number = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+    rustix::fs::linkat(CWD, &by_number, CWD, mounted.path("name"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    assert_eq!(fs::read(mounted.path("name")).unwrap(), b"there");
+    drop(file);
+    for number in 0..3000 {
+        fs::write(mounted.path(&format!("more-{number}")), b"other").unwrap();
+    }
+    assert!(mounted.volume.open_handles() <= 2048, "it is one of many again");
+    assert_eq!(fs::read(mounted.path("name")).unwrap(), b"there");
+}
+
+/// Over a ring, bytes are in place before it is known whether they are right.
+#[test]
+fn a_read_that_fails_at_its_end_fails() {
+    let mounted = Mounted::new();
+    fs::write(mounted.path("file"), [7; 4096]).unwrap();
+    let file = OpenOptions::new().read(true).open(mounted.path("file")).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    mounted.volume.fail_reads();
+    let read = file.read_at(&mut [0; 4096], 0);
+    if mounted.mount().over_io_uring() {
+        assert_eq!(read.unwrap_err().raw_os_error(), Some(5), "EIO");
+    } // The kernel itself copies from the medium otherwise, and sees.
+    assert!(mounted.path("file").exists(), "it serves on");
+}
+
 #[test]
 fn replaced_files_live_while_they_are_open() {
     let mounted = Mounted::new();

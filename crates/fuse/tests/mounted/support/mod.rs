@@ -3,14 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use fuse::{Mount, MountOptions, RequestCounts};
 use tempfile::TempDir;
 use vfs::model::Model;
 use vfs::{
-    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
+    Result, SeekFrom, SetAttr, Statfs, XattrMode,
 };
 
 /// The name whose lookup makes the volume panic.
@@ -21,11 +21,17 @@ pub struct Watched {
     model: Model,
     handles: AtomicI64,
     volatile: AtomicU64,
+    failing: AtomicBool,
 }
 
 impl Watched {
     pub fn new() -> Watched {
-        Watched { model: Model::new(), handles: AtomicI64::new(0), volatile: AtomicU64::new(0) }
+        Watched {
+            model: Model::new(),
+            handles: AtomicI64::new(0),
+            volatile: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
+        }
     }
 
     pub fn open_handles(&self) -> i64 {
@@ -35,6 +41,11 @@ impl Watched {
     /// Inode `ino` will change otherwise than through the mount.
     pub fn make_volatile(&self, ino: Ino) {
         self.volatile.store(ino, Ordering::SeqCst);
+    }
+
+    /// From now on, reads find out at their end that the medium gave nothing.
+    pub fn fail_reads(&self) {
+        self.failing.store(true, Ordering::SeqCst);
     }
 
     fn opened<T>(&self, result: Result<T>) -> Result<T> {
@@ -72,6 +83,16 @@ impl FileSystem for Watched {
         self.handles.fetch_sub(1, Ordering::SeqCst);
         self.model.release(handle)
     }
+    fn read_slices(
+        &self,
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize> {
+        let read = self.model.read_slices(handle, offset, len, sink)?;
+        if self.failing.load(Ordering::SeqCst) { Err(Error::Io("of a test".into())) } else { Ok(read) }
+    }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
         fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
@@ -87,7 +108,6 @@ impl FileSystem for Watched {
             caller: &Caller, dir: Ino, name: &[u8], new_dir: Ino, new_name: &[u8], flags: RenameFlags
         ) -> Result<()>;
         fn read(handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
-        fn read_slices(handle: Handle, offset: u64, len: usize, sink: &mut dyn FnMut(&[u8])) -> Result<usize>;
         fn write(caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
         fn fsync(handle: Handle, data_only: bool) -> Result<()>;
         fn fsync_inode(ino: Ino) -> Result<()>;
