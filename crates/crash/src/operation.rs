@@ -114,7 +114,9 @@ impl Operation {
     /// Whether neither of the two sees what the other one does, times of the inode that both change apart: new names in a
     /// directory, whole blocks of a file.
     pub(crate) fn goes_beside(&self, other: &Operation) -> bool {
-        let are_whole = |at: &u64, length: &usize| (*at | *length as u64).is_multiple_of(4_096);
+        // As much as the volume lets go beside others; whether there are blocks with data is for the pair to see to.
+        let are_whole =
+            |at: &u64, length: &usize| (*at | *length as u64).is_multiple_of(4_096) && *length <= 8 << 10;
         match (self, other) {
             (Operation::Create(one), Operation::Create(other)) => one != other,
             (Operation::Write(one, at, length), Operation::Write(other, from, count)) => {

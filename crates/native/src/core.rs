@@ -192,6 +192,7 @@ impl Core {
                         transaction: Transaction::new(),
                         streamed: None,
                         allocated: SmallVec::new(),
+                        is_half_done: false,
                     });
                 }
                 drop(lane);
@@ -465,6 +466,8 @@ pub(crate) struct Operation<'a> {
     streamed: Option<Streamed>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
     allocated: SmallVec<[(u64, u64); 4]>,
+    /// The inode shows a change of which nothing has been sent: it must be ended, or nothing may be changed any more.
+    is_half_done: bool,
 }
 
 impl<'a> Operation<'a> {
@@ -561,7 +564,17 @@ impl<'a> Operation<'a> {
         self.allocated.clear();
         self.number = Some(core.journal.number());
         self.transaction.beside = !planted(Fault::BesideNotTold);
+        self.is_half_done = true;
         Ok(())
+    }
+
+    /// What was begun so cannot be ended: pointers may lead to the places of `data` already. They are filled, so that no
+    /// reader finds there what others had; the lock has to be held until this has returned.
+    pub(crate) fn give_up_beside(self, data: &[(u64, &[u8])]) {
+        for (at, bytes) in data {
+            let region = &self.core.medium.region;
+            region.fence(region.stream(Purpose::Data, *at, bytes)).ignore();
+        }
     }
 
     /// Adds an item and applies it: a change of the locked inode, which no reader sees before it is durable.
@@ -599,6 +612,7 @@ impl<'a> Operation<'a> {
         apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
             .and_then(|()| core.medium.check_media())
             .inspect_err(|error| core.fail(error))?;
+        self.is_half_done = false;
         core.failure.get().map_or(Ok(settling), |failure| Err(failure.clone()))
     }
 
@@ -646,6 +660,9 @@ impl<'a> Operation<'a> {
 impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let core = self.core;
+        if self.is_half_done {
+            core.fail(&Error::Corrupt("a change was begun and could not be ended".to_string()));
+        }
         for (first, length) in self.allocated.drain(..) {
             core.nodes.allocator.free(first, length);
         }

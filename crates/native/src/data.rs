@@ -234,14 +234,24 @@ impl Core {
             rest = others;
         }
         operation.begin_beside()?;
-        operation.log_at_once(&Item::Hot { ino, hot })?;
-        let mut index = index;
-        for (at, run) in &places {
-            let (pointer, count) = (DataPointer::written(at / BLOCK), run.len() as u64 / BLOCK);
-            operation.log_at_once(&Item::Map { ino, index, count: count as u32, pointer })?;
-            index += count;
+        let mut change = || {
+            operation.log_at_once(&Item::Hot { ino, hot })?;
+            let mut index = index;
+            for (at, run) in &places {
+                let (pointer, count) = (DataPointer::written(at / BLOCK), run.len() as u64 / BLOCK);
+                operation.log_at_once(&Item::Map { ino, index, count: count as u32, pointer })?;
+                index += count;
+            }
+            Ok(())
+        };
+        match change() {
+            Ok(()) => operation.commit_beside(lock, 0, &places).map(drop),
+            Err(error) => {
+                operation.give_up_beside(&places);
+                drop(lock);
+                Err(error)
+            }
         }
-        operation.commit_beside(lock, 0, &places).map(drop)
     }
 
     /// Logs a write to a file that is mapped, or is to be.

@@ -172,7 +172,10 @@ impl Locks {
         // What was stored before is seen by whoever takes a lock after it was found free.
         fence(Ordering::SeqCst);
         for stripe in &self.stripes {
-            if stripe.lock.is_locked() || stripe.settling.is_locked() {
+            let is_locked = stripe.lock.is_locked();
+            // Whoever gave way in between is found settling.
+            fence(Ordering::Acquire);
+            if is_locked || stripe.settling.is_locked() {
                 let held = stripe.lock.write();
                 stripe.settle();
                 drop(held);

@@ -183,7 +183,14 @@ impl Core {
                 .begin_beside()
                 .and_then(|()| operation.log_at_once(&entry))
                 .and_then(|()| operation.log_at_once(&parent));
-            applied.and_then(|()| operation.commit_beside(lock, made, &[])).map(Ok)
+            match applied {
+                Ok(()) => operation.commit_beside(lock, made, &[]).map(Ok),
+                Err(error) => {
+                    operation.give_up_beside(&[]);
+                    drop(lock);
+                    Err(error)
+                }
+            }
         } else {
             lock.settle();
             operation.log(&entry);

@@ -230,7 +230,8 @@ impl Allocator {
         if length > 0 {
             let mut segments = self.segments.lock();
             segments.put_back_run(&self.medium, first, length);
-            segments.reached -= length;
+            // Damage may have left the count too low.
+            segments.reached = segments.reached.saturating_sub(length);
         }
         if promised != 0 {
             self.free.fetch_add(promised, Relaxed);
