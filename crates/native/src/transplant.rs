@@ -213,6 +213,14 @@ impl<'a> Transplant<'a> {
     pub(crate) fn switch(&mut self) -> Result<()> {
         let Some((core, budget)) = self.core.take().zip(self.budget.take()) else { return Ok(()) };
         let (nodes, region) = (&core.nodes, &core.medium.region);
+        let mut flushed = self.flushed.take().unwrap_or_else(Flushed::none);
+        for (block, _) in &self.data {
+            let home = self.homes[block].block() * BLOCK;
+            flushed = flushed.and(region.stream(Purpose::Data, home, core.medium.block(*block)));
+        }
+        // Readers have no lane: they come to a home as soon as anything leads there, and a node that moved leads to all of its.
+        region.fence(flushed).ignore();
+        self.flushed = Some(Flushed::none());
         for (block, entry) in self.nodes.iter().filter(|_| !planted(Fault::MoveNotTold)) {
             let (nid, home) = (entry.owner, self.homes[block].block());
             if entry.kind == BlockKind::Inode as u8 {
@@ -226,8 +234,6 @@ impl<'a> Transplant<'a> {
         }
         for (block, entry) in &self.data {
             let home = self.homes[block].block();
-            let streamed = region.stream(Purpose::Data, home * BLOCK, core.medium.block(*block));
-            self.flushed = Some(self.flushed.take().unwrap_or_else(Flushed::none).and(streamed));
             let _lock = core.locks.write(entry.owner);
             // In a node that moved it has been repointed.
             if let Some((_, pointer)) = data_at(nodes, *block, entry)? {
