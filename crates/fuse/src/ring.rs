@@ -360,11 +360,4 @@ mod tests {
         assert!(given.send(OutHeader::default(), &[b"ab", b"cd"]).is_ok());
         assert_eq!(&place, b"abcd");
     }
-
-    #[test]
-    fn the_length_is_where_the_kernel_looks() {
-        let entry = opcode::UringCmd80::new(types::Fd(0), 1).build();
-        let text = format!("{:?}", with_length(entry, 2));
-        assert!(text.contains("op_code: 46"), "{text}");
-    }
 }
