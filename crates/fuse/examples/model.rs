@@ -1,7 +1,7 @@
 //! Mounts the model file system, so that suites and strangers can run against the front end alone.
 //!
 //! `cargo run --release -p amberfs-fuse --example model -- DIR [OPTION...]`, until `umount DIR`. Options: `writeback`,
-//! `durable`, `ro`, `threads=N`, `capacity=MIB`.
+//! `durable`, `ro`, `threads=N`, `capacity=MIB`; `io_uring` or `device`, by which requests have to come.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +30,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             ("writeback", "") => options.writeback_cache = true,
             ("durable", "") => options.durable_operations = true,
             ("ro", "") => options.read_only = true,
+            ("io_uring", "") => options.transport = fuse::Transport::Ring,
+            ("device", "") => options.transport = fuse::Transport::Device,
             ("threads", count) => options.threads = count.parse()?,
             ("capacity", mib) => capacity_mib = mib.parse()?,
             _ => return Err(format!("unknown option {argument}").into()),
