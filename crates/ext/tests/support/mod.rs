@@ -75,9 +75,9 @@ impl Image {
         let dir = self.dir.path().join("mnt");
         let options = format!("loop,noatime{}{options}", if options.is_empty() { "" } else { "," });
         let (image, at) = (self.path.display().to_string(), dir.display().to_string());
-        // Of two who look for a free loop device at once, one may come too late.
+        // Of two who look for a free loop device at once, one may come too late; and with much going on, again.
         let mut why = String::new();
-        for _ in 0..60 {
+        for _ in 0..1200 {
             let arguments = ["-t", "ext4", "-o", &options, &image, &at];
             let output = Command::new("mount").args(arguments).output().unwrap();
             if output.status.success() {
