@@ -39,8 +39,9 @@ pub struct Turns {
 struct Player {
     state: AtomicU8,
     steps: AtomicU32,
-    /// Where the kernel says what the thread does.
+    /// Where the kernel says what the thread does, and how often it was let run.
     stat: OnceLock<File>,
+    schedstat: OnceLock<File>,
     thread: OnceLock<Thread>,
 }
 
@@ -50,6 +51,7 @@ impl Player {
             state: AtomicU8::new(RUNNING),
             steps: AtomicU32::new(0),
             stat: OnceLock::new(),
+            schedstat: OnceLock::new(),
             thread: OnceLock::new(),
         }
     }
@@ -58,14 +60,24 @@ impl Player {
         self.state.load(Ordering::Acquire) == state
     }
 
-    /// Whether it sleeps without having arrived anywhere: it waits for a lock. A glance, that allocates nothing: a
-    /// thread that is let go by the allocator's own locks sleeps for a moment, too.
-    fn sleeps(&self) -> bool {
+    /// If it sleeps without having arrived anywhere, which sleep that is: by how often it was let run before. It waits for a
+    /// lock, then; or, for a moment, for the allocator's own. A glance, that allocates nothing.
+    fn sleeps(&self) -> Option<u64> {
         let mut text = [0; 512];
-        let read = self.stat.get().map_or(0, |stat| stat.read_at(&mut text, 0).unwrap_or(0));
+        let read = |file: &OnceLock<File>, text: &mut [u8]| {
+            file.get().map_or(0, |file| file.read_at(text, 0).unwrap_or(0))
+        };
+        let length = read(&self.stat, &mut text);
         // The state follows the name, which is in parentheses and may contain some itself.
-        let name_ends = text[..read].windows(2).rposition(|pair| pair == b") ");
-        name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'S')) && self.is(RUNNING)
+        let name_ends = text[..length].windows(2).rposition(|pair| pair == b") ")?;
+        if text.get(name_ends + 2) != Some(&b'S') || !self.is(RUNNING) {
+            return None;
+        }
+        let length = read(&self.schedstat, &mut text);
+        let word =
+            std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split_ascii_whitespace().nth(2));
+        // A kernel that doesn't count tells of one sleep only.
+        Some(word.and_then(|word| word.parse().ok()).unwrap_or(0))
     }
 
     fn go(&self) {
@@ -76,7 +88,7 @@ impl Player {
     }
 }
 
-/// Looks after which a thread that sleeps each time is taken to wait for a lock, and the time between them.
+/// Looks after which a thread that sleeps all the time is taken to wait for a lock, and the time between them.
 const LOOKS: u32 = 8;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(60);
 
@@ -96,24 +108,24 @@ impl Turns {
         self.controller.unpark();
     }
 
-    /// Waits until no thread runs: each has arrived, has finished, or sleeps at every look. One that was seen to wait before
-    /// and sleeps still was not let go since: who lets it go does so before it arrives anywhere itself. So one look at it
-    /// will do. `waits` says which these are, before and after.
-    fn rest(&self, looks: u32, waits: &mut [bool; 2]) {
-        let mut seen = 0;
+    /// Waits until no thread runs: each has arrived, has finished, or sleeps on at every look. One that was seen to wait before
+    /// and is in the same sleep still was not let go since, so one look at it will do. `waits` says which sleeps these are,
+    /// before and after.
+    fn rest(&self, looks: u32, waits: &mut [Option<u64>; 2]) {
+        let (mut seen, mut last) = (0, [None; 2]);
         let mut glances = 0u32;
         loop {
             let running = [0, 1].map(|player| self.players[player].is(RUNNING));
             if running == [false; 2] {
                 return;
             }
-            let sleeps = [0, 1].map(|player| running[player] && self.players[player].sleeps());
-            seen = if sleeps == running { seen + 1 } else { 0 };
-            for player in [0, 1] {
-                waits[player] &= sleeps[player];
-            }
-            if seen >= looks || (seen > 0 && *waits == running) {
-                *waits = running;
+            let sleeps =
+                [0, 1].map(|player| if running[player] { self.players[player].sleeps() } else { None });
+            let asleep = sleeps.map(|sleep| sleep.is_some()) == running;
+            seen = if asleep && (seen == 0 || sleeps == last) { seen + 1 } else { u32::from(asleep) };
+            last = sleeps;
+            if seen >= looks || (asleep && sleeps == *waits) {
+                *waits = sleeps;
                 return;
             }
             glances += 1;
@@ -129,7 +141,7 @@ impl Turns {
         let mut switches = schedule.0.iter().copied();
         let mut turn = 0;
         let mut left = switches.next();
-        let mut waits = [false; 2];
+        let mut waits = [None; 2];
         loop {
             self.rest(LOOKS, &mut waits);
             if self.players.iter().all(|player| player.is(FINISHED)) {
@@ -142,7 +154,7 @@ impl Turns {
             let runs = [turn, 1 - turn].into_iter().find(|player| self.players[*player].is(ARRIVED));
             let Some(runs) = runs else {
                 // Nothing is left that could wake either: but that is not said in a hurry.
-                waits = [false; 2];
+                waits = [None; 2];
                 self.rest(1000, &mut waits);
                 let arrived = self.players.iter().any(|player| player.is(ARRIVED));
                 if arrived || self.players.iter().all(|player| !player.is(RUNNING)) {
@@ -175,8 +187,10 @@ pub fn run_two<T: Send + 'static>(
         thread::spawn(move || {
             let me = &turns.players[player];
             let _ = me.thread.set(thread::current());
-            if let Ok(stat) = File::open("/proc/thread-self/stat") {
-                let _ = me.stat.set(stat);
+            for (file, place) in [("stat", &me.stat), ("schedstat", &me.schedstat)] {
+                if let Ok(file) = File::open(format!("/proc/thread-self/{file}")) {
+                    let _ = place.set(file);
+                }
             }
             // A panic finishes, too: whoever joins gets to know.
             let finish = Finish { turns: &turns, player };
