@@ -13,7 +13,18 @@ pub(crate) fn mix(hash: u64, word: u64) -> u64 {
 /// Mixes bytes into a hash.
 pub(crate) fn mix_bytes(hash: u64, bytes: &[u8]) -> u64 {
     let mut hash = mix(hash, bytes.len() as u64);
-    for chunk in bytes.chunks(8) {
+    // Four at a time, as one product has to wait for the one before.
+    let (fours, rest) = bytes.as_chunks::<32>();
+    if !fours.is_empty() {
+        let mut lanes = [hash, !hash, hash ^ MIX, !hash ^ MIX];
+        for four in fours {
+            for (lane, word) in lanes.iter_mut().zip(four.as_chunks::<8>().0) {
+                *lane = mix(*lane, u64::from_le_bytes(*word));
+            }
+        }
+        hash = lanes.into_iter().fold(hash, mix);
+    }
+    for chunk in rest.chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
         hash = mix(hash, u64::from_le_bytes(word));

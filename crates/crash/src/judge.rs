@@ -190,7 +190,7 @@ impl Judge {
         self.counts.checked += 1;
         let recovered = arena.mark();
         let live = self.live(opened, point);
-        let mut verdict = live.map(|tree| self.interned(tree)).map_err(Fault::of);
+        let mut verdict = live.map(|tree| self.interned(&tree)).map_err(Fault::of);
         arena.put_back(recovered);
         let depends: Vec<(u32, u64)> = arena.take_read().into_iter().map(|line| (line, hash(line))).collect();
         arena.put_back(state);
@@ -207,11 +207,19 @@ impl Judge {
         (verdict, read)
     }
 
-    fn interned(&mut self, tree: Tree) -> Rc<Tree> {
+    fn interned(&mut self, tree: &Rc<Tree>) -> Rc<Tree> {
         if self.trees.len() >= TREES_MAX {
             self.trees.clear();
         }
-        self.trees.entry(tree.hash()).or_insert_with(|| Rc::new(tree)).clone()
+        self.trees.entry(tree.hash()).or_insert_with(|| tree.clone()).clone()
+    }
+
+    /// Reads a volume's tree; one that was met before is not put together again.
+    fn tree_of(&self, mounted: &dyn Mounted) -> vfs::Result<Rc<Tree>> {
+        match self.trees.get(&Tree::hash_of(mounted)?) {
+            Some(tree) => Ok(tree.clone()),
+            None => Tree::of(mounted).map(Rc::new),
+        }
     }
 
     /// Forgets verdicts if there are many: those of other workloads seldom help.
@@ -235,12 +243,12 @@ impl Judge {
     }
 
     /// Reads the tree, checks, recovers again, and uses the volume, and the one beside it.
-    fn live(&self, opened: Opened, point: &Point<'_>) -> Result<Tree, String> {
+    fn live(&self, opened: Opened, point: &Point<'_>) -> Result<Rc<Tree>, String> {
         let tree = self.live_in(&self.arena.region, opened.volume, point, false)?;
         let (Some(mounted), Some(region)) = (opened.beside, &self.arena.beside) else { return Ok(tree) };
         let beside = self.live_in(region, mounted, point, true);
         let beside = beside.map_err(|what| format!("the volume beside: {what}"))?;
-        Ok(tree.with_beside(Some(Rc::new(beside))))
+        Ok(Rc::new(Tree::clone(&tree).with_beside(Some(beside))))
     }
 
     /// The same, in one region. Of a volume that was just made, `is_new`, the last copy of something may be missing.
@@ -250,10 +258,10 @@ impl Judge {
         mounted: Box<dyn Mounted>,
         point: &Point<'_>,
         is_new: bool,
-    ) -> Result<Tree, String> {
+    ) -> Result<Rc<Tree>, String> {
         let subject = self.subject;
         let tree = guarded(|| {
-            let tree = Tree::of(&*mounted).map_err(|error| format!("its tree cannot be read: {error}"));
+            let tree = self.tree_of(&*mounted).map_err(|error| format!("its tree cannot be read: {error}"));
             mounted.abandon();
             tree
         })?;
@@ -267,9 +275,9 @@ impl Judge {
         let again = guarded(|| subject.open(region, self.promise))
             .map_err(|what| format!("it opens once, but not again: {what}"))?;
         guarded(move || {
-            let second =
-                Tree::of(&*again).map_err(|error| format!("its tree cannot be read again: {error}"))?;
-            if let Some(difference) = second.difference(&tree) {
+            let unread = |error: vfs::Error| format!("its tree cannot be read again: {error}");
+            if Tree::hash_of(&*again).map_err(unread)? != tree.hash() {
+                let difference = Tree::of(&*again).map_err(unread)?.difference(&tree).unwrap_or_default();
                 return Err(format!("recovering twice is not recovering once: {difference}"));
             }
             if point.depth > 0 {

@@ -2,10 +2,12 @@
 
 mod lay_out;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use vfs::{Attr, Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, Result, SNAPSHOTS, SeekFrom};
+use vfs::{
+    Attr, Caller, Error, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, Result, SNAPSHOTS, SeekFrom,
+};
 
 use crate::hash::{mix, mix_bytes};
 
@@ -53,21 +55,16 @@ impl Tree {
     /// Reads everything that can be reached from the root, and the snapshots that it shows.
     pub fn of(fs: &dyn FileSystem) -> Result<Tree> {
         let tree = Tree::below(fs, ROOT_INO)?;
-        let directory = match fs.lookup(&Caller::root(), ROOT_INO, SNAPSHOTS) {
-            Ok(attr) => attr.ino,
-            Err(Error::NotFound) => return Ok(tree),
-            Err(error) => return Err(error),
-        };
-        let mut snapshots = BTreeMap::new();
-        for (name, ino) in entries(fs, directory)? {
-            snapshots.insert(name, Rc::new(Tree::below(fs, ino)?));
+        let mut kept = BTreeMap::new();
+        for (name, ino) in snapshots(fs)? {
+            kept.insert(name, Rc::new(Tree::below(fs, ino)?));
         }
-        Ok(tree.with_snapshots(snapshots))
+        Ok(tree.with_snapshots(kept))
     }
 
     /// The same tree, with these snapshots.
     pub(crate) fn with_snapshots(self, snapshots: BTreeMap<Vec<u8>, Rc<Tree>>) -> Tree {
-        let one = |hash, (name, tree): (&Vec<u8>, &Rc<Tree>)| mix(mix_bytes(hash, name), tree.hash);
+        let one = |hash, (name, tree): (&Vec<u8>, &Rc<Tree>)| with_snapshot(hash, name, tree.hash);
         let hash = snapshots.iter().fold(self.hash, one);
         Tree { snapshots, hash, ..self }
     }
@@ -78,28 +75,19 @@ impl Tree {
         Tree { beside, hash, ..self }
     }
 
+    /// The hash of [`Tree::of`], for which nothing has to be kept.
+    pub(crate) fn hash_of(fs: &dyn FileSystem) -> Result<u64> {
+        let mut hash = Reading::of(fs, ROOT_INO, None)?.hash;
+        for (name, ino) in snapshots(fs)? {
+            hash = with_snapshot(hash, &name, Reading::of(fs, ino, None)?.hash);
+        }
+        Ok(hash)
+    }
+
     /// Reads everything that can be reached from directory `root`.
     fn below(fs: &dyn FileSystem, root: Ino) -> Result<Tree> {
-        let mut names = BTreeMap::new();
-        let mut met: BTreeMap<Ino, Vec<u8>> = BTreeMap::new();
-        let mut todo = vec![(b"/".to_vec(), root)];
-        while let Some((path, ino)) = todo.pop() {
-            if let Some(first) = met.get(&ino) {
-                names.insert(path, Name::Same(first.clone()));
-                continue;
-            }
-            met.insert(ino, path.clone());
-            let attr = fs.getattr(ino)?;
-            if attr.is_dir() {
-                for (name, ino) in entries(fs, ino)?.into_iter().rev() {
-                    todo.push(([&path[..], &name, b"/"].concat(), ino));
-                }
-            }
-            let node = node(fs, ino, &attr)?;
-            names.insert(path, Name::First(node));
-        }
-        let hash = hash(&names);
-        Ok(Tree { names, snapshots: BTreeMap::new(), beside: None, hash })
+        let Reading { names, hash, .. } = Reading::of(fs, root, Some(BTreeMap::new()))?;
+        Ok(Tree { names: names.unwrap_or_default(), snapshots: BTreeMap::new(), beside: None, hash })
     }
 
     /// Equal trees have equal ones.
@@ -154,15 +142,19 @@ impl Tree {
 }
 
 /// The entries of a directory but for the dots, by name: each volume lists in an order of its own.
-fn entries(fs: &dyn FileSystem, dir: Ino) -> Result<BTreeMap<Vec<u8>, Ino>> {
-    let mut entries = BTreeMap::new();
+fn entries(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>> {
+    let mut entries = Vec::new();
     fs.readdir(dir, 0, &mut |entry| {
         if entry.name != b"." && entry.name != b".." {
-            entries.insert(entry.name.to_vec(), entry.ino);
+            entries.push((entry.name.to_vec(), entry.ino));
         }
         true
     })?;
-    Ok(entries)
+    entries.sort_unstable();
+    match entries.windows(2).find(|two| two[0].0 == two[1].0) {
+        Some(two) => Err(Error::Corrupt(format!("a directory lists {} twice", shown(&two[0].0)))),
+        None => Ok(entries),
+    }
 }
 
 /// A path, for people.
@@ -171,69 +163,164 @@ fn shown(path: &[u8]) -> String {
     if text.len() > 80 { format!("{}… ({} bytes)", &text[..60], path.len()) } else { text }
 }
 
-fn node(fs: &dyn FileSystem, ino: Ino, attr: &Attr) -> Result<Node> {
-    let root = Caller::root();
-    let mut xattrs = BTreeMap::new();
-    for name in fs.listxattr(&root, ino)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        xattrs.insert(name.to_vec(), fs.getxattr(&root, ino, name)?);
-    }
-    let kind = attr.kind();
-    Ok(Node {
-        mode: attr.mode,
-        nlink: attr.nlink,
-        owner: (attr.uid, attr.gid),
-        rdev: attr.rdev,
-        size: if attr.is_dir() { 0 } else { attr.size },
-        times: [attr.atime, attr.mtime, attr.ctime, attr.btime],
-        blocks: if kind == FileKind::Regular { blocks(fs, ino, attr.size)? } else { Vec::new() },
-        target: if kind == FileKind::Symlink { fs.readlink(ino)? } else { Vec::new() },
-        xattrs,
-    })
+/// The hash of a tree with one more snapshot.
+fn with_snapshot(hash: u64, name: &[u8], snapshot: u64) -> u64 {
+    mix(mix_bytes(hash, name), snapshot)
 }
 
-/// The blocks of a file that are not all zero.
-fn blocks(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Vec<(u64, Vec<u8>)>> {
-    let mut blocks = Vec::new();
-    if size == 0 {
-        return Ok(blocks);
+/// The directories of the snapshots that `fs` shows.
+fn snapshots(fs: &dyn FileSystem) -> Result<Vec<(Vec<u8>, Ino)>> {
+    match fs.lookup(&Caller::root(), ROOT_INO, SNAPSHOTS) {
+        Ok(attr) => entries(fs, attr.ino),
+        Err(Error::NotFound) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
-    let handle = fs.open(&Caller::root(), ino, OpenFlags::READ)?;
-    let mut read = |from: u64, to: u64| {
-        let mut bytes = vec![0xee; (to - from) as usize];
-        let count = fs.read(handle, from, &mut bytes)?;
-        if count as u64 != to - from {
-            return Err(vfs::Error::Corrupt(format!("a read of {} bytes gives {count}", to - from)));
+}
+
+/// A tree that is being read: the hash of what came so far, and all of that, if it is to be kept.
+struct Reading<'a> {
+    fs: &'a dyn FileSystem,
+    caller: Caller,
+    names: Option<BTreeMap<Vec<u8>, Name>>,
+    hash: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads what is below `root`: each directory's names in order, each followed by what is below it.
+    fn of(fs: &'a dyn FileSystem, root: Ino, names: Option<BTreeMap<Vec<u8>, Name>>) -> Result<Reading<'a>> {
+        let mut reading = Reading { fs, caller: Caller::root(), names, hash: 0, bytes: Vec::new() };
+        let mut met: HashMap<Ino, Rc<[u8]>> = HashMap::new();
+        let mut todo = vec![(Rc::<[u8]>::from(&b"/"[..]), root)];
+        while let Some((path, ino)) = todo.pop() {
+            reading.mix_bytes(&path);
+            if let Some(first) = met.get(&ino) {
+                reading.mix(1);
+                reading.mix_bytes(first);
+                if let Some(names) = &mut reading.names {
+                    names.insert(path.to_vec(), Name::Same(first.to_vec()));
+                }
+                continue;
+            }
+            let attr = fs.getattr(ino)?;
+            if attr.is_dir() {
+                let below = |(name, ino): (Vec<u8>, Ino)| ([&path[..], &name, b"/"].concat().into(), ino);
+                todo.extend(entries(fs, ino)?.into_iter().rev().map(below));
+            }
+            let node = reading.node(ino, &attr)?;
+            if let Some(names) = &mut reading.names {
+                names.insert(path.to_vec(), Name::First(node));
+            }
+            met.insert(ino, path);
         }
-        for (n, block) in bytes.chunks(BLOCK as usize).enumerate() {
-            if block.iter().any(|byte| *byte != 0) {
-                blocks.push((from / BLOCK + n as u64, block.to_vec()));
+        Ok(reading)
+    }
+
+    fn mix(&mut self, word: u64) {
+        self.hash = mix(self.hash, word);
+    }
+
+    fn mix_bytes(&mut self, bytes: &[u8]) {
+        self.hash = mix_bytes(self.hash, bytes);
+    }
+
+    /// Reads an inode; of one that is not kept, what takes room is left out.
+    fn node(&mut self, ino: Ino, attr: &Attr) -> Result<Node> {
+        let (fs, kind) = (self.fs, attr.kind());
+        let size = if attr.is_dir() { 0 } else { attr.size };
+        for word in [attr.mode, attr.nlink, attr.uid, attr.gid, attr.rdev] {
+            self.mix(u64::from(word));
+        }
+        self.mix(size);
+        let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
+        for time in &times {
+            self.mix(time.sec as u64);
+            self.mix(u64::from(time.nsec));
+        }
+        let blocks = if kind == FileKind::Regular { self.blocks(ino, attr.size)? } else { Vec::new() };
+        let target = if kind == FileKind::Symlink { fs.readlink(ino)? } else { Vec::new() };
+        self.mix_bytes(&target);
+        let listed = fs.listxattr(&self.caller, ino)?;
+        let mut names: Vec<&[u8]> = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        let mut xattrs = BTreeMap::new();
+        for name in names {
+            let value = fs.getxattr(&self.caller, ino, name)?;
+            self.mix_bytes(name);
+            self.mix_bytes(&value);
+            if self.names.is_some() {
+                xattrs.insert(name.to_vec(), value);
             }
         }
-        Ok(())
-    };
-    let done = if size <= WHOLE_BYTES {
-        read(0, size)
-    } else {
-        let mut at = 0;
-        loop {
-            match fs.seek(handle, SeekFrom::Data(at)) {
-                Err(vfs::Error::NoSuchOffset) => break Ok(()),
-                Err(error) => break Err(error),
-                Ok(data) => {
-                    let from = data / BLOCK * BLOCK;
-                    at = (from + BLOCK).min(size);
-                    if let Err(error) = read(from, at) {
-                        break Err(error);
-                    }
-                    if at == size {
-                        break Ok(());
+        Ok(Node {
+            mode: attr.mode,
+            nlink: attr.nlink,
+            owner: (attr.uid, attr.gid),
+            rdev: attr.rdev,
+            size,
+            times,
+            blocks,
+            target,
+            xattrs,
+        })
+    }
+
+    /// The blocks of a file that are not all zero.
+    fn blocks(&mut self, ino: Ino, size: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut blocks = Vec::new();
+        if size == 0 {
+            return Ok(blocks);
+        }
+        let fs = self.fs;
+        let handle = fs.open(&self.caller, ino, OpenFlags::READ)?;
+        let done = if size <= WHOLE_BYTES {
+            self.read(handle, 0, size, &mut blocks)
+        } else {
+            let mut at = 0;
+            loop {
+                match fs.seek(handle, SeekFrom::Data(at)) {
+                    Err(Error::NoSuchOffset) => break Ok(()),
+                    Err(error) => break Err(error),
+                    Ok(data) => {
+                        let from = data / BLOCK * BLOCK;
+                        at = (from + BLOCK).min(size);
+                        if let Err(error) = self.read(handle, from, at, &mut blocks) {
+                            break Err(error);
+                        }
+                        if at == size {
+                            break Ok(());
+                        }
                     }
                 }
             }
+        };
+        fs.release(handle)?;
+        done.map(|()| blocks)
+    }
+
+    /// Reads `[from, to)` of a file, `from` being a block's beginning.
+    fn read(&mut self, handle: Handle, from: u64, to: u64, blocks: &mut Vec<(u64, Vec<u8>)>) -> Result<()> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        // Of what was read before nothing is left where the volume leaves something out.
+        bytes.clear();
+        bytes.resize((to - from) as usize, 0xee);
+        let count = self.fs.read(handle, from, &mut bytes)?;
+        if count as u64 != to - from {
+            return Err(Error::Corrupt(format!("a read of {} bytes gives {count}", to - from)));
         }
-    };
-    fs.release(handle)?;
-    done.map(|()| blocks)
+        for (index, block) in (from / BLOCK..).zip(bytes.chunks(BLOCK as usize)) {
+            if block.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            self.mix(index);
+            self.mix_bytes(block);
+            if self.names.is_some() {
+                blocks.push((index, block.to_vec()));
+            }
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
 }
 
 impl Node {
@@ -282,31 +369,4 @@ impl Node {
 
 fn keys(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<String> {
     xattrs.keys().map(|name| name.escape_ascii().to_string()).collect()
-}
-
-fn hash(names: &BTreeMap<Vec<u8>, Name>) -> u64 {
-    let mut hash = 0;
-    for (path, name) in names {
-        hash = mix_bytes(hash, path);
-        match name {
-            Name::Same(first) => hash = mix_bytes(mix(hash, 1), first),
-            Name::First(node) => {
-                for word in [node.mode, node.nlink, node.owner.0, node.owner.1, node.rdev] {
-                    hash = mix(hash, u64::from(word));
-                }
-                hash = mix(hash, node.size);
-                for time in &node.times {
-                    hash = mix(mix(hash, time.sec as u64), u64::from(time.nsec));
-                }
-                for (index, bytes) in &node.blocks {
-                    hash = mix_bytes(mix(hash, *index), bytes);
-                }
-                hash = mix_bytes(hash, &node.target);
-                for (name, value) in &node.xattrs {
-                    hash = mix_bytes(mix_bytes(hash, name), value);
-                }
-            }
-        }
-    }
-    hash
 }

@@ -1,6 +1,8 @@
 //! Checking a volume from scratch (fsck): everything the newest checkpoint reaches is walked, and compared with what
 //! the BIA, the SIT, the link counts and the inodes' own counts say.
 
+use std::fmt;
+
 use nvm::{Flushed, Region};
 use vfs::{FileKind, InoMap, InoSet};
 
@@ -29,7 +31,8 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let mut report = CheckReport::default();
     check_superblocks(region, repair, &mut report)?;
     let before = AtRest::read(region)?;
-    let needs_recovery = before.needs_recovery();
+    let log = before.log();
+    let (needs_recovery, broken) = (before.needs_recovery(&log), log.broken);
     if repair {
         // Recovery needs room to work in, so that comes first.
         rebuild_sit(&before, &mut report);
@@ -53,7 +56,7 @@ pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
         }
     }
     report.needs_recovery = needs_recovery && !repair;
-    if let Some(error) = before.log().broken.filter(|_| !repair) {
+    if let Some(error) = broken.filter(|_| !repair) {
         report.found(error.to_string());
     }
     let is_settled = repair && report.is_clean();
@@ -239,7 +242,7 @@ impl<'a> Walk<'a> {
         if kinds.any(|kind| *kind == BlockKind::Data) { SegmentKind::Data } else { SegmentKind::Meta }
     }
 
-    fn reach(&mut self, block: u64, kind: BlockKind, by: &str) {
+    fn reach(&mut self, block: u64, kind: BlockKind, by: impl fmt::Display) {
         if !self.at_rest.medium.geometry.in_main(block) {
             self.report.found(format!("{by} points to block {block}, outside the Main Area"));
             return;
@@ -285,7 +288,7 @@ impl<'a> Walk<'a> {
             match self.nodes.any(nid) {
                 Ok(view) => {
                     let kind = BlockKind::from_u8(view.header().kind).expect("verified");
-                    self.reach(block, kind, &format!("node {nid}"));
+                    self.reach(block, kind, format_args!("node {nid}"));
                     if kind == BlockKind::Inode {
                         self.nids.insert(nid);
                         let map = view.header().slots.get();
@@ -355,7 +358,7 @@ impl<'a> Walk<'a> {
                 )?;
                 blocks += data.len() as u64;
                 for block in data {
-                    self.reach(block, BlockKind::Data, &format!("inode {ino}"));
+                    self.reach(block, BlockKind::Data, format_args!("inode {ino}"));
                 }
                 if hot.size.get() > FILE_MAX {
                     self.report.found(format!("inode {ino} has the impossible length {}", hot.size.get()));

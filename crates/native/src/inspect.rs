@@ -67,11 +67,11 @@ impl AtRest {
         Log::read(&self.medium, self.superblock.hash_key(), &self.checkpoint.body)
     }
 
-    /// Whether there is something to finish or to replay.
-    pub(crate) fn needs_recovery(&self) -> bool {
+    /// Whether there is something to finish, or to replay from its `log`.
+    pub(crate) fn needs_recovery(&self, log: &Log<'_>) -> bool {
         self.root.clean.get() != 1
             || self.root.checkpoint.get() != self.checkpoint.block
-            || self.log().has_transactions()
+            || log.has_transactions()
     }
 
     /// The segments whose SIT entries an interrupted publish has yet to settle.

@@ -217,8 +217,10 @@ impl Kept {
         };
         let mut damage = None;
         let mut blocks = vec![pointer.block()];
-        for (number, pointer) in crate::nat::pointers(index).enumerate() {
-            kept.leaves.push(Leaf { bytes: LEAF_HEADER, ..Leaf::default() });
+        let pointers: Vec<NodePointer> = crate::nat::pointers(index).collect();
+        let used = pointers.iter().rposition(|pointer| !pointer.is_null()).map_or(0, |last| last + 1);
+        kept.leaves.resize_with(used, || Leaf { bytes: LEAF_HEADER, ..Leaf::default() });
+        for (number, pointer) in pointers[..used].iter().copied().enumerate() {
             if pointer.is_null() {
                 continue;
             }
@@ -237,11 +239,6 @@ impl Kept {
                     kept.dirty.insert(number);
                     damage.get_or_insert(error);
                 }
-            }
-        }
-        if damage.is_none() {
-            while kept.leaves.last().is_some_and(|leaf| leaf.pointer.is_null()) {
-                kept.leaves.pop();
             }
         }
         (kept, damage)

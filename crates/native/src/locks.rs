@@ -140,7 +140,7 @@ impl Glimpse<'_> {
 impl Locks {
     /// Locks for a volume of so many blocks. If `crowded`, they are as if others always wanted them.
     pub(crate) fn new(blocks: u64, crowded: bool) -> Locks {
-        let stripes = (blocks / 8).clamp(STRIPES_MIN as u64, STRIPES_MAX as u64).next_power_of_two();
+        let stripes = (blocks / 64).clamp(STRIPES_MIN as u64, STRIPES_MAX as u64).next_power_of_two();
         Locks { stripes: (0..stripes).map(|_| Stripe::default()).collect(), crowded }
     }
 

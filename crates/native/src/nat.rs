@@ -256,6 +256,13 @@ pub(crate) fn pointers(block: &[u8]) -> impl Iterator<Item = NodePointer> + '_ {
     block.chunks_exact(8).map(|bytes| NodePointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))))
 }
 
+/// The pointer at `index` of a NAT block.
+#[inline]
+pub(crate) fn pointer_at(block: &[u8], index: u64) -> NodePointer {
+    let at = index as usize * 8;
+    NodePointer(u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes")))
+}
+
 /// Verifies a NAT block that `pointer` names.
 pub(crate) fn verify(medium: &Medium, pointer: NodePointer, parent: u64) -> vfs::Result<u64> {
     pointer.verified(medium, "NAT block", parent).map(|_| pointer.block())

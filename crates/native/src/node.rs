@@ -258,6 +258,7 @@ impl Nodes {
         roomy: usize,
     ) -> Nodes {
         let nodes = reader.node_count();
+        let slots = Slots::new(reader.medium.geometry.blocks, roomy);
         Nodes {
             reader,
             allocator,
@@ -271,7 +272,7 @@ impl Nodes {
                 search_again: false,
                 replaying: None,
             }),
-            slots: Slots::new(roomy),
+            slots,
             inodes: Alone::new(AtomicU64::new(inodes.into())),
         }
     }

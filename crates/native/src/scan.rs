@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use nvm::{Flushed, Purpose};
+use smallvec::SmallVec;
 
 use crate::checkpoint::Body;
 use crate::checksum;
@@ -236,7 +237,7 @@ impl<'a> Half<'a> {
             HalfReader { medium, at, length, header: &header, records: Vec::new(), extents: Vec::new() };
         reader.extents.push(at..at + HALF_HEADER);
         // Chunks that begin with no record, behind the last that does: nobody has filled them, unless that is damage.
-        let mut empty = Vec::new();
+        let mut empty: SmallVec<[Range<u64>; 16]> = SmallVec::new();
         let mut start = HALF_HEADER;
         while start < length {
             let end = reader.follow(start);
@@ -305,9 +306,17 @@ impl HalfReader<'_, '_> {
 
     /// Takes what lies in `range` behind damage.
     fn look_through(&mut self, range: Range<u64>) {
-        let mut from = range.start + ALIGN as u64;
+        let first = range.start + ALIGN as u64;
+        if first >= range.end {
+            return;
+        }
+        // Most of it was never written: so it is asked for as a whole, and looked at where a record may begin.
+        let bytes = self.medium.region.bytes(self.at + first, (range.end - first) as usize);
+        let mut from = first;
         while from < range.end {
-            match self.take(from, range.end.min(from + SOUGHT_MAX)) {
+            let end = range.end.min(from + SOUGHT_MAX);
+            let begins = length_of(&bytes[(from - first) as usize..]).is_some();
+            match begins.then(|| self.take(from, end)).flatten() {
                 Some(bytes) => {
                     self.extents.push(self.at + from..self.at + from + bytes);
                     from += bytes;

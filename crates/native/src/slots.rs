@@ -25,8 +25,9 @@ use crate::reader::map_of;
 
 /// Dispensers of numbers: threads of different dispensers fill different blocks.
 const DISPENSERS: usize = lanes::LANES;
-/// Block locks.
-const STRIPES: usize = 256;
+/// Block locks of a volume at most, and at least: a small one is opened sooner with few.
+const STRIPES_MAX: u64 = 256;
+const STRIPES_MIN: u64 = 16;
 /// The youngest NIDs that are looked through for blocks with room after a mount.
 const YOUNGEST: u32 = 32;
 
@@ -65,19 +66,20 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Remembers `roomy` blocks with room.
-    pub(crate) fn new(roomy: usize) -> Slots {
+    /// Of a volume of so many blocks; remembers `roomy` blocks with room.
+    pub(crate) fn new(volume_blocks: u64, roomy: usize) -> Slots {
+        let stripes = (volume_blocks / 256).clamp(STRIPES_MIN, STRIPES_MAX).next_power_of_two();
         Slots {
             roomy_max: roomy,
             dispensers: Default::default(),
-            blocks: (0..STRIPES).map(|_| BlockLock::default()).collect(),
+            blocks: (0..stripes).map(|_| BlockLock::default()).collect(),
             roomy: AtomicUsize::new(0),
             begun: std::sync::Once::new(),
         }
     }
 
     fn lock(&self, nid: u32) -> MutexGuard<'_, ()> {
-        self.blocks[nid as usize % STRIPES].0.lock()
+        self.blocks[nid as usize & (self.blocks.len() - 1)].0.lock()
     }
 
     /// The calling thread's dispenser.

@@ -20,7 +20,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::bia::BlockKind;
-use crate::geometry::{BLOCK, Medium};
+use crate::geometry::Medium;
 use crate::index;
 use crate::nat::{self, FANOUT, Tree};
 use crate::node;
@@ -53,11 +53,11 @@ impl Place {
     }
 
     /// Verifies the NAT block that is there.
-    fn open(self, medium: &Medium) -> vfs::Result<Opened> {
+    fn open(self, medium: &Medium) -> vfs::Result<Opened<'_>> {
         Ok(match self {
             Place::Absent => Opened::Nothing,
             Place::Below(tree) => Opened::First(tree),
-            Place::At(pointer) => Opened::Block(nat::verify(medium, pointer, 0)?),
+            Place::At(pointer) => Opened::Block(medium.block(nat::verify(medium, pointer, 0)?)),
         })
     }
 
@@ -72,21 +72,21 @@ impl Place {
 }
 
 /// What is below a place of a NAT's tree.
-enum Opened {
+enum Opened<'a> {
     Nothing,
     /// This tree, at the first of 512 places.
     First(Tree),
-    /// What this block points to.
-    Block(u64),
+    /// What this block points to: no block of a published tree changes.
+    Block(&'a [u8]),
 }
 
-impl Opened {
+impl Opened<'_> {
     /// What is below it, at `level`.
-    fn child(&self, medium: &Medium, level: u32, index: u64) -> Place {
+    fn child(&self, level: u32, index: u64) -> Place {
         match *self {
             Opened::First(tree) if index == 0 => Place::of(tree, level),
             Opened::Nothing | Opened::First(_) => Place::Absent,
-            Opened::Block(block) => match NodePointer(medium.region.load_u64(block * BLOCK + index * 8)) {
+            Opened::Block(block) => match nat::pointer_at(block, index) {
                 pointer if pointer.is_null() => Place::Absent,
                 pointer => Place::At(pointer),
             },
@@ -115,7 +115,7 @@ pub(crate) fn differences(
         }
         let (one, other) = (one.open(medium)?, other.open(medium)?);
         (0..FANOUT).try_for_each(|index| {
-            let places = [&one, &other].map(|side| side.child(medium, level - 1, index));
+            let places = [&one, &other].map(|side| side.child(level - 1, index));
             below(medium, places, level - 1, first + index * FANOUT.pow(level - 1), visit)
         })
     }
@@ -159,7 +159,7 @@ impl Traverse<'_> {
             if at + span <= u64::from(self.from) {
                 continue;
             }
-            let [child, twin] = [&own, &other].map(|side| side.child(medium, level - 1, index));
+            let [child, twin] = [&own, &other].map(|side| side.child(level - 1, index));
             if level > 1 {
                 if let Some(stop) = self.nat(child, twin, level - 1, at)? {
                     return Ok(Some(stop));

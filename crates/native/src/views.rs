@@ -8,7 +8,7 @@
 //! changes them holds all; so whoever takes a view away waits for the calls in it. Order of locks: the publisher, the
 //! list of snapshots, the lists, what [`Handles`] has.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfs::{
@@ -53,12 +53,13 @@ pub(crate) fn is_directory(dir: Ino, name: &[u8]) -> bool {
 
 #[derive(Default)]
 #[repr(align(128))]
-struct List(RwLock<Vec<Arc<View>>>);
+struct List(RwLock<Arc<[Arc<View>]>>);
 
 /// The views of a mounted volume.
 pub(crate) struct Views {
     lists: Box<[List]>,
-    handles: Arc<Handles>,
+    /// Made when a file of a snapshot is opened first: most volumes never have one.
+    handles: OnceLock<Arc<Handles>>,
     /// When a snapshot came or went.
     changed: Mutex<Time>,
 }
@@ -68,30 +69,34 @@ impl Views {
     pub(crate) fn new(changed: Time) -> Views {
         Views {
             lists: (0..LANES).map(|_| List::default()).collect(),
-            handles: Arc::new(Handles::of_snapshots()),
+            handles: OnceLock::new(),
             changed: Mutex::new(changed),
         }
     }
 
     /// The calling thread's list.
     #[inline]
-    fn mine(&self) -> RwLockReadGuard<'_, Vec<Arc<View>>> {
+    fn mine(&self) -> RwLockReadGuard<'_, Arc<[Arc<View>]>> {
         self.lists[lanes::thread_number()].0.read()
     }
 
     /// All lists, when no call is in any view.
-    fn all(&self) -> Vec<RwLockWriteGuard<'_, Vec<Arc<View>>>> {
+    fn all(&self) -> Vec<RwLockWriteGuard<'_, Arc<[Arc<View>]>>> {
         self.lists.iter().map(|list| list.0.write()).collect()
     }
 
+    fn handles(&self) -> &Arc<Handles> {
+        self.handles.get_or_init(|| Arc::new(Handles::of_snapshots()))
+    }
+
     fn is_open(&self, base: Ino) -> bool {
-        self.handles.any_open(|number| is_one_tree(number, base))
+        self.handles.get().is_some_and(|handles| handles.any_open(|number| is_one_tree(number, base)))
     }
 
     /// Adds a view, unless somebody has done so already, and drops one if there are many.
     fn add(&self, view: View) {
         let mut lists = self.all();
-        let mut views = lists[0].clone();
+        let mut views = lists[0].to_vec();
         if views.iter().any(|other| other.0.base() == view.0.base()) {
             return;
         }
@@ -105,6 +110,7 @@ impl Views {
             }
         }
         views.push(Arc::new(view));
+        let views: Arc<[Arc<View>]> = views.into();
         lists.iter_mut().for_each(|list| list.clone_from(&views));
     }
 
@@ -116,14 +122,15 @@ impl Views {
         if self.is_open(base) {
             return Err(Error::Busy);
         }
-        lists.iter_mut().for_each(|list| list.retain(|view| view.0.base() != base));
+        let views: Arc<[Arc<View>]> = lists[0].iter().filter(|view| view.0.base() != base).cloned().collect();
+        lists.iter_mut().for_each(|list| list.clone_from(&views));
         Ok(())
     }
 
     /// Takes all views away, when no call is in any: blocks of snapshots have moved. Who has files open finds them in the
     /// views that are opened next.
     pub(crate) fn reopen(&self) {
-        self.all().iter_mut().for_each(|list| list.clear());
+        self.all().iter_mut().for_each(|list| **list = Arc::default());
     }
 
     /// Notes that a snapshot has come or gone. No two times are the same: who sees one he knows need not look again.
@@ -146,7 +153,7 @@ impl Views {
 
     /// Handles that are open on files of snapshots.
     pub(crate) fn open_handles(&self) -> u64 {
-        self.handles.count()
+        self.handles.get().map_or(0, |handles| handles.count())
     }
 }
 
@@ -177,7 +184,7 @@ impl Core {
         handle: Handle,
         call: impl FnOnce(&dyn Tree) -> Result<T>,
     ) -> Result<T> {
-        self.outside(self.views.handles.get(handle)?.number, call)
+        self.outside(self.views.handles().get(handle)?.number, call)
     }
 
     /// Opens the view of a snapshot: `ESTALE` if it is not kept.
@@ -190,7 +197,7 @@ impl Core {
         let numbering = Numbering { base: Ino::from(version) << 32, above: DIRECTORY };
         let (medium, key) = (self.medium.clone(), self.nodes.hash_key);
         let cache_bytes = self.shares.view;
-        let handles = self.views.handles.clone();
+        let handles = self.views.handles().clone();
         let view = SnapshotView::open(medium, key, record, numbering, handles, cache_bytes)?;
         self.views.add(ReadOnly(view));
         Ok(())
@@ -303,15 +310,15 @@ impl Readable for Directory<'_> {
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
         rules::may_open(caller, &self.check(ino)?, None, flags)?;
-        self.0.views.handles.open(ino, flags)
+        self.0.views.handles().open(ino, flags)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
-        self.0.views.handles.close(handle).map(drop)
+        self.0.views.handles().close(handle).map(drop)
     }
 
     fn opened(&self, handle: Handle) -> Result<Ino> {
-        Ok(self.0.views.handles.get(handle)?.number)
+        Ok(self.0.views.handles().get(handle)?.number)
     }
 
     fn read(&self, _: Handle, _: u64, _: &mut [u8]) -> Result<usize> {

@@ -152,8 +152,13 @@ pub(crate) fn words(lines: u64) -> Words {
 }
 
 /// Whether any line of `first..=last` is a member.
+#[inline]
 pub(crate) fn has_any(words: &[AtomicU64], first: u64, last: u64) -> bool {
-    (first / 64..=last / 64).any(|index| words[index as usize].load(Relaxed) & mask(index, first, last) != 0)
+    let word = |index: u64| words[index as usize].load(Relaxed);
+    if first == last {
+        return word(first / 64) >> (first % 64) & 1 == 1;
+    }
+    (first / 64..=last / 64).any(|index| word(index) & mask(index, first, last) != 0)
 }
 
 /// The bits of `first..=last` that lie in word `index`.
@@ -177,10 +182,15 @@ impl Bits {
     }
 
     /// Adds `line`; false if it was a member.
+    #[inline]
     fn set(&mut self, line: u64) -> bool {
-        let is_new = !self.has(line);
-        self.set_all(line, line);
-        is_new
+        let (word, bit) = (&self.words[line as usize / 64], 1 << (line % 64));
+        let before = word.load(Relaxed);
+        if before == 0 {
+            self.used.push((line / 64) as u32);
+        }
+        word.store(before | bit, Relaxed);
+        before & bit == 0
     }
 
     fn has(&self, line: u64) -> bool {

@@ -15,8 +15,10 @@ use parking_lot::Mutex;
 use super::{CachedEntry, FANOUT, NID_BITS, VERIFIED};
 use crate::pointer::NodePointer;
 
-const SLOTS_PER_GROUP: usize = 1024;
-const GROUPS: usize = (1 << NID_BITS) / (FANOUT as usize * SLOTS_PER_GROUP);
+/// Slots of the first group; each further group has as many as all before it and as many again as this.
+const FIRST_GROUP: usize = 64;
+const PAGES: usize = (1 << NID_BITS) / FANOUT as usize;
+const GROUPS: usize = (PAGES / FIRST_GROUP).ilog2() as usize + 1;
 /// Bytes of a page.
 const PAGE: u64 = FANOUT * size_of::<CachedEntry>() as u64;
 /// About what a tree takes of DRAM for an entry that is set aside.
@@ -34,6 +36,19 @@ struct Slot {
     /// Of this slot's frame: a [`Tenancy`].
     tenancy: AtomicU64,
     frame: OnceLock<Frame>,
+}
+
+fn new_frame() -> Frame {
+    let entries: Box<[CachedEntry]> = (0..FANOUT).map(|_| CachedEntry::default()).collect();
+    entries.try_into().unwrap_or_else(|_| unreachable!("it has as many entries as a page"))
+}
+
+/// The group of a page's slot, and the slot's place in it.
+#[inline(always)]
+fn place(page: usize) -> (usize, usize) {
+    let number = page + FIRST_GROUP;
+    let group = (number / FIRST_GROUP).ilog2() as usize;
+    (group, number - (FIRST_GROUP << group))
 }
 
 /// Who has a frame: from bit 36 how often that has changed, from bit 16 the page and 1 (0: none), below the pins.
@@ -118,7 +133,8 @@ struct Room {
 }
 
 pub(super) struct Cache {
-    groups: Box<[OnceLock<Box<[Slot]>>]>,
+    /// Each twice as large as the one before, so that a small volume's tables are small, and there are few for a large one.
+    groups: [OnceLock<Box<[Slot]>>; GROUPS],
     pages_max: u64,
     room: Mutex<Room>,
 }
@@ -126,16 +142,13 @@ pub(super) struct Cache {
 impl Cache {
     /// Keeps to `bytes`, or a page, and what is set aside.
     pub(super) fn new(bytes: u64) -> Cache {
-        Cache {
-            groups: (0..GROUPS).map(|_| OnceLock::new()).collect(),
-            pages_max: (bytes / PAGE).max(1),
-            room: Mutex::default(),
-        }
+        Cache { groups: Default::default(), pages_max: (bytes / PAGE).max(1), room: Mutex::default() }
     }
 
     #[inline(always)]
     fn slot(&self, page: usize) -> Option<&Slot> {
-        Some(&self.groups[page / SLOTS_PER_GROUP].get()?[page % SLOTS_PER_GROUP])
+        let (group, at) = place(page);
+        self.groups.get(group)?.get()?.get(at)
     }
 
     /// The slot in whose frame `page` is, and the frame.
@@ -173,8 +186,8 @@ impl Cache {
     /// Makes room for `page`, unless somebody has done so. The newest checkpoint is `published`; `pointers` are those that
     /// it has, none if all are null. The caller keeps it from being followed by another.
     pub(super) fn load(&self, page: usize, published: u32, mut pointers: impl Iterator<Item = NodePointer>) {
-        self.groups[page / SLOTS_PER_GROUP]
-            .get_or_init(|| (0..SLOTS_PER_GROUP).map(|_| Slot::default()).collect());
+        let (group, _) = place(page);
+        self.groups[group].get_or_init(|| (0..FIRST_GROUP << group).map(|_| Slot::default()).collect());
         let slot = self.slot(page).expect("just made");
         let mut room = self.room.lock();
         if slot.at.load(Ordering::Acquire) != 0 {
@@ -182,7 +195,7 @@ impl Cache {
         }
         let home = self.make_room(&mut room, page, published);
         let home_slot = self.slot(home).expect("it has a frame");
-        let frame = home_slot.frame.get_or_init(|| Box::new(std::array::from_fn(|_| CachedEntry::default())));
+        let frame = home_slot.frame.get_or_init(new_frame);
         for entry in frame.iter() {
             // As if that checkpoint had copied all nodes: who compares versions sees that one was followed by another.
             entry.fill(pointers.next().unwrap_or_default(), published, 0);
@@ -245,9 +258,8 @@ impl Cache {
 
     /// Bytes of DRAM of pages and of what is set aside, and of the tables that lead there.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        let groups = self.groups.iter().filter(|group| group.get().is_some()).count();
-        let tables =
-            groups * SLOTS_PER_GROUP * size_of::<Slot>() + GROUPS * size_of::<OnceLock<Box<[Slot]>>>();
+        let slots: usize = self.groups.iter().filter_map(OnceLock::get).map(|group| group.len()).sum();
+        let tables = slots * size_of::<Slot>() + size_of_val(&self.groups);
         let room = self.room.lock();
         (room.homes.len() as u64 * PAGE + room.aside.len() as u64 * ASIDE, tables as u64)
     }
