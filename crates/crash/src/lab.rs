@@ -242,7 +242,7 @@ impl Stage {
         for (number, operation) in scene.operations().into_iter().enumerate() {
             Time::stop(Some(clock(number)));
             match actor.perform(number, &operation) {
-                Ok(()) => made_by.push((number, operation)),
+                Ok(_) => made_by.push((number, operation)),
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
             }

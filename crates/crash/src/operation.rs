@@ -86,7 +86,12 @@ pub enum Operation {
     CloneClosed(String),
     /// Moves everything out of this segment of the volume.
     EmptySegment(u32),
+    /// Reads at an offset so many bytes.
+    Read(String, u64, usize),
 }
+
+/// What an operation says: of what it read, if it is one that reads, a hash.
+pub(crate) type Answer = Result<Option<u64>>;
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,7 +202,30 @@ impl<G: Ground> Actor<G> {
     }
 
     /// Does an operation, the `number`th of its run.
-    pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Result<()> {
+    pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Answer {
+        if let Operation::Read(path, at, length) = operation {
+            return self.read(path, *at, *length).map(Some);
+        }
+        self.change(number, operation).map(|()| None)
+    }
+
+    /// What it reads, as a hash.
+    fn read(&self, path: &str, at: u64, length: usize) -> Result<u64> {
+        let mut bytes = vec![0; length];
+        let done = self.with(path, OpenFlags::READ, |handle| {
+            let count = self.fs().read(handle, at, &mut bytes)?;
+            bytes.truncate(count);
+            Ok(())
+        });
+        match done {
+            Ok(()) => Ok(crate::hash::mix_bytes(0, &bytes)),
+            // The name was there when it was looked up, and the file had gone when it was to be opened.
+            Err(Error::Stale) => Err(Error::NotFound),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn change(&mut self, number: usize, operation: &Operation) -> Result<()> {
         // What closes the volume ends all files that were open.
         if let Operation::RollBack(name) = operation {
             self.held.clear();
@@ -331,6 +359,7 @@ impl<G: Ground> Actor<G> {
             Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
                 unreachable!("done by the ground")
             }
+            Operation::Read(..) => unreachable!("it changes nothing"),
         }
     }
 }

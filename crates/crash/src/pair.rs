@@ -11,7 +11,7 @@ use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
 
 use crate::judge::{Counts, Violation};
 use crate::lab::{Moment, Stage, WorkloadError, clock};
-use crate::operation::{Actor, Operation};
+use crate::operation::{Actor, Answer, Operation};
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::scene::Scene;
@@ -20,9 +20,8 @@ use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
 use crate::workload::Id;
 
-type Answer = Result<(), Error>;
-
-/// Two operations on a volume with [`Scene::Common`], or with [`Scene::Kept`] if one of them is about snapshots.
+/// Two operations on a volume with [`Scene::Common`], or with [`Scene::Kept`] if one of them is about snapshots, or with
+/// [`Scene::Shared`] if one reads while the other moves blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// Their places in the list of operations that are paired.
@@ -38,7 +37,13 @@ impl Pair {
     }
 
     fn scene(&self) -> Scene {
-        if self.operations.iter().any(Operation::is_of_snapshots) { Scene::Kept } else { Scene::Common }
+        let is = |such: fn(&Operation) -> bool| self.operations.iter().any(such);
+        if is(Operation::is_of_snapshots) {
+            return Scene::Kept;
+        }
+        let moves = is(|operation| matches!(operation, Operation::EmptySegment(_)));
+        let reads = is(|operation| matches!(operation, Operation::Read(..)));
+        if moves && reads { Scene::Shared } else { Scene::Common }
     }
 }
 
@@ -68,7 +73,7 @@ pub enum PairFailure {
         /// The schedule.
         schedule: Vec<u32>,
         /// What the operations said.
-        answers: [Answer; 2],
+        answers: [Result<Option<u64>, Error>; 2],
         /// How the tree differs from the last order tried.
         difference: String,
     },
@@ -119,7 +124,8 @@ fn named(workload: &str) -> Option<(Pair, Schedule)> {
     Some((pair, Schedule(schedule)))
 }
 
-/// Operations that have something to do with each other, each with each and with itself.
+/// Operations that have something to do with each other, each with each and with itself. Those that read step at each look at
+/// the medium, the others at each change.
 pub fn pairs() -> Vec<Pair> {
     use crate::operation::Operation::*;
     let path = |text: &str| text.to_owned();
@@ -149,6 +155,9 @@ pub fn pairs() -> Vec<Pair> {
         Write(path("/a/file"), 0, 8_192),
         WriteWith(path("/a/file"), 0, 4_096, OpenFlags::APPEND),
         Allocate(path("/a/file"), FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 4_096, 4_096),
+        Read(path("/a/file"), 0, 9_000),
+        Read(path("/a/file"), 4_096, 4_096),
+        EmptySegment(2),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()
@@ -303,12 +312,14 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let opened = subject.open_crowded(&arena.region, Promise::Operation).map_err(volume)?;
     let mounted: Arc<dyn Mounted> = Arc::from(opened);
     arena.zone.set_gate(Some(schedule::step_here));
+    arena.zone.set_read_gate(Some(schedule::step_at_read));
     let body = |who: usize| {
         let (mounted, zone, operation) = (mounted.clone(), arena.zone.clone(), pair[who].clone());
         move |turns: &Arc<schedule::Turns>, player: usize| {
             Time::stop(Some(clock(first + who)));
             subject.number_this_thread(who);
-            let _steps = schedule::steps_here(turns, player);
+            let at_reads = matches!(operation, Operation::Read(..));
+            let _steps = schedule::steps_here(turns, player, at_reads);
             let answer = Actor::new(mounted).perform(first + who, &operation);
             zone.mark(returned_mark(who));
             answer
@@ -316,6 +327,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     };
     let ran = run_two(schedule, body(0), body(1));
     arena.zone.set_gate(None);
+    arena.zone.set_read_gate(None);
     let (answers, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
     let tree =
         Tree::of(&*mounted).map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;

@@ -19,6 +19,8 @@ pub enum Scene {
     Two,
     /// As `Common`, a snapshot of that, and changes behind it.
     Kept,
+    /// As `Common`, and a snapshot of that.
+    Shared,
 }
 
 /// The filler of a full volume, bytes: more than the smallest volume has.
@@ -35,6 +37,7 @@ impl Scene {
         let mut all = common();
         match self {
             Scene::Common | Scene::Two => {}
+            Scene::Shared => all.push(TakeSnapshot("kept".into())),
             Scene::Kept => all.extend([
                 TakeSnapshot("kept".into()),
                 Write("/a/file".into(), 4_096, 4_096),

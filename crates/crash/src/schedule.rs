@@ -9,7 +9,7 @@
 //! Between two steps, a thread that was let go by the other's releasing a lock runs at the same time as it, until its next
 //! step; neither goes beyond that before both have come to rest.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -225,17 +225,22 @@ impl Drop for Finish<'_> {
 thread_local! {
     /// Whose turns this thread takes part in, and as which player.
     static HERE: RefCell<Option<(Arc<Turns>, usize)>> = const { RefCell::new(None) };
+    /// Whether it steps at reads, too.
+    static AT_READS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets [`step_here`], called by this thread, step in `turns` as `player`, until the guard is dropped.
-pub(crate) fn steps_here(turns: &Arc<Turns>, player: usize) -> impl Drop + use<> {
+/// Lets [`step_here`], and [`step_at_read`] if it is to be `at_reads`, called by this thread, step in `turns` as `player`,
+/// until the guard is dropped.
+pub(crate) fn steps_here(turns: &Arc<Turns>, player: usize, at_reads: bool) -> impl Drop + use<> {
     struct Here;
     impl Drop for Here {
         fn drop(&mut self) {
             HERE.set(None);
+            AT_READS.set(false);
         }
     }
     HERE.set(Some((turns.clone(), player)));
+    AT_READS.set(at_reads);
     Here
 }
 
@@ -245,6 +250,13 @@ pub(crate) fn step_here() {
     let here = HERE.with_borrow(|here| here.clone());
     if let Some((turns, player)) = here {
         turns.step(player);
+    }
+}
+
+/// The same before a read, in a thread that steps there.
+pub(crate) fn step_at_read() {
+    if AT_READS.get() {
+        step_here();
     }
 }
 

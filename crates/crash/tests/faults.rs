@@ -94,6 +94,8 @@ const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
     (NotSettled, "create", [0, 19], 40),
     (AlwaysBeside, "mkdir", [1, 18], 300),
     (BesideNotTold, "write-block", [9, 21], 300),
+    // A file is read in the moment in which a node that has moved leads to where its data is to come.
+    (HomesFilledLate, "empty-snapshot", [25, 27], 60),
 ];
 /// How a planted fault shows in a workload, and after how many states.
 fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {

@@ -146,6 +146,8 @@ faults! {
     ListNotSent,
     /// What moves in snapshots is stored in its new home, but not sent.
     HomeNotSent,
+    /// The running tree is told of nodes that moved before the data that they lead to is in its new homes.
+    HomesFilledLate,
     /// The running tree is not told that nodes it shares with a snapshot have moved.
     MoveNotTold,
     /// The list of snapshots is not told that their trees have moved.

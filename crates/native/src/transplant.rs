@@ -212,15 +212,11 @@ impl<'a> Transplant<'a> {
     /// Copies the data, and points the running tree to what moved, as far as it reaches it. No operation runs.
     pub(crate) fn switch(&mut self) -> Result<()> {
         let Some((core, budget)) = self.core.take().zip(self.budget.take()) else { return Ok(()) };
-        let (nodes, region) = (&core.nodes, &core.medium.region);
-        let mut flushed = self.flushed.take().unwrap_or_else(Flushed::none);
-        for (block, _) in &self.data {
-            let home = self.homes[block].block() * BLOCK;
-            flushed = flushed.and(region.stream(Purpose::Data, home, core.medium.block(*block)));
-        }
+        let nodes = &core.nodes;
         // Readers have no lane: they come to a home as soon as anything leads there, and a node that moved leads to all of its.
-        region.fence(flushed).ignore();
-        self.flushed = Some(Flushed::none());
+        if !planted(Fault::HomesFilledLate) {
+            self.fill_homes(core);
+        }
         for (block, entry) in self.nodes.iter().filter(|_| !planted(Fault::MoveNotTold)) {
             let (nid, home) = (entry.owner, self.homes[block].block());
             if entry.kind == BlockKind::Inode as u8 {
@@ -231,6 +227,9 @@ impl<'a> Transplant<'a> {
                 let _lock = core.lock_owner(nodes.any(nid)?.header().owner.get());
                 nodes.nat.set(nid, home, nodes.version())?;
             }
+        }
+        if planted(Fault::HomesFilledLate) {
+            self.fill_homes(core);
         }
         for (block, entry) in &self.data {
             let home = self.homes[block].block();
@@ -245,6 +244,18 @@ impl<'a> Transplant<'a> {
             self.records.clear();
         }
         Ok(())
+    }
+
+    /// Copies the data, and waits until that and all that was written before is durable.
+    fn fill_homes(&mut self, core: &Core) {
+        let region = &core.medium.region;
+        let mut flushed = self.flushed.take().unwrap_or_else(Flushed::none);
+        for (block, _) in &self.data {
+            let home = self.homes[block].block() * BLOCK;
+            flushed = flushed.and(region.stream(Purpose::Data, home, core.medium.block(*block)));
+        }
+        region.fence(flushed).ignore();
+        self.flushed = Some(Flushed::none());
     }
 }
 

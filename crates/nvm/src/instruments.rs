@@ -26,6 +26,8 @@ pub(crate) const MSYNC: u32 = 8;
 pub(crate) const WATCH: u32 = 16;
 /// Somebody is asked before each event that is recorded.
 const GATE: u32 = 32;
+/// Somebody is asked before each read.
+const READ_GATE: u32 = 64;
 
 pub(crate) struct Instruments {
     attention: AtomicU32,
@@ -33,10 +35,29 @@ pub(crate) struct Instruments {
     watch: Mutex<Option<Watch>>,
     /// The lines that a watch seeks.
     sought: OnceLock<watch::Words>,
-    gate: Mutex<Option<fn()>>,
+    gate: Gate,
+    read_gate: Gate,
     pub(crate) wear: Option<WearMap>,
     pub(crate) spinner: Option<Spinner>,
     owed: Mutex<Vec<Owed>>,
+}
+
+/// Who is asked.
+#[derive(Default)]
+struct Gate(Mutex<Option<fn()>>);
+
+impl Gate {
+    fn set(&self, gate: Option<fn()>) {
+        *self.0.lock() = gate;
+    }
+
+    fn pass(&self) {
+        // The lock is not held meanwhile.
+        let gate = *self.0.lock();
+        if let Some(gate) = gate {
+            gate();
+        }
+    }
 }
 
 /// Pages that a fence has to write back.
@@ -59,7 +80,8 @@ impl Instruments {
             recorder: Mutex::new(None),
             watch: Mutex::new(None),
             sought: OnceLock::new(),
-            gate: Mutex::new(None),
+            gate: Gate::default(),
+            read_gate: Gate::default(),
             wear,
             spinner,
             owed: Mutex::new(Vec::new()),
@@ -106,21 +128,33 @@ impl Instruments {
     }
 
     pub(crate) fn set_gate(&self, gate: Option<fn()>) {
-        let on = gate.is_some();
-        *self.gate.lock() = gate;
+        self.turn(GATE, gate.is_some());
+        self.gate.set(gate);
+    }
+
+    pub(crate) fn set_read_gate(&self, gate: Option<fn()>) {
+        self.turn(READ_GATE, gate.is_some());
+        self.read_gate.set(gate);
+    }
+
+    fn turn(&self, which: u32, on: bool) {
         match on {
-            true => self.attention.fetch_or(GATE, Ordering::SeqCst),
-            false => self.attention.fetch_and(!GATE, Ordering::SeqCst),
+            true => self.attention.fetch_or(which, Ordering::SeqCst),
+            false => self.attention.fetch_and(!which, Ordering::SeqCst),
         };
     }
 
     /// Asks before an event, in the thread that is about to make it.
     pub(crate) fn pass_gate(&self) {
         if self.on(GATE) {
-            let gate = *self.gate.lock();
-            if let Some(gate) = gate {
-                gate();
-            }
+            self.gate.pass();
+        }
+    }
+
+    /// Asks before a read, likewise.
+    pub(crate) fn pass_read_gate(&self) {
+        if self.on(READ_GATE) {
+            self.read_gate.pass();
         }
     }
 

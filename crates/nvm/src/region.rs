@@ -303,6 +303,7 @@ impl Region {
 
     #[cold]
     fn read_slowly(&self, at: u64, len: u64, lines: u64) {
+        self.instruments.pass_read_gate();
         if self.instruments.on(WATCH) && self.instruments.seeks(self.zone_address(at), len) {
             self.instruments.watched(|watch| watch.reads(self.zone_address(at), len));
         }

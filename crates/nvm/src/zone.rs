@@ -323,6 +323,11 @@ impl Zone {
         self.inner.instruments.set_gate(gate);
     }
 
+    /// Has `gate` called before each read, too, by the thread that is about to read, while the zone is watched.
+    pub fn set_read_gate(&self, gate: Option<fn()>) {
+        self.inner.instruments.set_read_gate(gate);
+    }
+
     /// Puts a named point into the recording, if there is one: "the file operation has returned".
     pub fn mark(&self, name: &str) {
         if self.inner.instruments.on(crate::instruments::RECORD)
