@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use vfs::{
-    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SetAttr,
-    SetTime, Snapshots, Time, XattrMode,
+    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SeekFrom,
+    SetAttr, SetTime, Snapshots, Time, XattrMode,
 };
 
 use crate::schedule::step_here;
 use crate::subject::Ground;
 
+const BLOCK: u64 = 4096;
+/// Bytes that a volume writes beside others at most.
+const BESIDE_MAX: usize = 8 << 10;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
 /// An operation. Offsets and lengths are bytes; what is written follows from the operation's number.
@@ -116,21 +119,6 @@ impl Operation {
         }
     }
 
-    /// Whether neither of the two sees what the other one does, times of the inode that both change apart: new names in a
-    /// directory, whole blocks of a file.
-    pub(crate) fn goes_beside(&self, other: &Operation) -> bool {
-        // As much as the volume lets go beside others; whether there are blocks with data is for the pair to see to.
-        let are_whole =
-            |at: &u64, length: &usize| (*at | *length as u64).is_multiple_of(4_096) && *length <= 8 << 10;
-        match (self, other) {
-            (Operation::Create(one), Operation::Create(other)) => one != other,
-            (Operation::Write(one, at, length), Operation::Write(other, from, count)) => {
-                one == other && are_whole(at, length) && are_whole(from, count)
-            }
-            _ => false,
-        }
-    }
-
     /// Whether it is about snapshots: the running tree stays as it is.
     pub(crate) fn is_of_snapshots(&self) -> bool {
         matches!(self, Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) | Operation::CloneMounted(_))
@@ -207,6 +195,32 @@ impl<G: Ground> Actor<G> {
             return self.read(path, *at, *length).map(Some);
         }
         self.change(number, operation).map(|()| None)
+    }
+
+    /// Whether neither of two operations sees what the other one does, times of the inode that both change apart: new names in
+    /// a directory, whole blocks written over such as a file has.
+    pub(crate) fn go_beside(&self, one: &Operation, other: &Operation) -> bool {
+        let is_new = |path: &str| self.find(path) == Err(Error::NotFound);
+        match (one, other) {
+            (Operation::Create(one), Operation::Create(other)) => {
+                one != other && is_new(one) && is_new(other)
+            }
+            (Operation::Write(one, at, length), Operation::Write(other, from, count)) => {
+                one == other && self.has_blocks(one, *at, *length) && self.has_blocks(other, *from, *count)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether these bytes are whole blocks that the file has, as many as the volume lets go beside others.
+    fn has_blocks(&self, path: &str, at: u64, length: usize) -> bool {
+        let end = at + length as u64;
+        let mut have_data = false;
+        let looked = self.with(path, OpenFlags::READ, |handle| {
+            have_data = self.fs().seek(handle, SeekFrom::Hole(at))? >= end;
+            Ok(())
+        });
+        (at | end).is_multiple_of(BLOCK) && length <= BESIDE_MAX && looked.is_ok() && have_data
     }
 
     /// What it reads, as a hash.

@@ -87,6 +87,14 @@ pub enum PairFailure {
     },
 }
 
+/// What the model makes of a pair.
+struct Expected {
+    /// Of neither, one, and both in either order.
+    outcomes: Vec<Outcome>,
+    /// Neither sees what the other one does.
+    beside: bool,
+}
+
 /// What some of the two operations leave, done in some order.
 struct Outcome {
     order: Vec<usize>,
@@ -158,6 +166,9 @@ pub fn pairs() -> Vec<Pair> {
         Read(path("/a/file"), 0, 9_000),
         Read(path("/a/file"), 4_096, 4_096),
         EmptySegment(2),
+        Write(path("/a/file"), 8_192, 4_096),
+        Write(path("/a/holes"), 4_096, 4_096),
+        Write(path("/a/holes"), 40_960, 4_096),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()
@@ -172,14 +183,14 @@ pub fn explore_pair(
 ) -> Result<PairReport, PairFailure> {
     let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(PairFailure::Workload)?;
     let pair = &pair.operations;
-    let outcomes = outcomes(&stage, pair).map_err(PairFailure::Workload)?;
+    let expected = expected(&stage, pair).map_err(PairFailure::Workload)?;
     let mut report = PairReport::default();
-    let steps = run(&mut stage, pair, &outcomes, &Schedule(Vec::new()), &mut report)?;
+    let steps = run(&mut stage, pair, &expected, &Schedule(Vec::new()), &mut report)?;
     let all: Vec<Schedule> = schedules(steps[0], steps[1]).skip(1).collect();
     let share = all.len().div_ceil(limit.max(1)).max(1);
     let start = Random::new(seed).below(share as u64) as usize;
     for schedule in all.iter().skip(start).step_by(share) {
-        run(&mut stage, pair, &outcomes, schedule, &mut report)?;
+        run(&mut stage, pair, &expected, schedule, &mut report)?;
     }
     Ok(report)
 }
@@ -190,8 +201,8 @@ pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<Pair
     let (pair, schedule) = named(&id.workload).ok_or_else(|| format!("{:?} names no pair", id.workload))?;
     let told = |error: WorkloadError| error.to_string();
     let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(told)?;
-    let outcomes = outcomes(&stage, &pair.operations).map_err(told)?;
-    let ran = match ran(&mut stage, &pair.operations, &outcomes, &schedule) {
+    let expected = expected(&stage, &pair.operations).map_err(told)?;
+    let ran = match ran(&mut stage, &pair.operations, &expected, &schedule) {
         Ok(ran) => ran,
         Err(failure) => return Ok(Some(failure)),
     };
@@ -199,7 +210,7 @@ pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<Pair
         return Ok(None);
     }
     let mut found = Err(format!("event {} is no crash point of {}", id.event, id.workload));
-    let walked = stage.walk(&ran.recording, ran.allowed(&outcomes), |judge, machine, point| {
+    let walked = stage.walk(&ran.recording, ran.allowed(), |judge, machine, point| {
         if point.event != id.event {
             return Ok(true);
         }
@@ -214,13 +225,13 @@ pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<Pair
 fn run(
     stage: &mut Stage,
     pair: &[Operation; 2],
-    outcomes: &[Outcome],
+    expected: &Expected,
     schedule: &Schedule,
     report: &mut PairReport,
 ) -> Result<[u32; 2], PairFailure> {
-    let ran = ran(stage, pair, outcomes, schedule)?;
+    let ran = ran(stage, pair, expected, schedule)?;
     stage.judge.counts = Counts::default();
-    let walked = stage.walk(&ran.recording, ran.allowed(outcomes), |judge, machine, point| {
+    let walked = stage.walk(&ran.recording, ran.allowed(), |judge, machine, point| {
         judge.point(machine, &point).map(|()| true)
     });
     stage.judge.arena.put_back(stage.base);
@@ -235,6 +246,7 @@ fn run(
 /// A schedule that was run, and the orders of the two operations that explain what they did.
 struct Ran<'o> {
     pair: &'o [Operation; 2],
+    expected: &'o Expected,
     recording: Recording,
     steps: [u32; 2],
     orders: Vec<&'o Outcome>,
@@ -244,7 +256,7 @@ impl Ran<'_> {
     /// The trees that may be left: of some of the operations, in such an order, with all that had returned. What came first in
     /// that order may be lost if the other one cannot have seen it: taking or removing a snapshot, unless that is
     /// another such; and what goes on beside others of its kind.
-    fn allowed(&self, outcomes: &[Outcome]) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
+    fn allowed(&self) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
         let mut returned = Vec::new();
         move |moment| {
             if let Moment::Mark(name) = moment {
@@ -253,14 +265,14 @@ impl Ran<'_> {
             let is_left = |outcome: &&Outcome| {
                 returned.iter().all(|who| outcome.order.contains(who))
                     && self.orders.iter().any(|whole| {
-                        let unseen = self.pair[0].goes_beside(&self.pair[1])
+                        let unseen = self.expected.beside
                             || self.pair[whole.order[0]].is_of_snapshots()
                                 && !self.pair[whole.order[1]].is_of_snapshots();
                         whole.order.starts_with(&outcome.order)
                             || (unseen && outcome.order == whole.order[1..])
                     })
             };
-            Some(outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect())
+            Some(self.expected.outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect())
         }
     }
 }
@@ -269,7 +281,7 @@ impl Ran<'_> {
 fn ran<'o>(
     stage: &mut Stage,
     pair: &'o [Operation; 2],
-    outcomes: &'o [Outcome],
+    expected: &'o Expected,
     schedule: &Schedule,
 ) -> Result<Ran<'o>, PairFailure> {
     let recorded = record(stage, pair, schedule);
@@ -281,14 +293,14 @@ fn ran<'o>(
         outcome.order.len() == 2
             && outcome.order.iter().zip(&outcome.answers).all(|(who, answer)| answers[*who] == *answer)
     };
-    let mut orders: Vec<&Outcome> = outcomes.iter().filter(explains).collect();
+    let mut orders: Vec<&Outcome> = expected.outcomes.iter().filter(explains).collect();
     let difference = orders.last().and_then(|outcome| tree.difference(&outcome.tree));
     orders.retain(|outcome| outcome.tree.hash() == tree.hash());
     if orders.is_empty() {
         let difference = difference.unwrap_or_else(|| "none gives these answers".to_owned());
         return Err(PairFailure::NoOrder { schedule: schedule.0.clone(), answers, difference });
     }
-    Ok(Ran { pair, recording, steps, orders })
+    Ok(Ran { pair, expected, recording, steps, orders })
 }
 
 /// The name of the mark that follows operation 0 or 1.
@@ -337,10 +349,10 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     Ok(Recorded { recording, answers, steps, tree })
 }
 
-/// What the model makes of neither, one, and both in either order.
-fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, WorkloadError> {
+fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadError> {
     let orders: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
     let first = stage.first_number();
+    let mut beside = false;
     let outcome = |order: &[usize]| {
         Time::stop(Some(clock(0)));
         let mut actor = Actor::new(Oracle::default());
@@ -350,6 +362,7 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
                 WorkloadError::Volume(format!("the model cannot do {operation}: {error}"))
             })?;
         }
+        beside = actor.go_beside(&pair[0], &pair[1]);
         let mut answers = Vec::new();
         for who in order {
             Time::stop(Some(clock(first + who)));
@@ -359,7 +372,8 @@ fn outcomes(stage: &Stage, pair: &[Operation; 2]) -> Result<Vec<Outcome>, Worklo
         let tree = actor.ground.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
         Ok(Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) })
     };
-    orders.into_iter().map(outcome).collect()
+    let outcomes = orders.into_iter().map(outcome).collect::<Result<_, _>>()?;
+    Ok(Expected { outcomes, beside })
 }
 
 #[cfg(test)]

@@ -90,9 +90,12 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
 const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
     (KeptLoweredEarly, "snapshot-then-write-remove", [8, 14], 40),
     (FrozenTooLate, "snapshot-then-snapshot", [0, 13], 40),
-    // A name is removed that was not durable yet; two directories are counted in one; the blocks of a record did not come.
+    // A name is removed that was not durable yet; two directories are counted in one, a file grows and a hole is filled behind
+    // what is lost; the blocks of a record did not come.
     (NotSettled, "create", [0, 19], 40),
     (AlwaysBeside, "mkdir", [1, 18], 300),
+    (AlwaysBeside, "write-block", [9, 28], 60),
+    (AlwaysBeside, "write-block", [29, 30], 60),
     (BesideNotTold, "write-block", [9, 21], 300),
     // A file is read in the moment in which a node that has moved leads to where its data is to come.
     (HomesFilledLate, "empty-snapshot", [25, 27], 60),

@@ -208,7 +208,7 @@ impl Core {
         while at < end {
             let (pointer, length) = index::run(&self.nodes, inode, at, end - at)?;
             if !pointer.has_data() {
-                return Ok(false);
+                return Ok(planted(Fault::AlwaysBeside));
             }
             at += length;
         }
