@@ -231,6 +231,13 @@ impl Judge {
         }
     }
 
+    /// Forgets all verdicts.
+    pub(crate) fn forget(&mut self) {
+        self.counts = Counts::default();
+        self.memo = Memo::default();
+        self.crashed.clear();
+    }
+
     /// Recovers the state in memory.
     fn open(&self) -> Result<Opened, String> {
         let volume = self.subject.open(&self.arena.region, self.promise)?;

@@ -14,6 +14,7 @@
 //! subject     a kind of volume                      native_subject, running
 //! operation, catalogue, scene, workload: what is done
 //! pair        two operations at the same time         schedule: who runs when
+//! repair      what fsck stores, cut short
 //! program     programs that judge their own files     disk, nand: what a power cut leaves of these
 //! ```
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ mod oracle;
 mod pair;
 mod program;
 mod random;
+mod repair;
 mod running;
 mod scene;
 mod schedule;
@@ -61,6 +63,7 @@ pub use program::{
     done_mark, explore as explore_program,
 };
 pub use random::Random;
+pub use repair::{RepairFailure, RepairReport, explore_repairs};
 pub use scene::Scene;
 pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;

@@ -10,18 +10,26 @@ use crate::subject::{Mounted, Promise, Subject};
 pub struct Native {
     name: &'static str,
     journaling: Journaling,
+    /// It is repaired before it is opened.
+    repaired: bool,
 }
 
 impl Native {
     /// As it is by default.
-    pub const ADAPTIVE: Native = Native { name: "native", journaling: Journaling::Adaptive };
+    pub const ADAPTIVE: Native = Native::new("native", Journaling::Adaptive);
+    /// The same, repaired whenever it is opened.
+    pub(crate) const REPAIRED: Native = Native { repaired: true, ..Native::ADAPTIVE };
     /// With each way to log bytes.
     pub const ALL: [Native; 4] = [
         Native::ADAPTIVE,
-        Native { name: "native-block", journaling: Journaling::Block },
-        Native { name: "native-diff", journaling: Journaling::Difference },
-        Native { name: "native-block-switch", journaling: Journaling::BlockSwitch },
+        Native::new("native-block", Journaling::Block),
+        Native::new("native-diff", Journaling::Difference),
+        Native::new("native-block-switch", Journaling::BlockSwitch),
     ];
+
+    const fn new(name: &'static str, journaling: Journaling) -> Native {
+        Native { name, journaling, repaired: false }
+    }
 
     /// The one that logs bytes in this way.
     pub fn journaling(journaling: Journaling) -> Option<&'static Native> {
@@ -77,6 +85,9 @@ impl Subject for Native {
     }
 
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+        if self.repaired {
+            self.complete(region)?;
+        }
         self.mount(region, promise, false).map_err(|error| error.to_string())
     }
 

@@ -113,3 +113,9 @@ impl Entry {
         Entry { version, owner, kind: kind as u8, place }.copy_soft(medium, block);
     }
 }
+
+/// Whether a block of this kind is named by a NID.
+pub(crate) fn is_node(kind: u8) -> bool {
+    use BlockKind::{Bucket, Direct, Indirect, Inode, Map, Table, Xattr};
+    matches!(BlockKind::from_u8(kind), Some(Inode | Direct | Indirect | Bucket | Table | Xattr | Map))
+}

@@ -63,6 +63,19 @@ impl Core {
     /// Empties segments while fewer than `wanted` are empty and it brings something; returns how many more are empty.
     pub(crate) fn collect_garbage(&self, wanted: u32) -> Result<u64> {
         let memory = &mut *self.collector.memory.lock();
+        let (gained, ended) = self.pass(memory, wanted);
+        self.collector.emptied.fetch_add(gained, Ordering::Relaxed);
+        let longer = |(_, rest): (Instant, Duration)| (rest * 2).min(PAUSE.1);
+        memory.rest = match (gained, &ended) {
+            (1.., Ok(())) => None,
+            // What ended it may well end the next one, too.
+            _ => Some((Instant::now(), memory.rest.map_or(PAUSE.0, longer))),
+        };
+        ended.map(|()| gained)
+    }
+
+    /// One pass: how many more segments are empty, and what ended it, if that was an error.
+    fn pass(&self, memory: &mut Memory, wanted: u32) -> (u64, Result<()>) {
         let allocator = &self.nodes.allocator;
         let (mut gained, mut idle) = (0, 0);
         // However fast others make garbage, a pass ends.
@@ -80,8 +93,12 @@ impl Core {
             match self.empty(&victims) {
                 Err(Error::NoSpace) => break,
                 Err(_) if !self.may_change() => break, // somebody else hears why
-                emptied => emptied.inspect_err(|_| memory.spared.extend(&victims))?,
-            };
+                Err(error) => {
+                    memory.spared.extend(&victims);
+                    return (gained, Err(error));
+                }
+                Ok(()) => {}
+            }
             match u64::from(allocator.empty_segments().saturating_sub(before)) {
                 0 => {
                     idle += 1;
@@ -93,13 +110,7 @@ impl Core {
                 }
             }
         }
-        self.collector.emptied.fetch_add(gained, Ordering::Relaxed);
-        let longer = |(_, rest): (Instant, Duration)| (rest * 2).min(PAUSE.1);
-        memory.rest = match gained {
-            0 => Some((Instant::now(), memory.rest.map_or(PAUSE.0, longer))),
-            _ => None,
-        };
-        Ok(gained)
+        (gained, Ok(()))
     }
 
     /// Moves all that moves out of one segment, whatever that brings; whether it is empty then.

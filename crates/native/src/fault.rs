@@ -122,6 +122,8 @@ faults! {
     HiddenEntryLeft,
     /// Inodes without a name are not removed after a crash, nor when the volume is closed.
     OrphanNotReclaimed,
+    /// A hidden directory that is made anew is published before it names what has no name.
+    RenewedEmpty,
     /// A file that is cut off keeps the bytes behind its end.
     TailNotZeroed,
     /// A difference is stored in a block that a snapshot has.

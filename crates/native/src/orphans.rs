@@ -6,12 +6,13 @@ use vfs::{Error, FileKind, Handle, Result, Time};
 use crate::allocator::Urgency;
 use crate::bia::BlockKind;
 use crate::core::{Core, NextLog, Operation};
-use crate::directory;
+use crate::directory::{self, Probe};
 use crate::fault::{Fault, planted};
 use crate::index;
 use crate::inode::{Inode, Layout, number_of, slots_in};
 use crate::namespace::{NAMES_BLOCKS, NAMES_LOG};
 use crate::node::ORPHANS;
+use crate::page::Entry;
 use crate::record::Item;
 
 impl Core {
@@ -108,14 +109,26 @@ impl Core {
     }
 
     /// Makes the hidden directory anew, which is damaged, while nobody has opened anything; returns the inodes without a
-    /// name, which it named. What is done is durable, and may be done again, if it is cut short.
+    /// name, which it names. They are in it when it is published: who goes on after a crash finds it damaged, or with them all.
     pub(crate) fn renew_orphans(&self) -> Result<Vec<u32>> {
-        let nodes = &self.nodes;
-        let budget = nodes.allocator.reserve(8, Urgency::Checkpoint).ok_or(Error::NoSpace)?;
-        directory::begin_anew(nodes, &budget, ORPHANS)?;
-        drop(budget);
+        let (nodes, unnamed) = (&self.nodes, self.unnamed());
+        let budget = |blocks| nodes.allocator.reserve(blocks, Urgency::Checkpoint).ok_or(Error::NoSpace);
+        directory::begin_anew(nodes, &budget(8)?, ORPHANS)?;
+        for &ino in unnamed.iter().filter(|_| !planted(Fault::RenewedEmpty)) {
+            let name = ino.to_string();
+            let Probe::Vacant(key) = directory::probe(nodes, self.inode(ORPHANS)?, name.as_bytes())? else {
+                return Err(Error::Exists);
+            };
+            let entry = Entry { key, ino, kind: FileKind::Regular as u8, name: name.as_bytes() };
+            directory::enter(nodes, &budget(NAMES_BLOCKS)?, ORPHANS, &entry)?;
+        }
         self.checkpoint(NextLog::WithEpoch)?;
-        let mut unnamed = Vec::new();
+        Ok(unnamed)
+    }
+
+    /// Inodes without a name, as far as they can be read, in time that follows how many nodes there are.
+    fn unnamed(&self) -> Vec<u32> {
+        let (nodes, mut unnamed) = (&self.nodes, Vec::new());
         for nid in 0..nodes.next_nid() {
             // What cannot be read is told by the check that asked for this.
             let Ok(view) = nodes.view(nid, BlockKind::Inode) else { continue };
@@ -124,7 +137,7 @@ impl Core {
                 inodes.filter(|ino| self.inode(*ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)),
             );
         }
-        Ok(unnamed)
+        unnamed
     }
 
     /// Inodes without a name, open or left over from a crash.

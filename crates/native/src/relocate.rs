@@ -6,18 +6,15 @@
 //!   says so: replay puts nodes where it likes.
 //! - What a BIA entry says of a block is looked up, not believed: if the block is not there (any more), it stays where it is.
 
-use parking_lot::MutexGuard;
 use vfs::{Error, Result};
 
 use crate::allocator::Urgency;
-use crate::bia::{BlockKind, Entry};
+use crate::bia::{BlockKind, Entry, is_node};
 use crate::core::{Core, Operation};
 use crate::data::{MAP_LOG, blocks_for};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::Layout;
-use crate::locks::Exclusive;
-use crate::node::ORPHANS;
 use crate::pointer::DataPointer;
 use crate::record::Item;
 
@@ -123,27 +120,6 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Locks who owns a node that is no block of inodes: an inode, or the hidden directory, which has a lock of its own.
-    pub(crate) fn lock_owner(&self, owner: u32) -> Owner<'_> {
-        match owner {
-            ORPHANS => Owner::Hidden(self.orphans.lock()),
-            _ => Owner::Inode(self.locks.write(owner)),
-        }
-    }
-}
-
-/// The lock on a node's owner.
-#[allow(dead_code, reason = "it is held, not looked at")]
-pub(crate) enum Owner<'a> {
-    Inode(Exclusive<'a>),
-    Hidden(MutexGuard<'a, ()>),
-}
-
-/// Whether a block of this kind is named by a NID.
-pub(crate) fn is_node(kind: u8) -> bool {
-    use BlockKind::{Bucket, Direct, Indirect, Inode, Map, Table, Xattr};
-    matches!(BlockKind::from_u8(kind), Some(Inode | Direct | Indirect | Bucket | Table | Xattr | Map))
 }
 
 #[cfg(test)]
@@ -158,6 +134,7 @@ mod tests {
     use crate::checkpoint::Checkpoint;
     use crate::core::NextLog;
     use crate::inode::{nid_of, slot_of};
+    use crate::node::ORPHANS;
     use crate::recovery::{self, Rest};
     use crate::superblock::Superblock;
     use crate::transplant::Transplant;

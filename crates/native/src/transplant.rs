@@ -12,10 +12,11 @@ use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use nvm::{Flushed, Purpose};
+use parking_lot::MutexGuard;
 use vfs::{Error, Result};
 
 use crate::allocator::{Budget, Urgency};
-use crate::bia::{BlockKind, Entry};
+use crate::bia::{BlockKind, Entry, is_node};
 use crate::checkpoint::Checkpoint;
 use crate::checksum;
 use crate::core::{Core, Publisher};
@@ -25,11 +26,11 @@ use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::Layout;
 use crate::kept::{Kept, Record};
+use crate::locks::Exclusive;
 use crate::nat::{self, FANOUT, MAX_HEIGHT, Tree};
-use crate::node;
+use crate::node::{self, ORPHANS};
 use crate::pointer::{DataPointer, NodePointer};
 use crate::reader::Reader;
-use crate::relocate::is_node;
 
 /// Blocks that move with one checkpoint at most, of data and in all: nothing is changed while data is copied and the running
 /// tree is told.
@@ -266,6 +267,23 @@ impl Drop for Transplant<'_> {
             self.homes.values().for_each(|home| core.nodes.allocator.leave(home.block()));
         }
     }
+}
+
+impl Core {
+    /// Locks who owns a node that is no block of inodes: an inode, or the hidden directory, which has a lock of its own.
+    pub(crate) fn lock_owner(&self, owner: u32) -> Owner<'_> {
+        match owner {
+            ORPHANS => Owner::Hidden(self.orphans.lock()),
+            _ => Owner::Inode(self.locks.write(owner)),
+        }
+    }
+}
+
+/// The lock on a node's owner.
+#[allow(dead_code, reason = "it is held, not looked at")]
+pub(crate) enum Owner<'a> {
+    Inode(Exclusive<'a>),
+    Hidden(MutexGuard<'a, ()>),
 }
 
 /// Whether the running tree can be read where it would have a block: if not, the block stays.

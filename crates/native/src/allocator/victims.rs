@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::segments::{Segment, Standing};
+use super::segments::{Segment, Segments, Standing};
 use super::{Allocator, Budget};
 use crate::bia::{BlockKind, Entry};
 use crate::fault::{Fault, planted};
@@ -14,6 +14,18 @@ use crate::sit::{self, SegmentKind};
 
 /// Above this a segment is not emptied: moving three blocks or more to gain one costs more than it brings.
 const USED_MAX: u64 = SEGMENT_BLOCKS * 3 / 4;
+/// Segments looked at while others wait for the allocator: some microseconds.
+const SLICE: usize = 1024;
+
+impl Segments {
+    /// Whether a segment may be emptied.
+    fn is_candidate(&self, segment: u32) -> bool {
+        let state = &self.states[segment as usize];
+        (1..=USED_MAX).contains(&state.used())
+            && state.standing == Standing::Usual
+            && !self.is_filled(segment)
+    }
+}
 
 impl Allocator {
     /// Segments of which no block is in use.
@@ -32,21 +44,27 @@ impl Allocator {
     /// alone. None are chosen if they would not empty one more than they fill.
     pub(crate) fn begin_emptying(&self, count: usize, spared: impl Fn(u32) -> bool) -> Vec<u32> {
         let version = self.version.load(Relaxed);
-        let mut segments = self.segments.lock();
         let mut candidates: Vec<(u64, u32)> = Vec::new();
-        for (segment, state) in (0..).zip(&segments.states) {
-            let used = state.used();
-            let is_candidate = (1..=USED_MAX).contains(&used) && state.standing == Standing::Usual;
-            if is_candidate && !segments.is_filled(segment) && !spared(segment) {
-                let age = u64::from(version.saturating_sub(state.version)).max(1);
+        for first in (0..self.medium.geometry.segments).step_by(SLICE) {
+            let segments = self.segments.lock();
+            let states = &segments.states[first as usize..];
+            for (segment, state) in (first..).zip(states).take(SLICE) {
+                if !segments.is_candidate(segment) || spared(segment) {
+                    continue;
+                }
+                let (used, age) = (state.used(), u64::from(version.saturating_sub(state.version)).max(1));
                 candidates.push(((SEGMENT_BLOCKS - used) * age * 1024 / (SEGMENT_BLOCKS + used), segment));
             }
+            drop(segments);
+            if candidates.len() > count {
+                candidates.select_nth_unstable_by(count, |one, other| other.cmp(one));
+                candidates.truncate(count);
+            }
         }
-        if candidates.len() > count {
-            candidates.select_nth_unstable_by(count, |one, other| other.cmp(one));
-            candidates.truncate(count);
-        }
-        let victims: Vec<u32> = candidates.into_iter().map(|(_, segment)| segment).collect();
+        let mut segments = self.segments.lock();
+        let victims = candidates.into_iter().map(|(_, segment)| segment);
+        // Others went on meanwhile.
+        let victims: Vec<u32> = victims.filter(|victim| segments.is_candidate(*victim)).collect();
         let filled = [SegmentKind::Data, SegmentKind::Meta].map(|kind| {
             let states = victims.iter().map(|victim| &segments.states[*victim as usize]);
             let used: u64 = states.filter(|state| state.kind == kind).map(Segment::used).sum();
