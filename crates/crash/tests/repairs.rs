@@ -15,7 +15,15 @@ fn explored(scene: Scene, closed: bool, share: usize) -> RepairReport {
 #[test]
 fn of_a_volume_that_was_closed() {
     let report = explored(Scene::Kept, true, 5);
-    for kind in ["superblocks", "SIT", "BIA", "list of snapshots", "nothing of snapshot", "nothing reaches"] {
+    for kind in [
+        "superblocks",
+        "SIT",
+        "BIA",
+        "list of snapshots",
+        "nothing of snapshot",
+        "nothing reaches",
+        "says owner",
+    ] {
         assert!(report.kinds.iter().any(|what| what.contains(kind)), "{kind}: {:?}", report.kinds);
     }
 }

@@ -161,6 +161,8 @@ struct Walk<'a> {
     report: &'a mut CheckReport,
     /// Blocks reached so far, and what they are.
     reached: InoMap<u64, BlockKind>,
+    /// Owner and place of those of them of which the BIA says something else.
+    misplaced: InoMap<u64, (u32, u64)>,
     /// Nodes that inodes reach.
     nids: InoSet<u32>,
     /// Nodes in the NAT.
@@ -181,6 +183,7 @@ impl<'a> Walk<'a> {
             nodes,
             report,
             reached: InoMap::default(),
+            misplaced: InoMap::default(),
             nids: InoSet::default(),
             all_nids: InoSet::default(),
             inodes: InoMap::default(),
@@ -252,6 +255,18 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The same of a block whose owner and place are known.
+    fn reach_at(&mut self, block: u64, kind: BlockKind, (owner, place): (u32, u64), by: impl fmt::Display) {
+        self.reach(block, kind, by);
+        let medium = &self.at_rest.medium;
+        if medium.geometry.in_main(block) {
+            let entry = Entry::read(medium, block);
+            if (entry.owner, entry.place) != (owner, place) {
+                self.misplaced.insert(block, (owner, place));
+            }
+        }
+    }
+
     fn lose(&mut self, what: String) {
         self.lost = true;
         self.report.found(what);
@@ -264,8 +279,8 @@ impl<'a> Walk<'a> {
         let walked = nat::walk(
             &self.at_rest.medium,
             self.at_rest.checkpoint.body.tree(),
-            &mut |block, kind| {
-                tree.push((block, kind));
+            &mut |block, first, level| {
+                tree.push((block, first, level));
                 Ok(())
             },
             &mut |nid, pointer| {
@@ -276,8 +291,8 @@ impl<'a> Walk<'a> {
         if let Err(error) = walked {
             self.lose(error.to_string());
         }
-        for (block, kind) in tree {
-            self.reach(block, kind, "the NAT");
+        for (block, first, level) in tree {
+            self.reach_at(block, nat::kind_of(level), (first, u64::from(level)), "the NAT");
         }
         for (nid, block) in entries {
             self.report.nodes += 1;
@@ -288,7 +303,7 @@ impl<'a> Walk<'a> {
             match self.nodes.any(nid) {
                 Ok(view) => {
                     let kind = BlockKind::from_u8(view.header().kind).expect("verified");
-                    self.reach(block, kind, format_args!("node {nid}"));
+                    self.reach_at(block, kind, (nid, 0), format_args!("node {nid}"));
                     if kind == BlockKind::Inode {
                         self.nids.insert(nid);
                         let map = view.header().slots.get();
@@ -351,14 +366,14 @@ impl<'a> Walk<'a> {
                         held.push((nid, kind));
                         Ok(())
                     },
-                    &mut |_, pointer| {
-                        data.push(pointer.block());
+                    &mut |index, pointer| {
+                        data.push((index, pointer.block()));
                         Ok(())
                     },
                 )?;
                 blocks += data.len() as u64;
-                for block in data {
-                    self.reach(block, BlockKind::Data, format_args!("inode {ino}"));
+                for (index, block) in data {
+                    self.reach_at(block, BlockKind::Data, (ino, index), format_args!("inode {ino}"));
                 }
                 if hot.size.get() > FILE_MAX {
                     self.report.found(format!("inode {ino} has the impossible length {}", hot.size.get()));
@@ -521,7 +536,7 @@ impl<'a> Walk<'a> {
         let mend = repair && !self.lost && self.report.is_clean();
         let (mut flushed, mut leaked) = (Flushed::none(), Vec::new());
         for (segment, reached) in (0..).zip(self.reached_bits()) {
-            flushed = flushed.and(self.kinds_in(segment, &reached, mend));
+            flushed = flushed.and(self.entries_in(segment, &reached, mend));
             let mut found = Vec::new();
             let (kind, version, valid) = match SitEntry::read(medium, segment) {
                 Ok(entry) => (entry.segment_kind(), entry.version.get(), entry.bits()),
@@ -557,22 +572,31 @@ impl<'a> Walk<'a> {
         self.report.problems.push(Problem { what, repaired: mend });
     }
 
-    /// Compares what blocks are reached as with what the BIA says.
-    fn kinds_in(&mut self, segment: u32, reached: &Bitmap, mend: bool) -> Flushed {
+    /// Compares what blocks are reached as with what the BIA says. Whose a block is, and where, is known of those that the
+    /// running tree has.
+    fn entries_in(&mut self, segment: u32, reached: &Bitmap, mend: bool) -> Flushed {
         let medium = &self.at_rest.medium;
         let mut flushed = Flushed::none();
         for index in ones(reached) {
             let block = medium.geometry.segment_start(segment) + index as u64;
             let (kind, entry) = (self.reached[&block], Entry::read(medium, block));
-            if entry.kind == kind as u8 {
+            let misplaced = self.misplaced.get(&block);
+            if entry.kind == kind as u8 && misplaced.is_none() {
                 continue;
             }
+            let (owner, place) = *misplaced.unwrap_or(&(entry.owner, entry.place));
             if mend {
-                Entry::write_soft(medium, block, entry.version, entry.owner, kind, entry.place);
+                Entry::write_soft(medium, block, entry.version, owner, kind, place);
                 let at = medium.geometry.bia_at(block);
                 flushed = flushed.and(medium.region.flush(nvm::Purpose::Allocation, at, BIA_ENTRY));
             }
-            let what = format!("block {block} is {kind:?}, the BIA says kind {}", entry.kind);
+            let what = match entry.kind == kind as u8 {
+                true => format!(
+                    "block {block} is owner {owner}'s at place {place}, the BIA says owner {}'s at {}",
+                    entry.owner, entry.place
+                ),
+                false => format!("block {block} is {kind:?}, the BIA says kind {}", entry.kind),
+            };
             self.report.problems.push(Problem { what, repaired: mend });
         }
         flushed

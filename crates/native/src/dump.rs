@@ -156,7 +156,7 @@ fn log(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
 fn nat_entries(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
     let mut shown = Ok(());
     let tree = at_rest.checkpoint.body.tree();
-    nat::walk(&at_rest.medium, tree, &mut |_, _| Ok(()), &mut |nid, pointer| {
+    nat::walk(&at_rest.medium, tree, &mut |_, _, _| Ok(()), &mut |nid, pointer| {
         if shown.is_ok() {
             shown = writeln!(out, "node {nid:>10}  block {}", pointer.block());
         }

@@ -383,11 +383,11 @@ impl Merge<'_> {
 }
 
 /// Calls `visit` for every entry of `tree` that points to a node, NIDs ascending, and `block` for every block of
-/// the tree itself. For checks and dumps.
+/// the tree itself, with its first NID and level. For checks and dumps.
 pub(crate) fn walk(
     medium: &Medium,
     tree: Tree,
-    block: &mut dyn FnMut(u64, BlockKind) -> vfs::Result<()>,
+    block: &mut dyn FnMut(u64, u32, u32) -> vfs::Result<()>,
     visit: &mut dyn FnMut(u32, NodePointer) -> vfs::Result<()>,
 ) -> vfs::Result<()> {
     fn descend(
@@ -395,11 +395,11 @@ pub(crate) fn walk(
         pointer: NodePointer,
         level: u32,
         first: u64,
-        block: &mut dyn FnMut(u64, BlockKind) -> vfs::Result<()>,
+        block: &mut dyn FnMut(u64, u32, u32) -> vfs::Result<()>,
         visit: &mut dyn FnMut(u32, NodePointer) -> vfs::Result<()>,
     ) -> vfs::Result<()> {
         let at = verify(medium, pointer, 0)?;
-        block(at, kind_of(level))?;
+        block(at, first as u32, level)?;
         let span = FANOUT.pow(level - 1);
         for (index, child) in pointers(medium.block(at)).enumerate() {
             let first = first + index as u64 * span;
