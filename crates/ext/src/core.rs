@@ -1,9 +1,19 @@
 //! The open file system: its superblock and its blocks.
 
+use crate::alloc::Space;
 use crate::store::Store;
 use crate::superblock::Superblock;
 
 pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) store: Store,
+    pub(crate) space: Space,
+}
+
+impl Core {
+    /// Ends an operation as if it had not been.
+    pub(crate) fn undo(&self) {
+        self.store.undo();
+        self.space.undo();
+    }
 }

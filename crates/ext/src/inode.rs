@@ -122,6 +122,18 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
     decode(&core.superblock, number, &block[start..start + core.superblock.inode_bytes])
 }
 
+/// Part of an operation: writes an inode that is in use. Links of 0 are kept (an orphan); `next_orphan` stands where a removed one has its
+/// time of removal.
+pub(crate) fn write(_core: &Core, _inode: &Inode) -> Result<()> {
+    todo!()
+}
+
+/// Part of an operation: a new inode in memory, for a number that [`crate::alloc::new_inode`] gave; the caller writes it. It has no
+/// contents: an empty extent tree where the file system has extents and the kind has a map.
+pub(crate) fn new(_core: &Core, _number: u32, _mode: u32, _uid: u32, _gid: u32, _now: Time) -> Inode {
+    todo!()
+}
+
 /// How many names inode `number` has, whatever else may be wrong with it.
 pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
     let (block, start) = locate(core, number)?;

@@ -11,13 +11,14 @@
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
-//! inode, bitmap, group                 what is where
+//! alloc, inode, bitmap, group          what is where, and what is free
 //! core, store                          metadata blocks
 //! superblock, features, checksum, mmp, error
 //! ```
 #![forbid(unsafe_code)]
 
 mod acl;
+mod alloc;
 mod bitmap;
 mod check;
 mod checksum;

@@ -28,6 +28,31 @@ pub(crate) struct Run {
 /// Blocks that no file has: numbers of blocks within a file are below.
 pub(crate) const END: u64 = 1 << 32;
 
+/// Part of an operation: blocks `from..from + blocks` of a file, which are holes, are on the disk from `start` on, which has been taken.
+/// `written` says whether their bytes are there; only extents know of others. Changes `inode` (its map, its count of sectors), which the
+/// caller writes.
+pub(crate) fn insert(
+    _core: &Core,
+    _inode: &mut Inode,
+    _from: u64,
+    _start: u64,
+    _blocks: u64,
+    _written: bool,
+) -> Result<()> {
+    todo!()
+}
+
+/// Part of an operation: blocks of a file that are there and unwritten, are written.
+pub(crate) fn mark_written(_core: &Core, _inode: &mut Inode, _range: std::ops::Range<u64>) -> Result<()> {
+    todo!()
+}
+
+/// Part of an operation: `range` of a file is a hole. What was there is freed, and what of the map leads nowhere then. Changes `inode`, which
+/// the caller writes.
+pub(crate) fn remove(_core: &Core, _inode: &mut Inode, _range: std::ops::Range<u64>) -> Result<()> {
+    todo!()
+}
+
 /// The run from block `from` of a file on. Past the last block that is mapped there is one hole, up to [`END`].
 pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
     if from >= END {

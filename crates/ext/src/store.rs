@@ -6,14 +6,19 @@
 //! metadata.
 //!
 //! Here blocks are in DRAM, as many as fit; the least recently used go first, which nobody who holds one notices.
+//!
+//! **A change is all or nothing.** Who changes metadata does it between [`Store::begin`] and [`Store::finish`], alone (the volume's
+//! lock `tree` sees to it: no reader is inside). A block that is changed is copied first: what was is there until the end, for
+//! [`Store::undo`], and tells what of the block is new. What is finished is *running* until it is taken to be committed
+//! ([`Store::take_running`]), and is not evicted before somebody says that it is at [`Store::settled`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::{Disk, Purpose};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::error::{corrupt, io};
@@ -21,6 +26,8 @@ use crate::error::{corrupt, io};
 /// What a metadata block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
+    /// The block with the superblock.
+    Superblock,
     /// Group descriptors.
     Descriptors,
     /// A bitmap of blocks or inodes.
@@ -42,6 +49,7 @@ pub(crate) enum Kind {
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Kind::Superblock => write!(f, "superblock"),
             Kind::Descriptors => write!(f, "group descriptors"),
             Kind::Bitmap => write!(f, "bitmap"),
             Kind::Inodes => write!(f, "inodes"),
@@ -85,6 +93,25 @@ struct Cached {
     block: Block,
     /// When it was last asked for, on the store's clock.
     used: AtomicU64,
+    /// It has changes that are nowhere else: it is not evicted.
+    dirty: bool,
+}
+
+/// What an operation has done so far.
+#[derive(Default)]
+struct Operation {
+    /// What the blocks were that it changed, made or gave up; nothing if they were no metadata.
+    before: HashMap<u64, Option<(Kind, Block, bool)>>,
+    /// Blocks of metadata that it gave up.
+    freed: Vec<u64>,
+}
+
+/// What has been finished and is not committed.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
+    /// Blocks that were metadata, in this transaction or before, and are no longer.
+    pub(crate) freed: BTreeSet<u64>,
 }
 
 pub(crate) struct Store {
@@ -94,11 +121,15 @@ pub(crate) struct Store {
     shard_blocks: usize,
     clock: AtomicU64,
     overlay: HashMap<u64, Logged>,
+    /// Bytes of a sub-block: those of an inode (FSMAC III.C).
+    part: usize,
+    operation: Mutex<Option<Operation>>,
+    running: Mutex<Running>,
 }
 
 impl Store {
     /// Of blocks of `block` bytes, of which about `cache_bytes` are kept.
-    pub(crate) fn new(disk: Arc<Disk>, block: u64, cache_bytes: u64) -> Store {
+    pub(crate) fn new(disk: Arc<Disk>, block: u64, part: usize, cache_bytes: u64) -> Store {
         let shard_blocks = (cache_bytes / block) as usize / SHARDS;
         Store {
             disk,
@@ -107,6 +138,9 @@ impl Store {
             shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
             clock: AtomicU64::new(0),
             overlay: HashMap::new(),
+            part: part.max(block as usize / 64),
+            operation: Mutex::new(None),
+            running: Mutex::default(),
         }
     }
 
@@ -127,7 +161,7 @@ impl Store {
         number: u64,
         verify: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Block> {
-        let shard = &self.shards[(number as usize) % SHARDS];
+        let shard = self.shard(number);
         if let Some(cached) = shard.read().get(&number) {
             if cached.kind != kind {
                 return Err(corrupt(
@@ -150,8 +184,125 @@ impl Store {
             evict(&mut shard);
         }
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        shard.insert(number, Cached { kind, block: block.clone(), used });
+        shard.insert(number, Cached { kind, block: block.clone(), used, dirty: false });
         Ok(block)
+    }
+
+    fn shard(&self, number: u64) -> &RwLock<InoMap<u64, Cached>> {
+        &self.shards[(number as usize) % SHARDS]
+    }
+
+    /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
+    pub(crate) fn begin(&self) {
+        let was = self.operation.lock().replace(Operation::default());
+        assert!(was.is_none(), "one operation at a time");
+    }
+
+    /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
+    /// What `with` does is undone only with the whole operation: it must not fail half-way in a way that matters.
+    pub(crate) fn change<R>(
+        &self,
+        kind: Kind,
+        number: u64,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        with: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let block = self.read(kind, number, verify)?;
+        let mut bytes = block.0;
+        self.remember(number);
+        let result = with(Arc::make_mut(&mut bytes));
+        self.put(kind, number, Block(bytes));
+        Ok(result)
+    }
+
+    /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
+    pub(crate) fn make<R>(&self, kind: Kind, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.remember(number);
+        let mut bytes = vec![0; self.block as usize];
+        let result = with(&mut bytes);
+        self.put(kind, number, Block(bytes.into()));
+        result
+    }
+
+    /// Block `number` is metadata no longer: it has been freed.
+    pub(crate) fn forget(&self, number: u64) {
+        self.remember(number);
+        self.shard(number).write().remove(&number);
+        let mut operation = self.operation.lock();
+        operation.as_mut().expect("an operation").freed.push(number);
+    }
+
+    /// Keeps what block `number` is, before the operation does something to it for the first time.
+    fn remember(&self, number: u64) {
+        let mut operation = self.operation.lock();
+        operation.as_mut().expect("changes are made by an operation").before.entry(number).or_insert_with(
+            || {
+                let shard = self.shard(number).read();
+                shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.dirty))
+            },
+        );
+    }
+
+    fn put(&self, kind: Kind, number: u64, block: Block) {
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        self.shard(number).write().insert(number, Cached { kind, block, used, dirty: true });
+    }
+
+    /// Ends an operation: what it did is part of the running transaction.
+    pub(crate) fn finish(&self) {
+        let Operation { before, freed } = self.operation.lock().take().expect("an operation");
+        let running = &mut *self.running.lock();
+        for number in freed {
+            running.blocks.remove(&number);
+            running.freed.insert(number);
+        }
+        for (number, before) in before {
+            let shard = self.shard(number).read();
+            let Some(now) = shard.get(&number) else { continue };
+            let parts = match &before {
+                Some((kind, block, _)) if *kind == now.kind && !running.freed.contains(&number) => {
+                    self.differing(block, &now.block)
+                }
+                _ => u64::MAX,
+            };
+            if parts != 0 {
+                let entry = running.blocks.entry(number).or_insert((now.kind, 0));
+                *entry = (now.kind, entry.1 | parts);
+            }
+        }
+    }
+
+    /// Ends an operation as if it had not been.
+    pub(crate) fn undo(&self) {
+        let Operation { before, .. } = self.operation.lock().take().expect("an operation");
+        for (number, before) in before {
+            let mut shard = self.shard(number).write();
+            match before {
+                Some((kind, block, dirty)) => {
+                    let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+                    shard.insert(number, Cached { kind, block, used, dirty });
+                }
+                None => drop(shard.remove(&number)),
+            }
+        }
+    }
+
+    /// A bit for each sub-block in which two versions of a block differ.
+    fn differing(&self, one: &[u8], other: &[u8]) -> u64 {
+        let pairs = one.chunks(self.part).zip(other.chunks(self.part)).enumerate();
+        pairs.filter(|(_, (one, other))| one != other).fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
+    /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.
+    #[cfg(test)]
+    pub(crate) fn write_home(&self) {
+        let running = std::mem::take(&mut *self.running.lock());
+        for number in running.blocks.into_keys() {
+            let shard = &mut *self.shard(number).write();
+            let cached = shard.get_mut(&number).expect("what is dirty is there");
+            self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
+            cached.dirty = false;
+        }
     }
 
     /// Reads bytes from `offset` in block `number` on, which are all on the disk, past the cache.
@@ -181,13 +332,17 @@ impl Store {
     }
 }
 
-/// Drops the quarter of a shard that was used least recently.
+/// Drops the quarter that was used least recently of those blocks of a shard that are elsewhere, too.
 fn evict(shard: &mut InoMap<u64, Cached>) {
-    let mut times: Vec<u64> = shard.values().map(|cached| cached.used.load(Ordering::Relaxed)).collect();
+    let clean = shard.values().filter(|cached| !cached.dirty);
+    let mut times: Vec<u64> = clean.map(|cached| cached.used.load(Ordering::Relaxed)).collect();
+    if times.is_empty() {
+        return;
+    }
     let quarter = times.len() / 4;
     let (_, limit, _) = times.select_nth_unstable(quarter);
     let limit = *limit;
-    shard.retain(|_, cached| cached.used.load(Ordering::Relaxed) > limit);
+    shard.retain(|_, cached| cached.dirty || cached.used.load(Ordering::Relaxed) > limit);
 }
 
 #[cfg(test)]
@@ -196,7 +351,7 @@ mod tests {
 
     fn store(blocks: usize) -> Store {
         let image = (0..blocks).flat_map(|n| vec![n as u8; 1024]).collect();
-        Store::new(Arc::new(Disk::memory(image)), 1024, 0)
+        Store::new(Arc::new(Disk::memory(image)), 1024, 128, 0)
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use disk::Disk;
+use parking_lot::RwLock;
 use vfs::{Result, Statfs};
 
+use crate::alloc::Space;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
@@ -70,6 +72,8 @@ pub struct Info {
 pub struct Volume {
     pub(crate) core: Core,
     pub(crate) handles: Handles,
+    /// Held by who reads metadata; alone by who changes it. The last lock that is taken but for those inside `core`.
+    pub(crate) tree: RwLock<()>,
     recovery: Recovery,
 }
 
@@ -126,7 +130,8 @@ impl Volume {
     /// Opens the file system on `disk`.
     pub fn open(disk: Arc<Disk>, options: &Options) -> std::result::Result<Volume, Error> {
         let mut superblock = open_superblock(&disk)?;
-        let mut store = Store::new(disk.clone(), superblock.block, options.cache_bytes);
+        let mut store =
+            Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         let mut recovery = Recovery::default();
         if superblock.features.incompat.contains(Incompat::RECOVER) {
             let (log, after) = journal::read(&disk, &superblock)?;
@@ -134,7 +139,12 @@ impl Volume {
             superblock = after;
             store.overlay(log.into_blocks());
         }
-        let volume = Volume { core: Core { superblock, store }, handles: Handles::new(), recovery };
+        let volume = Volume {
+            core: Core { space: Space::new(&superblock), superblock, store },
+            handles: Handles::new(),
+            tree: RwLock::new(()),
+            recovery,
+        };
         let root = inode::read(&volume.core, superblock::ROOT)?;
         if !root.is_dir() {
             return Err(Error::Volume(crate::error::corrupt(
@@ -157,6 +167,19 @@ impl Volume {
     pub fn has_orphans(&self) -> bool {
         let superblock = &self.core.superblock;
         superblock.last_orphan != 0 || superblock.features.ro_compat.contains(crate::RoCompat::ORPHAN_PRESENT)
+    }
+
+    /// Runs an operation that changes metadata, alone: all of it happens, or nothing.
+    pub(crate) fn change<R>(&self, operation: impl FnOnce(&Core) -> Result<R>) -> Result<R> {
+        let _alone = self.tree.write();
+        self.core.store.begin();
+        let result = operation(&self.core);
+        match &result {
+            Ok(_) => self.core.store.finish(),
+            // What of `space` is of this operation alone is put back, too.
+            Err(_) => self.core.undo(),
+        }
+        result
     }
 
     /// The disk below.
