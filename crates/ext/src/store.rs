@@ -104,11 +104,27 @@ struct Operation {
     before: HashMap<u64, Option<(Kind, Block, bool)>>,
     /// Blocks of metadata that it gave up.
     freed: Vec<u64>,
+    /// Bytes of files that are to be durable with it.
+    data: Vec<LogItem>,
+}
+
+/// Bytes of a file's block that the log is to have, in the record of the transaction that maps the block or of a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogItem {
+    /// Which block of the disk, in use.
+    pub(crate) block: u64,
+    /// Where in it.
+    pub(crate) offset: u32,
+    pub(crate) bytes: Box<[u8]>,
+    /// Nothing of the block was on the disk before: all else in it is zeros.
+    pub(crate) fresh: bool,
 }
 
 /// What has been finished and is not committed.
-#[derive(Default)]
 pub(crate) struct Running {
+    /// Its number, from 1 up.
+    pub(crate) transaction: u64,
+    pub(crate) data: Vec<LogItem>,
     pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
     /// Blocks that were metadata, in this transaction or before, and are no longer.
     pub(crate) freed: BTreeSet<u64>,
@@ -140,7 +156,12 @@ impl Store {
             overlay: HashMap::new(),
             part: part.max(block as usize / 64),
             operation: Mutex::new(None),
-            running: Mutex::default(),
+            running: Mutex::new(Running {
+                transaction: 1,
+                data: Vec::new(),
+                blocks: BTreeMap::new(),
+                freed: BTreeSet::new(),
+            }),
         }
     }
 
@@ -232,6 +253,13 @@ impl Store {
         operation.as_mut().expect("an operation").freed.push(number);
     }
 
+    /// Part of an operation: these bytes of files are to be durable in the same transaction, whose number is returned. A block that is
+    /// freed takes what the log has of it along.
+    pub(crate) fn log_data(&self, items: impl IntoIterator<Item = LogItem>) -> u64 {
+        self.operation.lock().as_mut().expect("an operation").data.extend(items);
+        self.running.lock().transaction
+    }
+
     /// Keeps what block `number` is, before the operation does something to it for the first time.
     fn remember(&self, number: u64) {
         let mut operation = self.operation.lock();
@@ -250,8 +278,9 @@ impl Store {
 
     /// Ends an operation: what it did is part of the running transaction.
     pub(crate) fn finish(&self) {
-        let Operation { before, freed } = self.operation.lock().take().expect("an operation");
+        let Operation { before, freed, data } = self.operation.lock().take().expect("an operation");
         let running = &mut *self.running.lock();
+        running.data.extend(data);
         for number in freed {
             running.blocks.remove(&number);
             running.freed.insert(number);
@@ -296,8 +325,18 @@ impl Store {
     /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.
     #[cfg(test)]
     pub(crate) fn write_home(&self) {
-        let running = std::mem::take(&mut *self.running.lock());
-        for number in running.blocks.into_keys() {
+        let mut running = self.running.lock();
+        running.transaction += 1;
+        running.freed.clear();
+        for item in std::mem::take(&mut running.data) {
+            let mut bytes = vec![0; self.block as usize];
+            if !item.fresh {
+                self.disk.read(Purpose::Data, item.block * self.block, &mut bytes).unwrap();
+            }
+            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
+            self.disk.write(Purpose::Data, item.block * self.block, &bytes).unwrap();
+        }
+        for number in std::mem::take(&mut running.blocks).into_keys() {
             let shard = &mut *self.shard(number).write();
             let cached = shard.get_mut(&number).expect("what is dirty is there");
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
