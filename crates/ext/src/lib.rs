@@ -19,9 +19,11 @@
 
 mod acl;
 mod alloc;
+mod attach;
 mod bitmap;
 mod check;
 mod checksum;
+mod commit;
 mod core;
 mod data;
 mod directory;
@@ -32,17 +34,22 @@ mod file_system;
 mod group;
 mod handles;
 mod hash;
+mod home;
 mod indirect;
 mod inode;
 mod journal;
+mod kind;
 mod map;
+mod mark;
 mod mmp;
 mod store;
 mod superblock;
 mod volume;
 mod xattr;
 
+pub use attach::{Attachment, attach, attachment, force_from_disk};
 pub use check::{Report, check};
+pub use commit::Background;
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

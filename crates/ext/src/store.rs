@@ -22,45 +22,8 @@ use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::error::{corrupt, io};
-
-/// What a metadata block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// The block with the superblock.
-    Superblock,
-    /// Group descriptors.
-    Descriptors,
-    /// A bitmap of blocks or inodes.
-    Bitmap,
-    /// A part of an inode table.
-    Inodes,
-    /// A block of an inode's extent tree.
-    Extents(u32),
-    /// A block of an inode's indirect map.
-    Indirect(u32),
-    /// A block of a directory.
-    Directory(u32),
-    /// A long symbolic link.
-    Symlink(u32),
-    /// Extended attributes, perhaps of several inodes.
-    Attributes,
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Kind::Superblock => write!(f, "superblock"),
-            Kind::Descriptors => write!(f, "group descriptors"),
-            Kind::Bitmap => write!(f, "bitmap"),
-            Kind::Inodes => write!(f, "inodes"),
-            Kind::Extents(ino) => write!(f, "extents of inode {ino}"),
-            Kind::Indirect(ino) => write!(f, "block pointers of inode {ino}"),
-            Kind::Directory(ino) => write!(f, "entries of directory {ino}"),
-            Kind::Symlink(ino) => write!(f, "symbolic link {ino}"),
-            Kind::Attributes => write!(f, "extended attributes"),
-        }
-    }
-}
+use crate::home::{Frames, Transaction};
+pub(crate) use crate::kind::Kind;
 
 /// A block's bytes, as they were when it was asked for.
 #[derive(Clone)]
@@ -132,6 +95,8 @@ pub(crate) struct Running {
 
 pub(crate) struct Store {
     disk: Arc<Disk>,
+    /// Where blocks are that are not here, while the disk is attached; the rest is on the disk.
+    frames: Option<Arc<Frames>>,
     block: u64,
     shards: Box<[RwLock<InoMap<u64, Cached>>]>,
     shard_blocks: usize,
@@ -149,6 +114,7 @@ impl Store {
         let shard_blocks = (cache_bytes / block) as usize / SHARDS;
         Store {
             disk,
+            frames: None,
             block,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
@@ -169,13 +135,19 @@ impl Store {
         &self.disk
     }
 
+    /// Has frames in NVM below, from transaction `next` on.
+    pub(crate) fn attach(&mut self, frames: Arc<Frames>, next: u64) {
+        self.frames = Some(frames);
+        self.running.get_mut().transaction = next;
+    }
+
     /// Puts a journal's copies above blocks of the disk, before anything was read.
     pub(crate) fn overlay(&mut self, blocks: HashMap<u64, Logged>) {
         self.overlay = blocks;
         self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
     }
 
-    /// Block `number`, which is on the disk, as a `kind`. `verify` sees what came from the disk.
+    /// Block `number`, which is on the disk, as a `kind`. `verify` sees what came from the disk or a frame.
     pub(crate) fn read(
         &self,
         kind: Kind,
@@ -197,8 +169,19 @@ impl Store {
             return Ok(cached.block.clone());
         }
         let mut bytes = vec![0; self.block as usize];
-        self.read_through(Purpose::Metadata, number, 0, &mut bytes)?;
+        let framed = match &self.frames {
+            Some(frames) => frames.read(kind, number, &mut bytes)?,
+            None => false,
+        };
+        if !framed {
+            self.read_through(Purpose::Metadata, number, 0, &mut bytes)?;
+        }
         verify(&bytes)?;
+        if let Some(frames) = &self.frames
+            && !framed
+        {
+            frames.fill(kind, number, &bytes);
+        }
         let block = Block(bytes.into());
         let mut shard = shard.write();
         if shard.len() >= self.shard_blocks {
@@ -320,6 +303,55 @@ impl Store {
     fn differing(&self, one: &[u8], other: &[u8]) -> u64 {
         let pairs = one.chunks(self.part).zip(other.chunks(self.part)).enumerate();
         pairs.filter(|(_, (one, other))| one != other).fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
+    /// Takes what has run, alone, to be committed; nothing if nothing has. Its blocks stay here until it is settled.
+    pub(crate) fn take_running(&self) -> Option<Transaction> {
+        let running = &mut *self.running.lock();
+        if running.blocks.is_empty() && running.freed.is_empty() && running.data.is_empty() {
+            return None;
+        }
+        let blocks = std::mem::take(&mut running.blocks).into_iter().map(|(number, (_, parts))| {
+            let shard = self.shard(number).read();
+            let cached = shard.get(&number).expect("what is dirty is there");
+            (number, cached.kind, parts, cached.block.0.clone())
+        });
+        let transaction = Transaction {
+            number: running.transaction,
+            blocks: blocks.collect(),
+            freed: std::mem::take(&mut running.freed).into_iter().collect(),
+            ranges: Vec::new(),
+            items: std::mem::take(&mut running.data),
+        };
+        running.transaction += 1;
+        Some(transaction)
+    }
+
+    /// The number of the transaction that runs, and about how many bytes its record will have.
+    pub(crate) fn running(&self) -> (u64, u64) {
+        let running = self.running.lock();
+        let parts: u64 = running.blocks.values().map(|(_, parts)| u64::from(parts.count_ones())).sum();
+        let data: u64 = running.data.iter().map(|item| item.bytes.len() as u64 + 32).sum();
+        (running.transaction, parts * self.part as u64 + running.blocks.len() as u64 * 32 + data)
+    }
+
+    /// A transaction is in the frames: its blocks need not be here, unless they have changed again.
+    pub(crate) fn settled(&self, transaction: &Transaction) {
+        for (number, _, _, bytes) in &transaction.blocks {
+            if let Some(cached) = self.shard(*number).write().get_mut(number)
+                && Arc::ptr_eq(&cached.block.0, bytes)
+            {
+                cached.dirty = false;
+            }
+        }
+    }
+
+    /// Whether block `number` was given up by the running transaction.
+    #[cfg(test)]
+    pub(crate) fn is_freed(&self, number: u64) -> bool {
+        let in_operation =
+            self.operation.lock().as_ref().is_some_and(|operation| operation.freed.contains(&number));
+        in_operation || self.running.lock().freed.contains(&number)
     }
 
     /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.

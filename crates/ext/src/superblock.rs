@@ -5,8 +5,11 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
+use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::kind::Kind;
+use crate::mark::Mark;
 
 pub(crate) const MAGIC: u16 = 0xEF53;
 /// Where the superblock is, byte.
@@ -106,7 +109,9 @@ pub(crate) struct RawSuperblock {
     time_high: [u8; 8],
     encoding: [U16; 2],
     orphan_file_inode: U32,
-    reserved: [U32; 94],
+    /// Of an attached disk: which volume of which zone has its metadata.
+    mark: [u8; 24],
+    reserved: [U32; 88],
     pub(crate) checksum: U32,
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
@@ -177,12 +182,85 @@ pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
     if raw.magic.get() == MAGIC { Ok(raw) } else { Err(not_ext()) }
 }
 
+/// Part of an operation: changes the superblock.
+pub(crate) fn change(core: &Core, with: impl FnOnce(&mut RawSuperblock)) -> vfs::Result<()> {
+    let block = core.superblock.block;
+    core.store.change(
+        Kind::Superblock,
+        AT / block,
+        |_| Ok(()),
+        |bytes| {
+            let mut raw = RawSuperblock::of_block(bytes, block);
+            with(&mut raw);
+            raw.seal();
+            bytes[(AT % block) as usize..][..BYTES].copy_from_slice(raw.as_bytes());
+        },
+    )
+}
+
 impl RawSuperblock {
+    /// That in the block which holds it, of `block` bytes.
+    pub(crate) fn of_block(bytes: &[u8], block: u64) -> RawSuperblock {
+        let bytes = &bytes[(AT % block) as usize..][..BYTES];
+        RawSuperblock::read_from_bytes(bytes).expect("the size fits")
+    }
+
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// What is free: blocks and inodes.
+    pub(crate) fn set_free(&mut self, blocks: u64, inodes: u64) {
+        self.free_blocks_low = (blocks as u32).into();
+        if self.features().incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+            self.free_blocks_high = ((blocks >> 32) as u32).into();
+        }
+        self.free_inodes = (inodes as u32).into();
+    }
+
+    /// It is as good as after a clean unmount.
+    pub(crate) fn set_clean(&mut self, now: std::time::SystemTime) {
+        let seconds = now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.write_time = (seconds as u32).into();
+        self.time_high[1] = (seconds >> 32) as u8;
+        self.state = (self.state.get() | STATE_CLEAN).into();
+    }
+
     pub(crate) fn features(&self) -> Features {
         Features {
             compat: Compat::from_bits_retain(self.compat.get()),
             incompat: Incompat::from_bits_retain(self.incompat.get()),
             ro_compat: RoCompat::from_bits_retain(self.ro_compat.get()),
+        }
+    }
+
+    /// Whose the disk is, if its metadata is in NVM.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let marked = self.features().incompat.contains(Incompat::ATTACHED);
+        let (volume, attachment) = self.mark.split_at(16);
+        marked.then(|| Mark {
+            volume: volume.try_into().expect("16 bytes"),
+            attachment: u64::from_le_bytes(attachment.try_into().expect("8 bytes")),
+        })
+    }
+
+    /// Sets the mark or takes it away.
+    pub(crate) fn set_mark(&mut self, mark: Option<Mark>) {
+        let mut incompat = self.features().incompat;
+        incompat.set(Incompat::ATTACHED, mark.is_some());
+        self.incompat = incompat.bits().into();
+        self.mark = [0; 24];
+        if let Some(mark) = mark {
+            self.mark[..16].copy_from_slice(&mark.volume);
+            self.mark[16..].copy_from_slice(&mark.attachment.to_le_bytes());
+        }
+        self.seal();
+    }
+
+    /// Sets the checksum right, if there is one.
+    pub(crate) fn seal(&mut self) {
+        if self.features().has_metadata_csum() {
+            self.checksum = self.own_checksum().into();
         }
     }
 

@@ -1,0 +1,116 @@
+//! Making what has run durable: commits, checkpoints, and who does them in the background.
+//!
+//! **Data before metadata, without metadata waiting for data** (FSMAC III.C): bytes join the transaction that maps them, or are on the disk
+//! before it runs ([`crate::store`]); so a commit waits for nothing but its fence.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use vfs::{Error, Result};
+
+use crate::home::{Above, Home, Transaction};
+use crate::volume::Volume;
+
+impl Volume {
+    /// Makes all transactions up to `number` durable. Called without any of the volume's locks.
+    pub(crate) fn commit(&self, number: u64) -> Result<()> {
+        match &self.home {
+            Some(home) => home.commit(self, number),
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Makes everything that has run durable.
+    pub(crate) fn commit_all(&self) -> Result<()> {
+        self.commit(self.core.store.running().0)
+    }
+
+    /// Commits if so much has run that its record would not fit otherwise. Called without locks, behind operations.
+    pub(crate) fn commit_if_large(&self) -> Result<()> {
+        let Some(home) = &self.home else { return Ok(()) };
+        let (number, bytes) = self.core.store.running();
+        if bytes > home.record_bytes_max() { home.commit(self, number) } else { Ok(()) }
+    }
+
+    /// What the background does each time: everything that has waited goes where it belongs.
+    fn tend(&self, home: &Home) -> Result<()> {
+        self.write_out_old()?;
+        self.commit_all()?;
+        if home.is_checkpoint_due() { home.checkpoint(self) } else { Ok(()) }
+    }
+}
+
+impl Above for Volume {
+    fn take(&self) -> Option<Transaction> {
+        let _alone = self.tree.write();
+        let mut transaction = self.core.store.take_running()?;
+        transaction.ranges = self.core.space.take_freed();
+        Some(transaction)
+    }
+
+    fn settled(&self, transaction: &Transaction) {
+        self.core.store.settled(transaction);
+        self.core.space.reusable(&transaction.ranges);
+    }
+
+    fn drain(&self, number: u64) -> Result<()> {
+        self.drain_files(number)
+    }
+
+    fn retired(&self, number: u64) {
+        self.retired_files(number);
+    }
+}
+
+/// A thread that commits every so often and keeps the log from filling, as long as this lives.
+pub struct Background {
+    signal: Arc<Signal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Signal {
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Background {
+    /// Begins to tend `volume` every `interval`.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn begin(volume: &Arc<Volume>, interval: Duration) -> std::io::Result<Background> {
+        let (signal, volume) = (Arc::new(Signal::default()), Arc::downgrade(volume));
+        let seen = signal.clone();
+        let run = move || loop {
+            {
+                let mut ended = seen.ended.lock();
+                if !*ended {
+                    seen.changed.wait_for(&mut ended, interval);
+                }
+                if *ended {
+                    return;
+                }
+            }
+            let Some(volume) = volume.upgrade() else { return };
+            if let Some(home) = &volume.home {
+                // What failed is there still, and is tried again; who syncs is told.
+                drop(volume.tend(home));
+            }
+        };
+        let thread = std::thread::Builder::new().name("ext commits".into()).spawn(run)?;
+        Ok(Background { signal, thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        *self.signal.ended.lock() = true;
+        self.signal.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The mark that an attached disk carries: its newest metadata is in NVM.
+//!
+//! An *incompat* feature that neither the kernel nor e2fsck knows, so that both refuse the disk: marked as having errors instead, it would be
+//! "repaired" to what it was when it was attached. Whose it is stands in reserved bytes of the superblock.
+
+use disk::{Disk, Purpose};
+use zerocopy::IntoBytes;
+
+use crate::error::Error;
+use crate::superblock::{self, RawSuperblock};
+
+/// Whose a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The volume in the zone.
+    pub(crate) volume: [u8; 16],
+    /// Which attachment of it.
+    pub(crate) attachment: u64,
+}
+
+/// The mark of `disk`, if it has one.
+pub(crate) fn read(disk: &Disk) -> Result<Option<Mark>, Error> {
+    Ok(superblock::load(disk)?.mark())
+}
+
+/// Gives the disk a mark, or takes it away; durable when it returns.
+pub(crate) fn write(disk: &Disk, mark: Option<Mark>) -> Result<(), Error> {
+    let mut raw = superblock::load(disk)?;
+    raw.set_mark(mark);
+    write_superblock(disk, &raw)?;
+    Ok(disk.flush()?)
+}
+
+/// Writes the superblock. Whole sectors: what shares one with it stays as it is.
+pub(crate) fn write_superblock(disk: &Disk, raw: &RawSuperblock) -> Result<(), Error> {
+    let sector = u64::from(disk.sector());
+    let start = superblock::AT - superblock::AT % sector;
+    let bytes = (superblock::AT + superblock::BYTES as u64 - start).next_multiple_of(sector);
+    let mut around = vec![0; bytes as usize];
+    disk.read(Purpose::Metadata, start, &mut around)?;
+    around[(superblock::AT - start) as usize..][..superblock::BYTES].copy_from_slice(raw.as_bytes());
+    Ok(disk.write(Purpose::Metadata, start, &around)?)
+}
