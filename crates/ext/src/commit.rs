@@ -36,7 +36,7 @@ impl Volume {
 
     /// What the background does each time: everything that has waited goes where it belongs.
     fn tend(&self, home: &Home) -> Result<()> {
-        self.write_out_old()?;
+        self.write_out_all()?;
         self.commit_all()?;
         if home.is_checkpoint_due() { home.checkpoint(self) } else { Ok(()) }
     }

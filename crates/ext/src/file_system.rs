@@ -22,16 +22,6 @@ impl Volume {
         inode::read(&self.core, inode::from_vfs(&self.core.superblock, ino)?)
     }
 
-    fn opened(&self, handle: Handle) -> Result<Inode> {
-        inode::read(&self.core, self.handles.get(handle)?.0)
-    }
-
-    /// The inode of an open regular file.
-    fn file(&self, handle: Handle) -> Result<Inode> {
-        let inode = self.opened(handle)?;
-        if inode.kind() == FileKind::Regular { Ok(inode) } else { Err(Error::IsDirectory) }
-    }
-
     /// The list that permissions depend on. For a caller whom nobody denies anything it is not looked up.
     fn access_acl(&self, caller: &Caller, inode: &Inode) -> Result<Option<Vec<u8>>> {
         if caller.is_privileged() {
@@ -97,11 +87,12 @@ impl Volume {
 
 impl FileSystem for Volume {
     fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
-        Ok(self.find(caller, dir, name)?.attr())
+        let number = self.reading(|| Ok(self.find(caller, dir, name)?.number))?;
+        self.attr(number)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.inode(ino)?.attr())
+        self.attr(inode::from_vfs(&self.core.superblock, ino)?)
     }
 
     fn setattr(&self, _: &Caller, ino: Ino, set: &SetAttr, _: Option<Handle>) -> Result<Attr> {
@@ -174,7 +165,7 @@ impl FileSystem for Volume {
             return Err(Error::ReadOnly);
         }
         rules::may_open(caller, &attr, self.access_acl(caller, &inode)?.as_deref(), flags)?;
-        Ok(self.handles.open(inode.number, flags))
+        Ok(self.handles.open(self.files.opened(inode.number), flags))
     }
 
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], _: u32, flags: OpenFlags) -> Result<Created> {
@@ -198,14 +189,11 @@ impl FileSystem for Volume {
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
-        self.handles.release(handle)
+        self.close(handle)
     }
 
     fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if !self.handles.get(handle)?.1.contains(OpenFlags::READ) {
-            return Err(Error::BadHandle);
-        }
-        data::read(&self.core, &self.file(handle)?, offset, buf)
+        self.read_file(handle, offset, buf)
     }
 
     fn read_slices(
@@ -233,20 +221,25 @@ impl FileSystem for Volume {
         read
     }
 
-    fn write(&self, _: &Caller, handle: Handle, _: u64, _: &[u8]) -> Result<usize> {
-        self.refuse_write(handle)
+    fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_file(caller, handle, offset, data)
     }
 
     fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
-        self.handles.get(handle).map(drop)
+        let file = self.files.hold(self.handles.get(handle)?.0);
+        self.sync_file(&file)
     }
 
     fn fsync_inode(&self, ino: Ino) -> Result<()> {
-        self.inode(ino).map(drop)
+        let number = self.reading(|| Ok(self.inode(ino)?.number))?;
+        match self.files.find(number) {
+            Some(file) => self.sync_file(&file),
+            None => self.sync_rest(),
+        }
     }
 
     fn syncfs(&self) -> Result<()> {
-        Ok(())
+        self.syncfs_all()
     }
 
     fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
@@ -315,7 +308,7 @@ impl FileSystem for Volume {
     }
 
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        data::seek(&self.core, &self.file(handle)?, from)
+        self.seek_file(handle, from)
     }
 
     fn copy_file_range(&self, _: &Caller, from: Handle, _: u64, to: Handle, _: u64, _: u64) -> Result<u64> {

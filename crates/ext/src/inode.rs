@@ -1,6 +1,6 @@
 //! Inodes: attributes, and what leads to their contents.
 
-use vfs::{Attr, Error, FileKind, Result, Time};
+use vfs::{Attr, Caller, Error, FileKind, Result, Time, rules};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -309,6 +309,12 @@ impl Inode {
 
     pub(crate) fn is_inline(&self) -> bool {
         self.flags.contains(Flags::INLINE_DATA)
+    }
+
+    /// `caller` has changed the contents.
+    pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) {
+        self.mode = rules::mode_after_write(caller, self.mode);
+        (self.times.modify, self.times.change) = (now, now);
     }
 
     /// What `stat(2)` shows.

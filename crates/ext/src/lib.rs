@@ -8,6 +8,9 @@
 //!
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! reading, write, sync                 contents of open files
+//! write_out, logging                   pages on their way to the disk, or to the log
+//! files (pages, handles)               what DRAM has of files
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
@@ -31,6 +34,7 @@ mod error;
 mod extents;
 mod features;
 mod file_system;
+mod files;
 mod group;
 mod handles;
 mod hash;
@@ -39,12 +43,18 @@ mod indirect;
 mod inode;
 mod journal;
 mod kind;
+mod logging;
 mod map;
 mod mark;
 mod mmp;
+mod pages;
+mod reading;
 mod store;
 mod superblock;
+mod sync;
 mod volume;
+mod write;
+mod write_out;
 mod xattr;
 
 pub use attach::{Attachment, attach, attachment, force_from_disk};

@@ -3,7 +3,9 @@
 use vfs::Result;
 
 use crate::core::Core;
+use crate::features::RoCompat;
 use crate::inode::{Flags, Inode};
+use crate::superblock::Superblock;
 use crate::{extents, indirect};
 
 /// Where a file's blocks are.
@@ -51,6 +53,26 @@ pub(crate) fn mark_written(_core: &Core, _inode: &mut Inode, _range: std::ops::R
 /// the caller writes.
 pub(crate) fn remove(_core: &Core, _inode: &mut Inode, _range: std::ops::Range<u64>) -> Result<()> {
     todo!()
+}
+
+/// The longest that a file may be whose blocks this inode maps, bytes: what its map reaches, what its count of sectors holds, and what the
+/// file system's features allow (the kernel's `s_maxbytes` and `s_bitmap_maxbytes`).
+pub(crate) fn bytes_max(superblock: &Superblock, inode: &Inode) -> u64 {
+    let block = superblock.block;
+    let pointers = block / 4;
+    let tables = 1 + (1 + pointers) + (1 + pointers + pointers * pointers);
+    let is_extents = inode.flags.contains(Flags::EXTENTS);
+    let reached = match is_extents {
+        true => END - 1,
+        false => 12 + pointers + pointers.pow(2) + pointers.pow(3),
+    };
+    let features = superblock.features.ro_compat;
+    let counted = match features.contains(RoCompat::HUGE_FILE) {
+        true => u64::MAX,
+        false => u64::from(u32::MAX) / (block / 512) - if is_extents { 0 } else { tables },
+    };
+    let bytes = reached.min(counted).min(END - 1) * block;
+    if features.contains(RoCompat::LARGE_FILE) { bytes } else { bytes.min(i32::MAX as u64) }
 }
 
 /// The run from block `from` of a file on. Past the last block that is mapped there is one hole, up to [`END`].

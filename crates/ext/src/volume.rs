@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use disk::Disk;
-use parking_lot::RwLock;
+use disk::{Disk, Queue};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Result, Statfs};
 
 use crate::alloc::Space;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
+use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
 use crate::store::Store;
@@ -21,11 +22,13 @@ use crate::{group, inode, journal, mmp};
 pub struct Options {
     /// DRAM for metadata, bytes.
     pub cache_bytes: u64,
+    /// DRAM for bytes of files that are nowhere else, bytes. Who writes more waits for the disk.
+    pub page_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 64 << 20 }
+        Options { cache_bytes: 64 << 20, page_bytes: 64 << 20 }
     }
 }
 
@@ -77,8 +80,16 @@ pub struct Volume {
     pub(crate) tree: RwLock<()>,
     /// The area in NVM, if the disk is attached; else it is only read.
     pub(crate) home: Option<Home>,
+    pub(crate) files: Files,
+    /// As many pages may be nowhere but in DRAM.
+    pub(crate) pages_max: u64,
+    /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
+    queue: Option<Mutex<Queue>>,
     recovery: Recovery,
 }
+
+/// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
+const QUEUE_DEPTH: usize = 8;
 
 /// What is on `disk`, by its superblock.
 pub fn info(disk: &Disk) -> std::result::Result<Info, Error> {
@@ -139,6 +150,7 @@ impl Volume {
         let mut superblock = open_superblock(&disk)?;
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
+        let block = superblock.block;
         let mut recovery = Recovery::default();
         if superblock.features.incompat.contains(Incompat::RECOVER) {
             let (log, after) = journal::read(&disk, &superblock)?;
@@ -151,6 +163,9 @@ impl Volume {
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: None,
+            files: Files::new(),
+            pages_max: options.page_bytes / block,
+            queue: None,
             recovery,
         };
         let root = inode::read(&volume.core, superblock::ROOT)?;
@@ -174,11 +189,40 @@ impl Volume {
         next: u64,
         options: &Options,
     ) -> std::result::Result<Volume, Error> {
-        let mut store = Store::new(disk, superblock.block, superblock.inode_bytes, options.cache_bytes);
+        let mut store =
+            Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         store.attach(home.frames.clone(), next);
-        let core = Core { space: Space::new(&superblock), superblock, store };
-        let (handles, tree) = (Handles::new(), RwLock::new(()));
-        Ok(Volume { core, handles, tree, home: Some(home), recovery: Recovery::default() })
+        let pages_max = options.page_bytes / superblock.block;
+        Ok(Volume {
+            core: Core { space: Space::new(&superblock), superblock, store },
+            handles: Handles::new(),
+            tree: RwLock::new(()),
+            home: Some(home),
+            files: Files::new(),
+            pages_max,
+            queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
+            recovery: Recovery::default(),
+        })
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.home.is_none()
+    }
+
+    /// For writing bytes of files.
+    pub(crate) fn queue(&self) -> Result<MutexGuard<'_, Queue>> {
+        self.queue.as_ref().map(Mutex::lock).ok_or(vfs::Error::ReadOnly)
+    }
+
+    /// Tries again behind a commit what found no room: what is freed can be used again when that is durable. Called without locks.
+    pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
+        match attempt() {
+            Err(vfs::Error::NoSpace) => {
+                self.commit_all()?;
+                attempt()
+            }
+            result => result,
+        }
     }
 
     /// What replaying the journal found when it was opened.
@@ -248,22 +292,5 @@ impl Volume {
             overhead += inode::read(&self.core, superblock.journal_inode)?.size / superblock.block;
         }
         Ok(overhead)
-    }
-}
-
-// Until files have their say.
-impl Volume {
-    pub(crate) fn write_out_old(&self) -> Result<()> {
-        Ok(())
-    }
-    pub(crate) fn drain_files(&self, _number: u64) -> Result<()> {
-        Ok(())
-    }
-    pub(crate) fn retired_files(&self, _number: u64) {}
-    pub(crate) fn syncfs_all(&self) -> Result<()> {
-        Ok(())
-    }
-    pub(crate) fn has_handles(&self) -> bool {
-        false
     }
 }
