@@ -23,7 +23,7 @@ impl Volume {
     }
 
     /// The list that permissions depend on. For a caller whom nobody denies anything it is not looked up.
-    fn access_acl(&self, caller: &Caller, inode: &Inode) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn access_acl(&self, caller: &Caller, inode: &Inode) -> Result<Option<Vec<u8>>> {
         if caller.is_privileged() {
             return Ok(None);
         }
@@ -76,12 +76,6 @@ impl Volume {
     fn refuse_change<R>(&self, ino: Ino) -> Result<R> {
         self.inode(ino)?;
         Err(Error::ReadOnly)
-    }
-
-    /// Why nothing is written to a handle: none is open for that.
-    fn refuse_write<R>(&self, handle: Handle) -> Result<R> {
-        self.handles.get(handle)?;
-        Err(Error::BadHandle)
     }
 }
 
@@ -157,15 +151,8 @@ impl FileSystem for Volume {
     }
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        let inode = self.inode(ino)?;
-        let attr = inode.attr();
-        if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
-            // Of a kind that cannot be opened so anyway, Linux says that first.
-            rules::may_open(&Caller::checked_by_kernel(0, 0, 0), &attr, None, flags)?;
-            return Err(Error::ReadOnly);
-        }
-        rules::may_open(caller, &attr, self.access_acl(caller, &inode)?.as_deref(), flags)?;
-        Ok(self.handles.open(self.files.opened(inode.number), flags))
+        let number = inode::from_vfs(&self.core.superblock, ino)?;
+        self.open_file(caller, number, flags)
     }
 
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], _: u32, flags: OpenFlags) -> Result<Created> {
@@ -303,16 +290,30 @@ impl FileSystem for Volume {
         self.refuse_change(ino)
     }
 
-    fn fallocate(&self, _: &Caller, handle: Handle, _: FallocateMode, _: u64, len: u64) -> Result<()> {
-        if len == 0 { Err(Error::Invalid) } else { self.refuse_write(handle) }
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.allocate_file(caller, handle, mode, offset, len)
     }
 
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
         self.seek_file(handle, from)
     }
 
-    fn copy_file_range(&self, _: &Caller, from: Handle, _: u64, to: Handle, _: u64, _: u64) -> Result<u64> {
-        self.handles.get(from)?;
-        self.refuse_write(to)
+    fn copy_file_range(
+        &self,
+        caller: &Caller,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.copy_range(caller, (from, from_offset), (to, to_offset), len)
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
-//! reading, write, sync                 contents of open files
+//! reading, write, resize, allocate,    contents of open files
+//!   copy, sync, opening
 //! write_out, logging                   pages on their way to the disk, or to the log
 //! files (pages, handles)               what DRAM has of files
 //! directory, data, xattr (acl, hash)   names, contents, attributes
@@ -22,11 +23,13 @@
 
 mod acl;
 mod alloc;
+mod allocate;
 mod attach;
 mod bitmap;
 mod check;
 mod checksum;
 mod commit;
+mod copy;
 mod core;
 mod data;
 mod directory;
@@ -47,8 +50,10 @@ mod logging;
 mod map;
 mod mark;
 mod mmp;
+mod opening;
 mod pages;
 mod reading;
+mod resize;
 mod store;
 mod superblock;
 mod sync;

@@ -48,6 +48,8 @@ pub(crate) struct Logged {
 pub(crate) struct Page {
     bytes: Box<[u8]>,
     changed: Range<u32>,
+    /// By which it is told from another of the same block, before or behind it.
+    born: u64,
     version: u64,
     logged: Option<Logged>,
     site: Site,
@@ -56,7 +58,7 @@ pub(crate) struct Page {
 impl Page {
     /// What a block holds, or zeros where nothing was written.
     pub(crate) fn new(bytes: Box<[u8]>, site: Site) -> Page {
-        Page { bytes, changed: 0..0, version: 0, logged: None, site }
+        Page { bytes, changed: 0..0, born: 0, version: 0, logged: None, site }
     }
 
     /// Takes the first bytes of its block from where they are.
@@ -74,6 +76,10 @@ impl Page {
 
     pub(crate) fn site(&self) -> Site {
         self.site
+    }
+
+    pub(crate) fn born(&self) -> u64 {
+        self.born
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -134,7 +140,9 @@ impl Pages {
         self.unmapped
     }
 
-    pub(crate) fn insert(&mut self, number: u64, page: Page) {
+    pub(crate) fn insert(&mut self, number: u64, mut page: Page) {
+        self.versions += 1;
+        page.born = self.versions;
         self.unmapped += u64::from(!page.site.is_in_map());
         let was = self.pages.insert(number, page);
         debug_assert!(was.is_none(), "a block has one page");

@@ -3,7 +3,7 @@
 use vfs::{Attr, Error, FileKind, Handle, OpenFlags, Result, SeekFrom};
 
 use crate::data;
-use crate::files::State;
+use crate::files::{Held, State};
 use crate::inode::{self, Inode};
 use crate::volume::Volume;
 
@@ -38,7 +38,11 @@ impl Volume {
         if !flags.contains(OpenFlags::READ) {
             return Err(Error::BadHandle);
         }
-        let file = self.files.hold(file);
+        self.read_bytes(&self.files.hold(file), offset, into)
+    }
+
+    /// Reads what there is of a regular file.
+    pub(crate) fn read_bytes(&self, file: &Held<'_>, offset: u64, into: &mut [u8]) -> Result<usize> {
         let state = file.shared();
         let found = {
             let _tree = self.tree.read();
@@ -49,6 +53,16 @@ impl Volume {
             data::find(&self.core, &inode, &state.pages, offset, into.len())?
         };
         found.read(&self.core.store, &state.pages, into)
+    }
+
+    /// Tells `read` a regular file's inode, with its newest length.
+    pub(crate) fn reading_file<R>(
+        &self,
+        file: &Held<'_>,
+        read: impl FnOnce(&Inode) -> Result<R>,
+    ) -> Result<R> {
+        let state = file.shared();
+        self.reading(|| read(&self.regular(&state, file.number)?))
     }
 
     /// Finds data or a hole through a handle.
@@ -62,17 +76,5 @@ impl Volume {
     pub(crate) fn regular(&self, state: &State, number: u32) -> Result<Inode> {
         let inode = self.newest(state, number)?;
         if inode.kind() == FileKind::Regular { Ok(inode) } else { Err(Error::IsDirectory) }
-    }
-
-    /// Whether somebody has something open.
-    pub(crate) fn has_handles(&self) -> bool {
-        !self.handles.is_empty()
-    }
-
-    /// Closes a handle.
-    pub(crate) fn close(&self, handle: Handle) -> Result<()> {
-        let file = self.files.hold(self.handles.release(handle)?.0);
-        file.closed();
-        Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl Draft {
     }
 
     /// Blocks that have no place.
-    fn homeless(&self) -> u64 {
+    pub(crate) fn homeless(&self) -> u64 {
         self.pages.iter().filter(|(_, page, _)| page.site() == Site::Promised).count() as u64
     }
 
@@ -126,7 +126,7 @@ impl Volume {
                 if range.start > inode.size {
                     self.draft_tail(&state, &inode, inode.size, &mut draft)?;
                 }
-                self.draft(&state, &inode, range.clone(), &mut draft)?;
+                self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
                 Ok((range, inode.size, draft))
             })?;
             draft.read(&self.core.store)?;
@@ -153,7 +153,7 @@ impl Volume {
     }
 
     /// Waits until there is room for `bytes` in pages. The file's own make place first.
-    fn make_room(&self, file: &Held<'_>, bytes: u64) -> Result<()> {
+    pub(crate) fn make_room(&self, file: &Held<'_>, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(self.core.superblock.block);
         let is_full = || self.files.unsaved() + needed > self.pages_max;
         if is_full() {
@@ -177,12 +177,13 @@ impl Volume {
         changed
     }
 
-    /// Pages for what of `range` has none. Called with `tree` held.
+    /// Pages for what of `range` has none and is in a place that `wants` one. Called with `tree` held.
     pub(crate) fn draft(
         &self,
         state: &State,
         inode: &Inode,
         range: Range<u64>,
+        wants: impl Fn(Place) -> bool,
         draft: &mut Draft,
     ) -> Result<()> {
         let block = self.core.superblock.block;
@@ -198,6 +199,10 @@ impl Volume {
                     (number..number.saturating_add(found.blocks), found.place)
                 }
             };
+            if !wants(place) {
+                run = Some((of, place));
+                continue;
+            }
             let used = inode.size.saturating_sub(number * block).min(block) as usize;
             let (site, kept) = match place {
                 Place::Hole => (Site::Promised, 0),
@@ -221,7 +226,7 @@ impl Volume {
     pub(crate) fn draft_tail(&self, state: &State, inode: &Inode, end: u64, draft: &mut Draft) -> Result<()> {
         let block = self.core.superblock.block;
         let (number, used) = (end / block, (end % block) as usize);
-        if used == 0 || state.pages.get(number).is_some() {
+        if used == 0 || end >= map::END.saturating_mul(block) || state.pages.get(number).is_some() {
             return Ok(());
         }
         if let Place::Mapped(start) = map::run(&self.core, inode, number)?.place {

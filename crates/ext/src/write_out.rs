@@ -10,6 +10,8 @@
 //!
 //! What could not be written stays as it was, and so does what it was to be: each `fsync` says so until it can.
 
+use std::ops::Range;
+
 use disk::{Buffer, Purpose, Queue, Write};
 use vfs::Result;
 
@@ -34,8 +36,16 @@ struct Handed {
 
 struct HandedPage {
     number: u64,
+    born: u64,
     version: u64,
     site: Site,
+}
+
+impl HandedPage {
+    /// Whether it is the same page still, and nobody else has mapped it.
+    fn is_in(&self, state: &State) -> bool {
+        state.pages.get(self.number).is_some_and(|page| page.born() == self.born && page.site() == self.site)
+    }
 }
 
 impl Volume {
@@ -83,7 +93,10 @@ impl Volume {
         let changed = state.pages.range(0..map::END).filter(|(_, page)| page.is_changed());
         let pages: Vec<HandedPage> = changed
             .filter(|(_, page)| page.logged().is_none())
-            .map(|(number, page)| HandedPage { number, version: page.version(), site: page.site() })
+            .map(|(number, page)| {
+                let (born, version) = (page.born(), page.version());
+                HandedPage { number, born, version, site: page.site() }
+            })
             .collect();
         let size = state.size;
         if pages.is_empty() && size.is_none() {
@@ -98,9 +111,7 @@ impl Volume {
     /// Maps what has been written and flushed.
     fn take_back(&self, file: &Held<'_>, handed: &Handed) -> Result<()> {
         let mut state = file.alone();
-        let is_here =
-            |page: &&HandedPage| state.pages.get(page.number).is_some_and(|now| now.site() == page.site);
-        let here: Vec<&HandedPage> = handed.pages.iter().filter(is_here).collect();
+        let here: Vec<&HandedPage> = handed.pages.iter().filter(|page| page.is_in(&state)).collect();
         let unmapped: Vec<(u64, Site)> = here.iter().map(|page| (page.number, page.site)).collect();
         let size = handed.size.map(|size| size.min(state.least));
         if size.is_some() || unmapped.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
@@ -153,6 +164,18 @@ impl Volume {
         Ok(())
     }
 
+    /// Drops the pages of blocks that the file does not have any more; who frees the blocks of those that are mapped is the caller.
+    pub(crate) fn drop_pages(&self, state: &mut State, range: Range<u64>) {
+        let numbers: Vec<u64> = state.pages.range(range).map(|(number, _)| number).collect();
+        for number in numbers {
+            match state.pages.remove(number).map(|page| page.site()) {
+                Some(Site::Promised) => self.core.space.release(1),
+                Some(Site::Picked(block)) => alloc::give_up(&self.core, block..block + 1),
+                Some(Site::Unwritten(_) | Site::Mapped(_)) | None => {}
+            }
+        }
+    }
+
     /// Writes whole pages to their places, and waits until the disk has answered. Neighbours on the disk are one request.
     pub(crate) fn write_pages(
         &self,
@@ -185,7 +208,7 @@ impl Volume {
 }
 
 /// Where the block of a page should be: behind that of the block before it, or near the inode.
-fn goal(core: &Core, inode: &Inode, state: &State, number: u64) -> Result<u64> {
+pub(crate) fn goal(core: &Core, inode: &Inode, state: &State, number: u64) -> Result<u64> {
     if let Some(before) = number.checked_sub(1) {
         let of_page = state.pages.get(before).and_then(|page| page.site().block());
         let block = match of_page {

@@ -1,0 +1,271 @@
+//! `fallocate`: blocks ahead of their bytes, holes, zeros.
+//!
+//! Where a map has extents, blocks that are allocated are unwritten; where it has pointers only, which cannot say that, zeros are written, and
+//! nothing is allocated behind a file's end: a written block there would be damage.
+
+use std::ops::Range;
+
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time};
+
+use crate::alloc;
+use crate::files::{Alone, Held, State};
+use crate::inode::{self, Flags, Inode};
+use crate::map::{self, Place};
+use crate::resize::{free_some, zero};
+use crate::volume::Volume;
+use crate::write::{Draft, blocks};
+
+/// Bytes that are zeroed at once.
+const PIECE: u64 = 1 << 20;
+/// Blocks that one operation allocates.
+const ALLOCATED_MAX: u64 = 1 << 16;
+
+impl Volume {
+    /// As `fallocate(2)`.
+    pub(crate) fn allocate_file(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let keeps_size = mode.contains(FallocateMode::KEEP_SIZE);
+        let punches = mode.contains(FallocateMode::PUNCH_HOLE);
+        let zeroes = mode.contains(FallocateMode::ZERO_RANGE);
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        if punches && (zeroes || !keeps_size) {
+            return Err(Error::NotSupported);
+        }
+        let (file, flags) = self.handles.get(handle)?;
+        if !flags.contains(OpenFlags::WRITE) {
+            return Err(Error::BadHandle);
+        }
+        let file = self.files.hold(file);
+        if punches {
+            self.with_room(|| self.punch(caller, &file, offset, length))?;
+        } else {
+            self.with_room(|| self.allocate(caller, &file, offset, length, keeps_size))?;
+            if zeroes {
+                self.zero_bytes(&file, offset..offset + length)?;
+            }
+        }
+        if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
+    }
+
+    /// Frees the blocks of a range, and fills the rest of it with zeros.
+    fn punch(&self, caller: &Caller, file: &Held<'_>, offset: u64, length: u64) -> Result<()> {
+        let block = self.core.superblock.block;
+        let mut state = file.alone();
+        let (range, mut draft) = self.reading(|| {
+            let inode = self.newest(&state, file.number)?;
+            let range = self.range(&inode, offset, length)?;
+            let mut draft = Draft::default();
+            for edge in edges(range.clone(), block) {
+                self.draft(&state, &inode, edge, is_mapped, &mut draft)?;
+            }
+            Ok((range, draft))
+        })?;
+        draft.read(&self.core.store)?;
+        let mut whole = range.start.div_ceil(block)..range.end / block;
+        whole.end = whole.end.max(whole.start);
+        let mut is_first = true;
+        while is_first || !whole.is_empty() {
+            let from = whole.start;
+            self.change(|core| {
+                let mut inode = inode::read(core, file.number)?;
+                if is_first {
+                    inode.rewritten(caller, Time::now());
+                }
+                if !whole.is_empty() {
+                    free_some(core, &mut inode, &mut whole)?;
+                }
+                inode::write(core, &inode)
+            })?;
+            is_first = false;
+            self.drop_pages(&mut state, from..whole.start);
+        }
+        draft.add_to(&mut state);
+        for edge in edges(range, block) {
+            zero(&mut state, edge, block);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a range has blocks, and unless `keeps_size` that the file goes as far.
+    fn allocate(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        offset: u64,
+        length: u64,
+        keeps_size: bool,
+    ) -> Result<()> {
+        let (range, inode) =
+            self.reading_file(file, |inode| Ok((self.range(inode, offset, length)?, inode.clone())))?;
+        if inode.flags.contains(Flags::EXTENTS) {
+            let mut state = file.alone();
+            self.allocate_unwritten(file, &mut state, &range)?;
+            return self.allocated(caller, file, &mut state, &range, keeps_size);
+        }
+        let end = if keeps_size { range.end.min(inode.size) } else { range.end };
+        let filled = range.start..end.max(range.start);
+        let missing =
+            self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
+        // Nothing is done if it could not be finished.
+        self.core.space.promise(&self.core, missing)?;
+        self.core.space.release(missing);
+        self.allocated(caller, file, &mut file.alone(), &range, keeps_size)?;
+        self.fill(file, filled, |place| place == Place::Hole, false)
+    }
+
+    /// A range has been allocated.
+    fn allocated(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        state: &mut Alone<'_>,
+        range: &Range<u64>,
+        keeps_size: bool,
+    ) -> Result<()> {
+        let size = self.reading(|| Ok(self.newest(state, file.number)?.size))?;
+        let size = if keeps_size { size } else { size.max(range.end) };
+        self.resize_alone(file, state, size, &|_, inode: &mut Inode, _| {
+            inode.rewritten(caller, Time::now());
+            Ok(())
+        })
+    }
+
+    /// Blocks of a range that are nowhere and have no page.
+    pub(crate) fn holes(
+        &self,
+        file: &Held<'_>,
+        state: &State,
+        range: &Range<u64>,
+    ) -> Result<Vec<Range<u64>>> {
+        let block = self.core.superblock.block;
+        let (mut at, end) = (range.start / block, range.end.div_ceil(block));
+        let mut holes = Vec::new();
+        let _tree = self.tree.read();
+        let inode = inode::read(&self.core, file.number)?;
+        while at < end {
+            let run = map::run(&self.core, &inode, at)?;
+            let to = at.saturating_add(run.blocks).min(end);
+            if run.place == Place::Hole {
+                let mut from = at;
+                for (number, _) in state.pages.range(at..to) {
+                    holes.push(from..number);
+                    from = number + 1;
+                }
+                holes.push(from..to);
+            }
+            at = to;
+        }
+        holes.retain(|hole| !hole.is_empty());
+        Ok(holes)
+    }
+
+    fn allocate_unwritten(&self, file: &Held<'_>, state: &mut State, range: &Range<u64>) -> Result<()> {
+        let core = &self.core;
+        let holes = self.holes(file, state, range)?;
+        let mut promised = holes.iter().map(|hole| hole.end - hole.start).sum();
+        core.space.promise(core, promised)?;
+        let mut result = Ok(());
+        for mut hole in holes {
+            while !hole.is_empty() && result.is_ok() {
+                result = self.allocate_some(file, state, &mut hole, &mut promised);
+            }
+        }
+        core.space.release(promised);
+        result
+    }
+
+    /// Allocates neighbouring blocks from the start of a hole on; what is left of it is left in `hole`.
+    fn allocate_some(
+        &self,
+        file: &Held<'_>,
+        state: &State,
+        hole: &mut Range<u64>,
+        promised: &mut u64,
+    ) -> Result<()> {
+        let picked = self.reading(|| {
+            let inode = inode::read(&self.core, file.number)?;
+            let goal = crate::write_out::goal(&self.core, &inode, state, hole.start)?;
+            alloc::pick(&self.core, goal, (hole.end - hole.start).min(ALLOCATED_MAX))
+        })?;
+        let count = picked.end - picked.start;
+        let done = self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            alloc::take(core, picked.clone())?;
+            map::insert(core, &mut inode, hole.start, picked.start, count, false)?;
+            inode::write(core, &inode)
+        });
+        match done {
+            Ok(()) => {
+                self.core.space.release(count);
+                (*promised, hole.start) = (*promised - count, hole.start + count);
+            }
+            Err(_) => alloc::give_up(&self.core, picked),
+        }
+        done
+    }
+
+    /// Zeros for a range, where it is anything but a hole.
+    fn zero_bytes(&self, file: &Held<'_>, range: Range<u64>) -> Result<()> {
+        let size = self.reading_file(file, |inode| Ok(inode.size))?;
+        let end = range.end.min(size);
+        self.fill(file, range.start..end.max(range.start), is_mapped, true)
+    }
+
+    /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.
+    fn fill(
+        &self,
+        file: &Held<'_>,
+        range: Range<u64>,
+        wants: impl Fn(Place) -> bool,
+        pages: bool,
+    ) -> Result<()> {
+        let block = self.core.superblock.block;
+        let mut at = range.start;
+        while at < range.end {
+            let piece = at..range.end.min((at / PIECE + 1) * PIECE);
+            at = piece.end;
+            self.make_room(file, piece.end - piece.start)?;
+            self.with_room(|| {
+                let mut state = file.alone();
+                let mut draft = self.reading(|| {
+                    let inode = self.newest(&state, file.number)?;
+                    let mut draft = Draft::default();
+                    self.draft(&state, &inode, piece.clone(), &wants, &mut draft)?;
+                    Ok(draft)
+                })?;
+                draft.read(&self.core.store)?;
+                self.core.space.promise(&self.core, draft.homeless())?;
+                let known: Vec<u64> = match pages {
+                    true => Vec::new(),
+                    false => state.pages.range(0..map::END).map(|(number, _)| number).collect(),
+                };
+                draft.add_to(&mut state);
+                for (number, within) in blocks(piece.clone(), block) {
+                    if known.binary_search(&number).is_err() && state.pages.get(number).is_some() {
+                        state.pages.change(number, within, |bytes| bytes.fill(0));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn is_mapped(place: Place) -> bool {
+    matches!(place, Place::Mapped(_))
+}
+
+/// What of a range is of blocks that are not wholly in it.
+fn edges(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
+    let cut = blocks(range.clone(), block).filter(move |(_, within)| within.len() as u64 != block);
+    cut.map(move |(number, within)| number * block + within.start as u64..number * block + within.end as u64)
+}

@@ -1,0 +1,49 @@
+//! Who has files open, and what becomes of files that nobody has.
+
+use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
+
+use crate::inode;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Opens inode `number` if `caller` may.
+    pub(crate) fn open_file(&self, caller: &Caller, number: u32, flags: OpenFlags) -> Result<Handle> {
+        let handle = {
+            let _tree = self.tree.read();
+            let inode = inode::read(&self.core, number)?;
+            if self.is_read_only() && flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
+                // Of a kind that cannot be opened so anyway, Linux says that first.
+                rules::may_open(&Caller::checked_by_kernel(0, 0, 0), &inode.attr(), None, flags)?;
+                return Err(Error::ReadOnly);
+            }
+            let list = self.access_acl(caller, &inode)?;
+            rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
+            self.open_known(number, flags)
+        };
+        if flags.contains(OpenFlags::TRUNCATE) {
+            let file = self.files.get(number);
+            if let Err(error) = self.cut_file(caller, &file, 0) {
+                self.close(handle)?;
+                return Err(error);
+            }
+        }
+        Ok(handle)
+    }
+
+    /// A handle for inode `number`, which is there. Called with `tree` held.
+    pub(crate) fn open_known(&self, number: u32, flags: OpenFlags) -> Handle {
+        self.handles.open(self.files.opened(number), flags)
+    }
+
+    /// Closes a handle.
+    pub(crate) fn close(&self, handle: Handle) -> Result<()> {
+        let file = self.files.hold(self.handles.release(handle)?.0);
+        file.closed();
+        Ok(())
+    }
+
+    /// Whether somebody has something open.
+    pub(crate) fn has_handles(&self) -> bool {
+        !self.handles.is_empty()
+    }
+}
