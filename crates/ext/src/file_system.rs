@@ -86,7 +86,7 @@ impl FileSystem for Volume {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.attr(inode::from_vfs(&self.core.superblock, ino)?)
+        self.attributes(ino)
     }
 
     fn setattr(&self, _: &Caller, ino: Ino, set: &SetAttr, _: Option<Handle>) -> Result<Attr> {

@@ -18,7 +18,7 @@ impl Volume {
             }
             let list = self.access_acl(caller, &inode)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
-            self.open_known(number, flags)
+            self.open_locked(number, flags)
         };
         if flags.contains(OpenFlags::TRUNCATE) {
             let file = self.files.get(number);
@@ -31,8 +31,18 @@ impl Volume {
     }
 
     /// A handle for inode `number`, which is there. Called with `tree` held.
-    pub(crate) fn open_known(&self, number: u32, flags: OpenFlags) -> Handle {
+    pub(crate) fn open_locked(&self, number: u32, flags: OpenFlags) -> Handle {
         self.handles.open(self.files.opened(number), flags)
+    }
+
+    /// Whether somebody has inode `number` open. Asked with `tree` held alone, that stays so.
+    pub(crate) fn is_open(&self, number: u32) -> bool {
+        self.files.find(number).is_some_and(|file| file.is_open())
+    }
+
+    /// Whether DRAM may have something of inode `number`, which is to be [given up](Volume::give_up_contents) before the inode is removed.
+    pub(crate) fn has_contents_in_memory(&self, number: u32) -> bool {
+        self.files.find(number).is_some()
     }
 
     /// Closes a handle.

@@ -1,6 +1,6 @@
 //! Open files: attributes and bytes as they are now, in pages or on the disk.
 
-use vfs::{Attr, Error, FileKind, Handle, OpenFlags, Result, SeekFrom};
+use vfs::{Attr, Error, FileKind, Handle, Ino, OpenFlags, Result, SeekFrom};
 
 use crate::data;
 use crate::files::{Held, State};
@@ -30,6 +30,11 @@ impl Volume {
         let mut attr = self.reading(|| Ok(self.newest(&state, number)?.attr()))?;
         attr.blocks += state.pages.unmapped() * (self.core.superblock.block / 512);
         Ok(attr)
+    }
+
+    /// The same, of an inode that users may see.
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attr> {
+        self.attr(inode::from_vfs(&self.core.superblock, ino)?)
     }
 
     /// Reads through a handle.

@@ -176,6 +176,12 @@ impl Volume {
         }
     }
 
+    /// Drops all that DRAM has of a file that has been removed, by who has its lock alone.
+    pub(crate) fn give_up_contents(&self, state: &mut State) {
+        self.drop_pages(state, 0..map::END);
+        (state.size, state.least) = (None, 0);
+    }
+
     /// Writes whole pages to their places, and waits until the disk has answered. Neighbours on the disk are one request.
     pub(crate) fn write_pages(
         &self,
