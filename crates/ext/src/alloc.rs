@@ -7,82 +7,121 @@
 //! - blocks that were freed by an operation whose transaction is not durable: their old owner may come back after a crash, so their
 //!   bytes must not change ([`Space::reusable`] lets go of them);
 //! - blocks promised to data that is only in DRAM and has no place yet ([`Space::promise`]), a count.
+//!
+//! A block is *available* when its bit is clear and it is none of the first two. So `available + withheld + in use` is all there is, at
+//! any time. Taking and freeing move blocks between the last two; only picking, giving up and [`Space::reusable`] change what is
+//! available.
+//!
+//! Where fixed metadata is (superblocks, descriptors, bitmaps, inode tables) is known from the descriptors: no bitmap and no map is
+//! believed that would have a file there.
+
+mod blocks;
+mod inodes;
+mod state;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
-use vfs::Result;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use vfs::{Error, Result};
 
+pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
+pub(crate) use self::inodes::{free_inode, new_inode};
+use self::state::State;
 use crate::core::Core;
-use crate::superblock::Superblock;
+use crate::features::Incompat;
 
-pub(crate) struct Space {}
+/// What is free, in DRAM: known from the first time that it is asked for.
+#[derive(Default)]
+pub(crate) struct Space {
+    state: Mutex<Option<State>>,
+}
 
 impl Space {
-    pub(crate) fn new(_superblock: &Superblock) -> Space {
-        Space {}
+    pub(crate) fn new() -> Space {
+        Space::default()
     }
 
-    /// Promises `blocks` to data without a place; [`vfs::Error::NoSpace`] if so many are not left, beside what maps may need.
-    pub(crate) fn promise(&self, _core: &Core, _blocks: u64) -> Result<()> {
-        todo!()
+    fn state(&self, core: &Core) -> Result<MappedMutexGuard<'_, State>> {
+        let mut state = self.state.lock();
+        if state.is_none() {
+            *state = Some(State::load(core)?);
+        }
+        Ok(MutexGuard::map(state, |state| state.as_mut().expect("just loaded")))
+    }
+
+    /// Promises `blocks` to data without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need in the worst
+    /// case: there may be enough when what has been promised has its place. The caller holds `tree`.
+    pub(crate) fn promise(&self, core: &Core, blocks: u64) -> Result<()> {
+        let mut state = self.state(core)?;
+        let promised = state.promised + blocks;
+        if promised + kept(core, promised) > state.available {
+            return Err(Error::NoSpace);
+        }
+        state.promised = promised;
+        Ok(())
     }
 
     /// Takes a promise back: they have a place now, or need none.
-    pub(crate) fn release(&self, _blocks: u64) {
-        todo!()
+    pub(crate) fn release(&self, blocks: u64) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.promised -= blocks;
+        }
+    }
+
+    /// Blocks that are promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.state.lock().as_ref().map_or(0, |state| state.promised)
+    }
+
+    /// Whether some blocks are only kept from being given out until the transaction that freed them is durable.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.state.lock().as_ref().is_some_and(|state| state.waiting > 0)
+    }
+
+    /// Whether fixed metadata of the file system is in one of these blocks.
+    pub(crate) fn is_fixed(&self, core: &Core, blocks: &Range<u64>) -> Result<bool> {
+        Ok(self.state(core)?.is_fixed(blocks))
+    }
+
+    /// The operation that runs has been: what it freed is free when its transaction is durable.
+    pub(crate) fn finish(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.finish();
+        }
     }
 
     /// The operation that runs is undone: what it freed is not free, what it took is picked still.
     pub(crate) fn undo(&self) {
-        todo!()
+        if let Some(state) = &mut *self.state.lock() {
+            state.undo();
+        }
     }
 
     /// What was freed since the last call, by operations that have finished: the transaction that is now taken to be committed has
     /// it. Called alone (`tree`).
     pub(crate) fn take_freed(&self) -> Vec<Range<u64>> {
-        todo!()
+        self.state.lock().as_mut().map_or_else(Vec::new, |state| std::mem::take(&mut state.freed))
     }
 
     /// These blocks, of [`Space::take_freed`], may be given out again: their transaction is durable.
-    pub(crate) fn reusable(&self, _freed: &[Range<u64>]) {
-        todo!()
+    pub(crate) fn reusable(&self, freed: &[Range<u64>]) {
+        if let Some(state) = &mut *self.state.lock() {
+            for blocks in freed {
+                state.let_go(blocks.clone());
+                state.waiting -= blocks.end - blocks.start;
+            }
+        }
     }
 }
 
-/// Picks at least one and at most `most` neighbouring free blocks, near block `goal` of the disk if there are some. Nothing in the
-/// metadata changes: nobody else is given them until [`take`] or [`give_up`]. Needs no operation.
-pub(crate) fn pick(_core: &Core, _goal: u64, _most: u64) -> Result<Range<u64>> {
-    todo!()
-}
-
-/// Gives picked blocks back.
-pub(crate) fn give_up(_core: &Core, _blocks: Range<u64>) {
-    todo!()
-}
-
-/// Part of an operation: picked blocks are in use.
-pub(crate) fn take(_core: &Core, _blocks: Range<u64>) -> Result<()> {
-    todo!()
-}
-
-/// Part of an operation: a block for metadata, picked and taken.
-pub(crate) fn metadata(_core: &Core, _goal: u64) -> Result<u64> {
-    todo!()
-}
-
-/// Part of an operation: these blocks are free, and [`Space`] keeps them from being given out. For metadata, [`crate::store::Store::forget`]
-/// is called, too, by who knows that they are.
-pub(crate) fn free(_core: &Core, _blocks: Range<u64>) -> Result<()> {
-    todo!()
-}
-
-/// Part of an operation: an inode, zeroed in its table but for nothing; its number. Directories are spread over groups, all else stays near
-/// `parent`.
-pub(crate) fn new_inode(_core: &Core, _parent: u32, _is_dir: bool) -> Result<u32> {
-    todo!()
-}
-
-/// Part of an operation: the inode is free.
-pub(crate) fn free_inode(_core: &Core, _number: u32, _was_dir: bool) -> Result<()> {
-    todo!()
+/// Blocks that maps may need for `promised` blocks of data, each in the worst place: a leaf of its own, or three blocks of pointers; and for
+/// a tree that grows higher.
+fn kept(core: &Core, promised: u64) -> u64 {
+    match (promised, core.superblock.features.incompat.contains(Incompat::EXTENTS)) {
+        (0, _) => 0,
+        (_, true) => promised + 4,
+        (_, false) => promised * 3,
+    }
 }

@@ -11,6 +11,12 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Ends an operation: what it did is part of the running transaction.
+    pub(crate) fn finish(&self) {
+        self.store.finish();
+        self.space.finish();
+    }
+
     /// Ends an operation as if it had not been.
     pub(crate) fn undo(&self) {
         self.store.undo();

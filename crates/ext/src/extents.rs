@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
-use crate::inode::{self, Inode};
+use crate::inode::{self, BLOCK_BYTES, Inode};
 use crate::map::{END, Place, Run};
 use crate::store::{Block, Kind};
 
@@ -20,6 +20,14 @@ const DEPTH_MAX: u16 = 5;
 const ENTRY: usize = 12;
 /// Longest extent that is written, blocks; a longer length is of one that is not.
 const WRITTEN_MAX: u16 = 1 << 15;
+
+/// The root of a tree that leads nowhere.
+pub(crate) const EMPTY: [u8; BLOCK_BYTES] = {
+    let mut root = [0; BLOCK_BYTES];
+    [root[0], root[1]] = MAGIC.to_le_bytes();
+    root[4] = (BLOCK_BYTES / ENTRY - 1) as u8;
+    root
+};
 
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]

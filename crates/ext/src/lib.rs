@@ -54,13 +54,22 @@ mod opening;
 mod pages;
 mod reading;
 mod resize;
+#[cfg(test)]
+mod scene;
 mod store;
 mod superblock;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod sync;
 mod volume;
 mod write;
 mod write_out;
 mod xattr;
+
+// What tests of the inside share with those of the outside calls it by its name.
+#[cfg(test)]
+extern crate self as ext;
 
 pub use attach::{Attachment, attach, attachment, force_from_disk};
 pub use check::{Report, check};

@@ -8,6 +8,7 @@ use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::inode;
 use crate::kind::Kind;
 use crate::mark::Mark;
 
@@ -62,7 +63,7 @@ pub(crate) struct RawSuperblock {
     group: U16,
     compat: U32,
     pub(crate) incompat: U32,
-    ro_compat: U32,
+    pub(crate) ro_compat: U32,
     uuid: [u8; 16],
     label: [u8; 16],
     last_mounted: [u8; 64],
@@ -140,6 +141,8 @@ pub(crate) struct Superblock {
     pub(crate) inodes: u32,
     pub(crate) inodes_per_group: u32,
     pub(crate) inode_bytes: usize,
+    /// Bytes of the fields that a new inode has beyond the first 128.
+    pub(crate) inode_extra_bytes: usize,
     /// The first inode that is not reserved.
     pub(crate) first_inode: u32,
     pub(crate) descriptor_bytes: usize,
@@ -368,6 +371,7 @@ impl RawSuperblock {
             inodes,
             inodes_per_group,
             inode_bytes,
+            inode_extra_bytes: self.extra_bytes(features, inode_bytes),
             first_inode,
             descriptor_bytes,
             first_meta_group: self.first_meta_group.get(),
@@ -391,6 +395,17 @@ impl RawSuperblock {
             has_errors: self.state.get() & STATE_ERRORS != 0,
             mmp_block,
         })
+    }
+
+    /// Bytes of the fields of a new inode beyond the first 128: all that are known, and more if that is wanted and fits.
+    fn extra_bytes(&self, features: Features, inode_bytes: usize) -> usize {
+        let room = inode_bytes - inode::SHORT;
+        let wanted =
+            [self.extra_inode_size_wanted, self.extra_inode_size_min].map(|bytes| usize::from(bytes.get()));
+        let wanted =
+            wanted.into_iter().filter(|bytes| *bytes <= room && bytes.is_multiple_of(4)).max().unwrap_or(0);
+        let has_wish = features.ro_compat.contains(RoCompat::EXTRA_ISIZE);
+        if has_wish { wanted.max(inode::EXTRA) } else { inode::EXTRA }.min(room)
     }
 
     /// Blocks of a cluster.

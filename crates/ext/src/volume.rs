@@ -159,7 +159,7 @@ impl Volume {
             store.overlay(log.into_blocks());
         }
         let volume = Volume {
-            core: Core { space: Space::new(&superblock), superblock, store },
+            core: Core { space: Space::new(), superblock, store },
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: None,
@@ -194,7 +194,7 @@ impl Volume {
         store.attach(home.frames.clone(), next);
         let pages_max = options.page_bytes / superblock.block;
         Ok(Volume {
-            core: Core { space: Space::new(&superblock), superblock, store },
+            core: Core { space: Space::new(), superblock, store },
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: Some(home),
@@ -242,8 +242,7 @@ impl Volume {
         self.core.store.begin();
         let result = operation(&self.core);
         match &result {
-            Ok(_) => self.core.store.finish(),
-            // What of `space` is of this operation alone is put back, too.
+            Ok(_) => self.core.finish(),
             Err(_) => self.core.undo(),
         }
         result
@@ -265,7 +264,8 @@ impl Volume {
             free_inodes += u64::from(group.free_inodes);
         }
         let blocks = superblock.blocks.saturating_sub(self.overhead()?);
-        let blocks_free = (free_clusters * superblock.cluster).min(blocks);
+        let blocks_free =
+            (free_clusters * superblock.cluster).saturating_sub(core.space.promised()).min(blocks);
         Ok(Statfs {
             block_size: superblock.block as u32,
             blocks,
