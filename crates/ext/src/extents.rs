@@ -3,10 +3,13 @@
 //! A look-up goes down one path. At every step the node must be what its parent says: one level lower, with keys in order and
 //! within its parent's; so no path is longer than the root is high, whatever the disk holds.
 
+mod edit;
+
 use vfs::Result;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use self::edit::edit;
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
@@ -109,6 +112,10 @@ impl<'a> Node<'a> {
 
     fn at(&self, n: usize) -> &'a [u8] {
         &self.bytes[n * ENTRY..(n + 1) * ENTRY]
+    }
+
+    fn entry(&self, n: usize) -> [u8; ENTRY] {
+        self.at(n).try_into().expect("the size fits")
     }
 
     fn first(&self, n: usize) -> u64 {
