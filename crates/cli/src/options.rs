@@ -19,6 +19,8 @@ pub(crate) struct Options {
     /// Bytes of DRAM that caches of the volume may take; None: as many as they like.
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) read_only: bool,
+    /// Of a volume of kind ext: where its disk is now.
+    pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
     pub(crate) snapshot: Option<String>,
     /// Snapshots are taken and let go of as this says.
@@ -50,6 +52,7 @@ impl Default for Options {
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             read_only: false,
+            disk: None,
             snapshot: None,
             keep: None,
             keep_unchanged: false,
@@ -176,6 +179,14 @@ const TABLE: &[MountOption] = &[
          in Rust do whenever they look at a file",
         |options| options.birth_times = true,
     ),
+    MountOption {
+        name: "disk",
+        help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
+        effect: Effect::Value("DISK", |options, value| {
+            options.disk = Some(value.to_string());
+            Ok(())
+        }),
+    },
     MountOption {
         name: "snapshot",
         help: "show the snapshot of this name alone, read-only, and change nothing in NVM, whatever the volume needs",

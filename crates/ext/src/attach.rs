@@ -13,7 +13,7 @@
 //! | emptied | no mark | detaching was cut short at its very end |
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use disk::Disk;
 use nvm::{Durable, Region};
@@ -125,6 +125,21 @@ fn is_untouched(area: &Area, region: &Region) -> bool {
     read.is_ok() && first && Frames::is_clear(region, area)
 }
 
+/// What opening a volume found in its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Transactions that were committed and not in the frames for certain.
+    pub transactions: u64,
+    /// Bytes of files among them, which are on the disk now.
+    pub data_bytes: u64,
+    /// Bytes of the log that they took.
+    pub log_bytes: u64,
+    /// Files without a name that were removed.
+    pub orphans: u64,
+    /// How long it all took.
+    pub duration: Duration,
+}
+
 impl Volume {
     /// Opens the file system whose metadata is in `region` and whose data is on `disk`: what was committed since the last checkpoint is
     /// applied again (in time that follows that alone), and removed files that were open are reclaimed.
@@ -132,6 +147,7 @@ impl Volume {
     /// # Errors
     /// [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
     pub fn mount(region: &Region, disk: Arc<Disk>, options: &Options) -> Result<Volume, Error> {
+        let started = Instant::now();
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
@@ -140,12 +156,29 @@ impl Volume {
             area.write(region).ignore();
         }
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
-        let next = replay(region, &area, &frames, &disk)?;
+        let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
         let superblock = superblock_of(&frames, &area, &disk)?;
         let home = Home::begin(region.clone(), area, frames, next);
-        let volume = Volume::with_home(disk, superblock, home, next, options)?;
+        let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
         volume.unmark()?;
+        replayed.duration = started.elapsed();
+        volume.replayed = replayed;
         Ok(volume)
+    }
+
+    /// What opening it found in the log.
+    pub fn replayed(&self) -> Replayed {
+        self.replayed
+    }
+
+    /// Ends its use: all is durable, the metadata in NVM, from where the next mount has it at once. The disk stays attached.
+    ///
+    /// # Errors
+    /// What the disk says: then what it did not take is in the log.
+    pub fn close(&self) -> Result<(), Error> {
+        let Some(home) = &self.home else { return Ok(()) };
+        self.syncfs_all()?;
+        Ok(home.checkpoint(self)?)
     }
 
     /// The superblock's block as it came from the disk has the mark, which is not for those who read it here. From now on it has a frame,
@@ -229,10 +262,19 @@ fn superblock_of(frames: &Frames, area: &Area, disk: &Disk) -> Result<Superblock
 }
 
 /// Applies what the log has, and empties it; gives the number of the next transaction. Cut short, it is done again and gives the same.
-pub(crate) fn replay(region: &Region, area: &Area, frames: &Frames, disk: &Disk) -> Result<u64, Error> {
+pub(crate) fn replay(
+    region: &Region,
+    area: &Area,
+    frames: &Frames,
+    disk: &Disk,
+) -> Result<(u64, Replayed), Error> {
+    let mut replayed = Replayed::default();
     let mut data = std::collections::BTreeMap::<u64, Vec<crate::store::LogItem>>::new();
     let next = read_log(region, area, |logged| {
-        let Logged { blocks, freed, ranges, items, .. } = logged;
+        let Logged { blocks, freed, ranges, items, bytes, .. } = logged;
+        replayed.transactions += 1;
+        replayed.log_bytes += bytes;
+        replayed.data_bytes += items.iter().map(|item| item.bytes.len() as u64).sum::<u64>();
         for item in items {
             data.entry(item.block).or_default().push(item);
         }
@@ -287,5 +329,5 @@ pub(crate) fn replay(region: &Region, area: &Area, frames: &Frames, disk: &Disk)
     let epoch = area.retired(region);
     // Both epochs that there can be.
     area.retire(region, epoch + 2, in_frames).ignore();
-    Ok(next.unwrap_or(1).max(1))
+    Ok((next.unwrap_or(1).max(1), replayed))
 }

@@ -69,7 +69,11 @@ impl Report {
 
 /// Checks the file system on `disk`, as it is when its journal has been replayed in memory.
 pub fn check(disk: Arc<Disk>, options: &Options) -> std::result::Result<Report, crate::Error> {
-    let volume = Volume::open(disk, options)?;
+    check_volume(&Volume::open(disk, options)?)
+}
+
+/// Checks an open file system that nobody uses: disk and NVM together, if it is attached.
+pub fn check_volume(volume: &Volume) -> std::result::Result<Report, crate::Error> {
     let core = &volume.core;
     let mut check = Check {
         core,

@@ -42,6 +42,46 @@ impl Volume {
     }
 }
 
+/// What a volume in use takes, and how far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions committed since the disk was attached.
+    pub transactions: u64,
+    /// Bytes of a half of the log, and of the running one those that are filled.
+    pub log_bytes: u64,
+    /// Filled.
+    pub log_used_bytes: u64,
+    /// Blocks of metadata that the NVM has room for.
+    pub frames: u64,
+    /// Those that it holds.
+    pub frames_used: u64,
+    /// Those of which the disk has other bytes.
+    pub frames_dirty: u64,
+    /// DRAM for finding them.
+    pub table_bytes: u64,
+    /// Blocks of files that are nowhere but in DRAM.
+    pub pages_unsaved: u64,
+}
+
+impl Volume {
+    /// What the volume takes, and how far it is; zeros if its disk is not attached.
+    pub fn stats(&self) -> Stats {
+        let Some(home) = &self.home else { return Stats::default() };
+        let (transactions, log_used_bytes, log_bytes) = home.progress();
+        let frames = home.frames.counts();
+        Stats {
+            transactions,
+            log_bytes,
+            log_used_bytes,
+            frames: frames.frames,
+            frames_used: frames.used,
+            frames_dirty: frames.dirty,
+            table_bytes: home.frames.dram_bytes(),
+            pages_unsaved: self.files.unsaved(),
+        }
+    }
+}
+
 impl Above for Volume {
     fn take(&self) -> Option<Transaction> {
         let _alone = self.tree.write();

@@ -137,6 +137,13 @@ impl Home {
         filled > half / 2
     }
 
+    /// Transactions that are durable, and how full the running half of the log is: bytes, of so many.
+    pub(crate) fn progress(&self) -> (u64, u64, u64) {
+        let committing = self.committing.lock();
+        let (filled, half) = committing.log.fill();
+        (committing.committed, filled, half)
+    }
+
     /// Bytes that one record may have so that two fit a half.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.committing.lock().log.fill().1 / 4
@@ -258,7 +265,7 @@ mod tests {
                     0 => (Frames::empty(region.clone(), area.clone(), disk.clone()), 1),
                     _ => {
                         let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
-                        let next = crate::attach::replay(&region, &area, &frames, &disk).unwrap();
+                        let next = crate::attach::replay(&region, &area, &frames, &disk).unwrap().0;
                         (frames, next)
                     }
                 };

@@ -71,9 +71,9 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
-pub use attach::{Attachment, attach, attachment, force_from_disk};
-pub use check::{Report, check};
-pub use commit::Background;
+pub use attach::{Attachment, Replayed, attach, attachment, force_from_disk};
+pub use check::{Report, check, check_volume};
+pub use commit::{Background, Stats};
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

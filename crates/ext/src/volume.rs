@@ -7,6 +7,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Result, Statfs};
 
 use crate::alloc::Space;
+use crate::attach::Replayed;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
@@ -86,6 +87,7 @@ pub struct Volume {
     /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
     queue: Option<Mutex<Queue>>,
     recovery: Recovery,
+    pub(crate) replayed: Replayed,
 }
 
 /// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
@@ -167,6 +169,7 @@ impl Volume {
             pages_max: options.page_bytes / block,
             queue: None,
             recovery,
+            replayed: Replayed::default(),
         };
         let root = inode::read(&volume.core, superblock::ROOT)?;
         if !root.is_dir() {
@@ -202,6 +205,7 @@ impl Volume {
             pages_max,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
             recovery: Recovery::default(),
+            replayed: Replayed::default(),
         })
     }
 

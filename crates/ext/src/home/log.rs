@@ -91,6 +91,8 @@ pub(crate) struct Transaction {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
     pub(crate) number: u64,
+    /// Of its record.
+    pub(crate) bytes: u64,
     /// Blocks of metadata, and their sub-blocks: number and bytes.
     pub(crate) blocks: Vec<(u64, Kind, Vec<(usize, Vec<u8>)>)>,
     pub(crate) freed: Vec<u64>,
@@ -292,7 +294,8 @@ fn record(region: &Region, area: &Area, half: u64, at: u64, salt: u64, number: u
 fn decode(header: &RawRecord, bytes: &[u8], area: &Area) -> Option<Logged> {
     let mut reader = Reader { rest: bytes };
     let part = area.part as usize;
-    let mut logged = Logged { number: header.transaction.get(), ..Logged::default() };
+    let mut logged =
+        Logged { number: header.transaction.get(), bytes: header.bytes.get().into(), ..Logged::default() };
     for _ in 0..header.blocks.get() {
         let raw: RawBlock = reader.take()?;
         let kind = Kind::from_words(raw.kind.get(), raw.ino.get())?;
