@@ -62,7 +62,7 @@ impl Attached {
     /// Leaves everything durable, metadata in NVM.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         drop(lock(&self.background).take());
-        self.volume.close().doing("closing the volume")
+        self.volume.unmount().doing("closing the volume")
     }
 
     /// What opening the volume had to do.

@@ -175,7 +175,7 @@ impl Volume {
     ///
     /// # Errors
     /// What the disk says: then what it did not take is in the log.
-    pub fn close(&self) -> Result<(), Error> {
+    pub fn unmount(&self) -> Result<(), Error> {
         let Some(home) = &self.home else { return Ok(()) };
         self.syncfs_all()?;
         Ok(home.checkpoint(self)?)

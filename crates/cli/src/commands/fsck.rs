@@ -89,7 +89,7 @@ fn check_ext(arguments: &Fsck) -> Result<u8, Failure> {
     let region = zone.volume(&place.volume).doing("opening the volume").leaving("nothing was checked")?;
     let volume = open_volume(&region, None)?;
     let checked = ext::check_volume(&volume).doing("checking the volume")?;
-    volume.close().doing("closing the volume")?;
+    volume.unmount().doing("closing the volume")?;
     let problems = checked
         .findings
         .iter()
