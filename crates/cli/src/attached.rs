@@ -29,7 +29,7 @@ pub(crate) fn attachment(region: &Region) -> Result<ext::Attachment, Failure> {
 
 /// Opens a disk that a user names.
 pub(crate) fn open_disk(name: &str, read_only: bool) -> Result<Arc<Disk>, Failure> {
-    let source: Source = name.parse().doing("reading the disk's name")?;
+    let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
     Ok(Arc::new(disk))

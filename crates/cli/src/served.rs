@@ -110,7 +110,9 @@ impl Served {
     pub(crate) fn make_durable(&self) -> Result<(), Failure> {
         match &*self.shown() {
             Shown::Volume(volume) => volume.checkpoint().doing("making what was written durable"),
-            Shown::Disk(disk) => disk.volume.syncfs().doing("making what was written durable"),
+            Shown::Disk(disk) => {
+                disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")
+            }
             Shown::Snapshot | Shown::Nothing => Ok(()),
         }
     }
