@@ -16,14 +16,11 @@ use crate::core::Core;
 use crate::inode::{self, Inode};
 use crate::superblock::ROOT;
 use crate::volume::{Options, Volume};
-use crate::{bitmap, data, group};
+use crate::{bitmap, data, group, orphans};
 use claims::Claims;
 
 /// More than these findings are not told one by one.
 const FINDINGS_MAX: usize = 1000;
-/// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
-const ORPHAN_TAIL: usize = 8;
-const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
 /// A directory with more links than this may say that it has one.
 const LINKS_MAX: u32 = 65_000;
 
@@ -139,8 +136,8 @@ impl Check<'_> {
             if self.report.note(read).is_none() {
                 return;
             }
-            let (entries, tail) = block.split_at(block.len() - ORPHAN_TAIL);
-            if tail[..4] != ORPHAN_MAGIC.to_le_bytes() {
+            let (entries, tail) = block.split_at(block.len() - orphans::FILE_TAIL);
+            if tail[..4] != orphans::FILE_MAGIC.to_le_bytes() {
                 return self
                     .report
                     .find(format!("block {number} of the orphan file has not its magic number"));

@@ -531,6 +531,24 @@ impl Inode {
         storable(at, has_wide_times(superblock.inode_bytes - SHORT - self.tail.len()))
     }
 
+    /// Of a device node that is new.
+    pub(crate) fn set_device(&mut self, device: u32) {
+        let at = if device <= 0xFFFF { 0 } else { 4 };
+        self.block[at..at + 4].copy_from_slice(&device.to_le_bytes());
+    }
+
+    /// Gives a new symbolic link its target, if that is short.
+    pub(crate) fn set_fast_target(&mut self, target: &[u8]) -> bool {
+        if target.len() >= BLOCK_BYTES {
+            return false;
+        }
+        self.flags.remove(Flags::EXTENTS);
+        self.block.fill(0);
+        self.block[..target.len()].copy_from_slice(target);
+        self.size = target.len() as u64;
+        true
+    }
+
     /// A short target that stands where other inodes have pointers.
     pub(crate) fn fast_target(&self, superblock: &Superblock) -> Option<&[u8]> {
         let of_attributes =

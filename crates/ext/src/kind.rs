@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Symlink(u32),
     /// Extended attributes, perhaps of several inodes.
     Attributes,
+    /// A block of the file of orphans.
+    Orphans,
 }
 
 impl std::fmt::Display for Kind {
@@ -35,6 +37,7 @@ impl std::fmt::Display for Kind {
             Kind::Directory(ino) => write!(f, "entries of directory {ino}"),
             Kind::Symlink(ino) => write!(f, "symbolic link {ino}"),
             Kind::Attributes => write!(f, "extended attributes"),
+            Kind::Orphans => write!(f, "file of orphans"),
         }
     }
 }
@@ -52,6 +55,7 @@ impl Kind {
             Kind::Directory(ino) => (7, ino),
             Kind::Symlink(ino) => (8, ino),
             Kind::Attributes => (9, 0),
+            Kind::Orphans => (10, 0),
         }
     }
 
@@ -67,6 +71,7 @@ impl Kind {
             7 => Kind::Directory(ino),
             8 => Kind::Symlink(ino),
             9 => Kind::Attributes,
+            10 => Kind::Orphans,
             _ => return None,
         })
     }

@@ -3,6 +3,7 @@
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::inode;
+use crate::namespace::access_acl;
 use crate::volume::Volume;
 
 impl Volume {
@@ -16,7 +17,7 @@ impl Volume {
                 rules::may_open(&Caller::checked_by_kernel(0, 0, 0), &inode.attr(), None, flags)?;
                 return Err(Error::ReadOnly);
             }
-            let list = self.access_acl(caller, &inode)?;
+            let list = access_acl(&self.core, caller, &inode)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
             self.open_locked(number, flags)
         };
@@ -45,11 +46,21 @@ impl Volume {
         self.files.find(number).is_some()
     }
 
-    /// Closes a handle.
+    /// Closes a handle. An inode without a name goes with its last one.
     pub(crate) fn close(&self, handle: Handle) -> Result<()> {
-        let file = self.files.hold(self.handles.release(handle)?.0);
-        file.closed();
-        Ok(())
+        let number = {
+            let file = self.files.hold(self.handles.release(handle)?.0);
+            if !file.closed() || self.is_read_only() {
+                return Ok(());
+            }
+            file.number
+        };
+        // Who took the last name before it was closed has seen it open; who does so later finds it closed.
+        match self.reading(|| inode::read(&self.core, number)) {
+            Ok(inode) if inode.links == 0 => self.remove_unnamed(number),
+            Ok(_) | Err(Error::Stale) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Whether somebody has something open.

@@ -73,7 +73,7 @@ pub(crate) struct RawSuperblock {
     journal_uuid: [u8; 16],
     journal_inode: U32,
     journal_device: U32,
-    last_orphan: U32,
+    pub(crate) last_orphan: U32,
     hash_seed: [U32; 4],
     default_hash: u8,
     journal_backup: u8,
@@ -159,6 +159,8 @@ pub(crate) struct Superblock {
     pub(crate) checksum_seed: u32,
     pub(crate) hash_seed: [u32; 4],
     pub(crate) unsigned_hash: bool,
+    /// How names of new directories are hashed.
+    pub(crate) hash_version: u8,
     pub(crate) journal_inode: u32,
     pub(crate) last_orphan: u32,
     /// The file of orphans, or 0.
@@ -171,6 +173,21 @@ pub(crate) struct Superblock {
 /// The superblock's bytes, if there is one.
 pub(crate) fn load(disk: &Disk) -> Result<RawSuperblock, Error> {
     load_at(disk, AT)
+}
+
+/// The superblock as it is at present: some of it changes while the file system is open.
+pub(crate) fn newest(core: &Core) -> vfs::Result<RawSuperblock> {
+    let block = core.superblock.block;
+    let bytes = core.store.read(Kind::Superblock, AT / block, |_| Ok(()))?;
+    Ok(RawSuperblock::of_block(&bytes, block))
+}
+
+/// Part of an operation: the file system has these features from now on, if it had them not.
+pub(crate) fn add_compat(core: &Core, features: Compat) -> vfs::Result<()> {
+    if core.superblock.features.compat.contains(features) {
+        return Ok(());
+    }
+    change(core, |raw| raw.compat.set(raw.compat.get() | features.bits()))
 }
 
 /// The same, of a copy at byte `at`.
@@ -385,6 +402,7 @@ impl RawSuperblock {
             checksum_seed,
             hash_seed: self.hash_seed.map(U32::get),
             unsigned_hash: self.flags.get() & FLAG_UNSIGNED_HASH != 0,
+            hash_version: self.default_hash,
             journal_inode: self.journal_inode.get(),
             last_orphan: self.last_orphan.get(),
             orphan_file: match features.compat.contains(Compat::ORPHAN_FILE) {
@@ -451,6 +469,11 @@ impl Superblock {
     /// The first block of a group.
     pub(crate) fn group_start(&self, group: u32) -> u64 {
         self.first_block + u64::from(group) * self.blocks_per_group
+    }
+
+    /// The first block of the group that has inode `number`.
+    pub(crate) fn group_of_inode_start(&self, number: u32) -> u64 {
+        self.group_start(number.saturating_sub(1) / self.inodes_per_group)
     }
 
     /// Whether a group begins with a superblock or a backup of it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use disk::{Disk, Queue};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use vfs::{Result, Statfs};
+use vfs::{InoSet, Result, Statfs};
 
 use crate::alloc::Space;
 use crate::attach::Replayed;
@@ -86,6 +86,8 @@ pub struct Volume {
     pub(crate) pages_max: u64,
     /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
     queue: Option<Mutex<Queue>>,
+    /// Files made by `O_TMPFILE` that may get a name and have none yet.
+    pub(crate) linkable: Mutex<InoSet<u32>>,
     recovery: Recovery,
     pub(crate) replayed: Replayed,
 }
@@ -168,6 +170,7 @@ impl Volume {
             files: Files::new(),
             pages_max: options.page_bytes / block,
             queue: None,
+            linkable: Mutex::default(),
             recovery,
             replayed: Replayed::default(),
         };
@@ -204,6 +207,7 @@ impl Volume {
             files: Files::new(),
             pages_max,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
+            linkable: Mutex::default(),
             recovery: Recovery::default(),
             replayed: Replayed::default(),
         })
@@ -250,6 +254,17 @@ impl Volume {
             Err(_) => self.core.undo(),
         }
         result
+    }
+
+    /// The same, again behind a commit if there was no room, for who holds no lock; what must be committed before is.
+    pub(crate) fn operate<R>(&self, operation: impl Fn(&Core) -> Result<R>) -> Result<R> {
+        self.commit_if_large()?;
+        self.with_room(|| self.change(&operation))
+    }
+
+    /// Only what is attached is written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.home.is_some() { Ok(()) } else { Err(vfs::Error::ReadOnly) }
     }
 
     /// The disk below.
