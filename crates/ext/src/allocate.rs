@@ -115,7 +115,7 @@ impl Volume {
         let missing =
             self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.core.space.promise(&self.core, missing)?;
+        self.promise_blocks(missing)?;
         self.core.space.release(missing);
         self.allocated(caller, file, &mut file.alone(), &range, keeps_size)?;
         self.fill(file, filled, |place| place == Place::Hole, false)
@@ -171,7 +171,7 @@ impl Volume {
         let core = &self.core;
         let holes = self.holes(file, state, range)?;
         let mut promised = holes.iter().map(|hole| hole.end - hole.start).sum();
-        core.space.promise(core, promised)?;
+        self.promise_blocks(promised)?;
         let mut result = Ok(());
         for mut hole in holes {
             while !hole.is_empty() && result.is_ok() {
@@ -242,7 +242,7 @@ impl Volume {
                     Ok(draft)
                 })?;
                 draft.read(&self.core.store)?;
-                self.core.space.promise(&self.core, draft.homeless())?;
+                self.promise_blocks(draft.homeless())?;
                 let known: Vec<u64> = match pages {
                     true => Vec::new(),
                     false => state.pages.range(0..map::END).map(|(number, _)| number).collect(),

@@ -17,7 +17,7 @@ impl Volume {
         if file.shared().pages.unsaved() > COLLECT_MAX {
             self.write_out(file)?;
         }
-        self.with_room(|| self.collect(file))?;
+        self.collect(file)?;
         self.commit_all()
     }
 
@@ -33,7 +33,8 @@ impl Volume {
         }
         self.write_out_all()?;
         for file in self.files.all() {
-            self.with_room(|| self.collect(&file))?;
+            self.collect(&file)?;
+            self.commit_if_large()?;
         }
         self.commit_all()
     }

@@ -222,8 +222,21 @@ impl Volume {
         self.queue.as_ref().map(Mutex::lock).ok_or(vfs::Error::ReadOnly)
     }
 
-    /// Tries again behind a commit what found no room: what is freed can be used again when that is durable. Called without locks.
+    /// Tries again what found no room, when all pages have their places, which then need no more room for the worst case, and what was freed
+    /// can be used again. Called without locks.
     pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
+        match attempt() {
+            Err(vfs::Error::NoSpace) => {
+                self.write_out_all()?;
+                self.commit_all()?;
+                attempt()
+            }
+            result => result,
+        }
+    }
+
+    /// Tries again behind a commit what found no room. Called without locks.
+    pub(crate) fn with_commit<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
         match attempt() {
             Err(vfs::Error::NoSpace) => {
                 self.commit_all()?;

@@ -162,10 +162,15 @@ impl Volume {
         if is_full() { self.write_out_all() } else { Ok(()) }
     }
 
+    /// Promises blocks to what has no place.
+    pub(crate) fn promise_blocks(&self, blocks: u64) -> Result<()> {
+        if blocks == 0 { Ok(()) } else { self.reading(|| self.core.space.promise(&self.core, blocks)) }
+    }
+
     /// What a write or another change of contents by `caller` changes of metadata at once; and blocks for pages without a place.
-    pub(crate) fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
+    fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
         let homeless = draft.homeless();
-        self.core.space.promise(&self.core, homeless)?;
+        self.promise_blocks(homeless)?;
         let changed = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             inode.rewritten(caller, Time::now());

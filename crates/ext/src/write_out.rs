@@ -52,7 +52,7 @@ impl Volume {
     /// Writes a file's pages to the disk, but for those that the log has. They are durable there; that they are the file's is so with the
     /// next commit.
     pub(crate) fn write_out(&self, file: &Held<'_>) -> Result<()> {
-        self.with_room(|| {
+        self.with_commit(|| {
             let queue = self.queue()?;
             let Some(handed) = self.hand_over(&queue, file)? else { return Ok(()) };
             self.disk().flush().map_err(|error| io(&error))?;
@@ -62,7 +62,7 @@ impl Volume {
 
     /// The same for all files, with one flush of the disk. Fails with what failed first; the others are written.
     pub(crate) fn write_out_all(&self) -> Result<()> {
-        self.with_room(|| self.write_out_once())
+        self.with_commit(|| self.write_out_once())
     }
 
     fn write_out_once(&self) -> Result<()> {
