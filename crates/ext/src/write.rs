@@ -242,3 +242,6 @@ impl Volume {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
