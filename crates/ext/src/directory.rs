@@ -6,6 +6,8 @@
 mod entries;
 mod growth;
 mod order;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use vfs::{Error, FileKind, Result};

@@ -6,6 +6,9 @@
 //!
 //! **An inode without a link is in the list, or is removed by the operation that took the last one.**
 
+#[cfg(test)]
+mod tests;
+
 use vfs::{Error, FileKind, Result};
 
 use crate::checksum::crc32c;

@@ -4,6 +4,8 @@
 //! written anew. A block that others have, too, is not changed: the inode gets its own.
 
 mod area;
+#[cfg(test)]
+mod tests;
 
 use vfs::{Error, Result};
 
