@@ -30,7 +30,6 @@ pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
 pub(crate) use self::inodes::{free_inode, new_inode};
 use self::state::State;
 use crate::core::Core;
-use crate::features::Incompat;
 
 /// What is free, in DRAM: known from the first time that it is asked for.
 #[derive(Default)]
@@ -52,14 +51,13 @@ impl Space {
     }
 
     /// Promises `blocks` to data without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need in the worst
-    /// case: there may be enough when what has been promised has its place. The caller holds `tree`.
+    /// case: there may be enough when what was freed is durable, and what has been promised has its place.
     pub(crate) fn promise(&self, core: &Core, blocks: u64) -> Result<()> {
         let mut state = self.state(core)?;
-        let promised = state.promised + blocks;
-        if promised + kept(core, promised) > state.available {
+        if state.spoken_for(core, blocks) > state.available {
             return Err(Error::NoSpace);
         }
-        state.promised = promised;
+        state.promised += blocks;
         Ok(())
     }
 
@@ -113,15 +111,5 @@ impl Space {
                 state.waiting -= blocks.end - blocks.start;
             }
         }
-    }
-}
-
-/// Blocks that maps may need for `promised` blocks of data, each in the worst place: a leaf of its own, or three blocks of pointers; and for
-/// a tree that grows higher.
-fn kept(core: &Core, promised: u64) -> u64 {
-    match (promised, core.superblock.features.incompat.contains(Incompat::EXTENTS)) {
-        (0, _) => 0,
-        (_, true) => promised + 4,
-        (_, false) => promised * 3,
     }
 }

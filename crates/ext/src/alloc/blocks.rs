@@ -21,27 +21,34 @@ const GROUPS: usize = 8;
 /// metadata changes: nobody else is given them until [`take`] or [`give_up`]. Needs no operation, but the caller holds `tree`. Of what is
 /// promised nothing is spared: who picks has a promise. With [`Error::NoSpace`] a commit may help ([`super::Space::is_waiting`]).
 pub(crate) fn pick(core: &Core, goal: u64, most: u64) -> Result<Range<u64>> {
-    core.space.state(core)?.pick(core, goal, most)
+    let state = &mut *core.space.state(core)?;
+    let picked = state.pick(core, goal, most)?;
+    state.picked += length(&picked);
+    Ok(picked)
 }
 
 /// Gives picked blocks back.
 pub(crate) fn give_up(core: &Core, blocks: Range<u64>) {
     // Who has picked has loaded it.
     if let Some(state) = &mut *core.space.state.lock() {
+        state.picked -= length(&blocks);
         state.let_go(blocks);
     }
 }
 
 /// Part of an operation: picked blocks are in use.
 pub(crate) fn take(core: &Core, blocks: Range<u64>) -> Result<()> {
-    core.space.state(core)?.take(core, blocks, Done::Took)
+    let state = &mut *core.space.state(core)?;
+    state.take(core, blocks, |blocks, state| {
+        state.picked -= length(&blocks);
+        Done::Took(blocks)
+    })
 }
 
 /// Part of an operation: a block for metadata, picked and taken. What is promised to data is spared.
 pub(crate) fn metadata(core: &Core, goal: u64) -> Result<u64> {
-    let promised = core.space.promised();
     let state = &mut *core.space.state(core)?;
-    if promised + super::kept(core, promised) >= state.available {
+    if state.spoken_for(core, 0) >= state.available {
         return Err(Error::NoSpace);
     }
     state.metadata(core, goal)
@@ -194,7 +201,13 @@ impl State {
         Ok(())
     }
 
-    fn take(&mut self, core: &Core, blocks: Range<u64>, done: fn(Range<u64>) -> Done) -> Result<()> {
+    /// Sets the bits of blocks that are withheld.
+    fn take(
+        &mut self,
+        core: &Core,
+        blocks: Range<u64>,
+        done: fn(Range<u64>, &mut State) -> Done,
+    ) -> Result<()> {
         for (number, bits) in self.parts(blocks) {
             let initial = |bytes: &mut [u8]| self.initial(number, bytes);
             bitmap::change(core, number, bitmap::Of::Clusters, initial, |bytes, group| {
@@ -205,14 +218,15 @@ impl State {
             })?;
             self.groups[number as usize].checked = true;
             self.unmark(number, bits.clone());
-            self.operation.push(done(self.on_disk(number, &bits)));
+            let done = done(self.on_disk(number, &bits), self);
+            self.operation.push(done);
         }
         Ok(())
     }
 
     fn metadata(&mut self, core: &Core, goal: u64) -> Result<u64> {
         let block = self.pick(core, goal, 1)?;
-        let taken = self.take(core, block.clone(), Done::Picked);
+        let taken = self.take(core, block.clone(), |block, _| Done::Picked(block));
         if taken.is_err() {
             self.let_go(block.clone());
         }

@@ -6,6 +6,7 @@ use vfs::Result;
 
 use crate::bitmap;
 use crate::core::Core;
+use crate::features::Incompat;
 use crate::group;
 
 /// What an operation did, so that it can be undone.
@@ -46,6 +47,8 @@ pub(super) struct State {
     /// Blocks that are free and not withheld, in all groups.
     pub(super) available: u64,
     pub(super) promised: u64,
+    /// Of the withheld, those that were picked and are not in use yet: their map has yet to lead there.
+    pub(super) picked: u64,
     /// Of the withheld, those that were freed by operations that have finished.
     pub(super) waiting: u64,
     pub(super) freed: Vec<Range<u64>>,
@@ -91,6 +94,7 @@ impl State {
             groups: Vec::with_capacity(superblock.groups as usize),
             available: 0,
             promised: 0,
+            picked: 0,
             waiting: 0,
             freed: Vec::new(),
             operation: Vec::new(),
@@ -175,6 +179,12 @@ impl State {
         self.fixed_in(number).chain([behind]).flatten().for_each(|n| bitmap::set(bytes, n));
     }
 
+    /// Blocks for which there is no map yet, and those that maps may need for them.
+    pub(super) fn spoken_for(&self, core: &Core, more: u64) -> u64 {
+        let promised = self.promised + more;
+        promised + kept(core, promised + self.picked)
+    }
+
     /// Available blocks are not, from now on.
     pub(super) fn withhold(&mut self, blocks: Range<u64>) {
         self.available -= blocks.end - blocks.start;
@@ -230,6 +240,7 @@ impl State {
         for done in operation.into_iter().rev() {
             match done {
                 Done::Took(blocks) => {
+                    self.picked += blocks.end - blocks.start;
                     self.parts(blocks).for_each(|(number, bits)| self.mark(number, bits));
                 }
                 Done::Picked(blocks) => {
@@ -244,6 +255,16 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// Blocks that maps may need for `data` blocks of data, each in the worst place: a leaf of its own, or three blocks of pointers; and for
+/// a tree that grows higher.
+fn kept(core: &Core, data: u64) -> u64 {
+    match (data, core.superblock.features.incompat.contains(Incompat::EXTENTS)) {
+        (0, _) => 0,
+        (_, true) => data + 4,
+        (_, false) => data * 3,
     }
 }
 
