@@ -24,7 +24,7 @@ mod tests;
 use std::ops::Range;
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-use vfs::{Error, Result};
+use vfs::{Caller, Error, Result};
 
 pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
 pub(crate) use self::inodes::{free_inode, new_inode};
@@ -50,11 +50,16 @@ impl Space {
         Ok(MutexGuard::map(state, |state| state.as_mut().expect("just loaded")))
     }
 
-    /// Promises `blocks` to data without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need in the worst
-    /// case: there may be enough when what was freed is durable, and what has been promised has its place.
-    pub(crate) fn promise(&self, core: &Core, blocks: u64) -> Result<()> {
+    /// Promises `blocks` to data of `caller` without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need and,
+    /// for most callers, what the superblock reserves. There may be enough when what was freed is durable, and what has been promised has
+    /// its place.
+    pub(crate) fn promise(&self, core: &Core, caller: &Caller, blocks: u64) -> Result<()> {
+        let superblock = &core.superblock;
+        let (user, group) = superblock.reserved_for;
+        let may_have_all = caller.uid == 0 || caller.uid == user || group != 0 && caller.in_group(group);
+        let spared = if may_have_all { 0 } else { superblock.reserved_blocks };
         let mut state = self.state(core)?;
-        if state.spoken_for(core, blocks) > state.available {
+        if blocks > 0 && state.spoken_for(core, blocks) + spared > state.available {
             return Err(Error::NoSpace);
         }
         state.promised += blocks;

@@ -49,7 +49,7 @@ impl Volume {
         } else {
             self.with_room(|| self.allocate(caller, &file, offset, length, keeps_size))?;
             if zeroes {
-                self.zero_bytes(&file, offset..offset + length)?;
+                self.zero_bytes(caller, &file, offset..offset + length)?;
             }
         }
         if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
@@ -107,7 +107,7 @@ impl Volume {
             self.reading_file(file, |inode| Ok((self.range(inode, offset, length)?, inode.clone())))?;
         if inode.flags.contains(Flags::EXTENTS) {
             let mut state = file.alone();
-            self.allocate_unwritten(file, &mut state, &range)?;
+            self.allocate_unwritten(caller, file, &mut state, &range)?;
             return self.allocated(caller, file, &mut state, &range, keeps_size);
         }
         let end = if keeps_size { range.end.min(inode.size) } else { range.end };
@@ -115,10 +115,10 @@ impl Volume {
         let missing =
             self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.promise_blocks(missing)?;
+        self.promise_blocks(caller, missing)?;
         self.core.space.release(missing);
         self.allocated(caller, file, &mut file.alone(), &range, keeps_size)?;
-        self.fill(file, filled, |place| place == Place::Hole, false)
+        self.fill(caller, file, filled, |place| place == Place::Hole, false)
     }
 
     /// A range has been allocated.
@@ -167,11 +167,17 @@ impl Volume {
         Ok(holes)
     }
 
-    fn allocate_unwritten(&self, file: &Held<'_>, state: &mut State, range: &Range<u64>) -> Result<()> {
+    fn allocate_unwritten(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        state: &mut State,
+        range: &Range<u64>,
+    ) -> Result<()> {
         let core = &self.core;
         let holes = self.holes(file, state, range)?;
         let mut promised = holes.iter().map(|hole| hole.end - hole.start).sum();
-        self.promise_blocks(promised)?;
+        self.promise_blocks(caller, promised)?;
         let mut result = Ok(());
         for mut hole in holes {
             while !hole.is_empty() && result.is_ok() {
@@ -213,15 +219,16 @@ impl Volume {
     }
 
     /// Zeros for a range, where it is anything but a hole.
-    fn zero_bytes(&self, file: &Held<'_>, range: Range<u64>) -> Result<()> {
+    fn zero_bytes(&self, caller: &Caller, file: &Held<'_>, range: Range<u64>) -> Result<()> {
         let size = self.reading_file(file, |inode| Ok(inode.size))?;
         let end = range.end.min(size);
-        self.fill(file, range.start..end.max(range.start), is_mapped, true)
+        self.fill(caller, file, range.start..end.max(range.start), is_mapped, true)
     }
 
     /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.
     fn fill(
         &self,
+        caller: &Caller,
         file: &Held<'_>,
         range: Range<u64>,
         wants: impl Fn(Place) -> bool,
@@ -242,7 +249,7 @@ impl Volume {
                     Ok(draft)
                 })?;
                 draft.read(&self.core.store)?;
-                self.promise_blocks(draft.homeless())?;
+                self.promise_blocks(caller, draft.homeless())?;
                 let known: Vec<u64> = match pages {
                     true => Vec::new(),
                     false => state.pages.range(0..map::END).map(|(number, _)| number).collect(),

@@ -35,7 +35,7 @@ impl Volume {
         let missing =
             self.holes(&sink, &sink.shared(), &range)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.with_room(|| self.promise_blocks(missing))?;
+        self.with_room(|| self.promise_blocks(caller, missing))?;
         self.core.space.release(missing);
         let mut buffer = vec![0; length.min(PIECE) as usize];
         let mut done = 0;

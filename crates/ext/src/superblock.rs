@@ -150,6 +150,8 @@ pub(crate) struct Superblock {
     pub(crate) reserved_descriptor_blocks: u64,
     pub(crate) backup_groups: [u32; 2],
     pub(crate) reserved_blocks: u64,
+    /// For whom these are: a user, and a group unless it is 0.
+    pub(crate) reserved_for: (u32, u32),
     /// Blocks that no file can have; 0 if that is not known.
     pub(crate) overhead_blocks: u64,
     pub(crate) uuid: [u8; 16],
@@ -395,6 +397,7 @@ impl RawSuperblock {
             reserved_descriptor_blocks: u64::from(self.reserved_descriptor_blocks.get()),
             backup_groups: self.backup_groups.map(U32::get),
             reserved_blocks: high(self.reserved_blocks_low, self.reserved_blocks_high).min(blocks),
+            reserved_for: (self.reserved_uid.get().into(), self.reserved_gid.get().into()),
             overhead_blocks: u64::from(self.overhead_clusters.get()) * cluster,
             uuid: self.uuid,
             label: self.label,

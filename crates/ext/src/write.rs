@@ -163,14 +163,18 @@ impl Volume {
     }
 
     /// Promises blocks to what has no place.
-    pub(crate) fn promise_blocks(&self, blocks: u64) -> Result<()> {
-        if blocks == 0 { Ok(()) } else { self.reading(|| self.core.space.promise(&self.core, blocks)) }
+    pub(crate) fn promise_blocks(&self, caller: &Caller, blocks: u64) -> Result<()> {
+        if blocks == 0 {
+            Ok(())
+        } else {
+            self.reading(|| self.core.space.promise(&self.core, caller, blocks))
+        }
     }
 
     /// What a write or another change of contents by `caller` changes of metadata at once; and blocks for pages without a place.
     fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
         let homeless = draft.homeless();
-        self.promise_blocks(homeless)?;
+        self.promise_blocks(caller, homeless)?;
         let changed = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             inode.rewritten(caller, Time::now());

@@ -9,6 +9,15 @@ use crate::core::Core;
 use crate::features::Incompat;
 use crate::group;
 
+/// What is kept for maps in bad cases: a part of the disk, but at least and at most so many blocks.
+const KEPT_PART: u64 = 50;
+const KEPT_MIN: u64 = 64;
+const KEPT_MAX: u64 = 4096;
+/// What a map takes for a block of data that is a piece of its own: an entry in a leaf that is half full.
+const EXTENT_BYTES: u64 = 24;
+/// What it takes for a block of data behind another.
+const POINTER_BYTES: u64 = 4;
+
 /// What an operation did, so that it can be undone.
 #[derive(Clone, Debug)]
 pub(super) enum Done {
@@ -258,13 +267,16 @@ impl State {
     }
 }
 
-/// Blocks that maps may need for `data` blocks of data, each in the worst place: a leaf of its own, or three blocks of pointers; and for
-/// a tree that grows higher.
+/// Blocks that are kept for the maps of `data` blocks of data. In the worst case each block has a leaf of its own, in a tree that grows, or
+/// three blocks of pointers. That would be most of the disk for what is large; so beyond what data in one piece needs, or data in pieces
+/// of a block one behind the other, no more is kept than a part of the disk.
 fn kept(core: &Core, data: u64) -> u64 {
-    match (data, core.superblock.features.incompat.contains(Incompat::EXTENTS)) {
+    let superblock = &core.superblock;
+    let beyond = (superblock.blocks / KEPT_PART).clamp(KEPT_MIN, KEPT_MAX);
+    match (data, superblock.features.incompat.contains(Incompat::EXTENTS)) {
         (0, _) => 0,
-        (_, true) => data + 4,
-        (_, false) => data * 3,
+        (_, true) => (data + 4).min(data.div_ceil(superblock.block / EXTENT_BYTES) + beyond),
+        (_, false) => (data * 3).min(data.div_ceil(superblock.block / POINTER_BYTES) + beyond),
     }
 }
 

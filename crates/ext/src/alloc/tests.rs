@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-use vfs::{Error, Time};
+use vfs::{Caller, Error, Time};
 
 use super::{free, free_inode, give_up, metadata, new_inode, pick, take};
 use crate::scene::Scene;
@@ -146,8 +146,18 @@ fn promises_are_kept() {
     all(|scene| {
         let core = scene.core();
         let (free_blocks, _) = scene.free();
-        assert_eq!(core.space.promise(core, free_blocks), Err(Error::NoSpace), "maps need some");
-        core.space.promise(core, free_blocks / 5).unwrap();
+        assert_eq!(
+            core.space.promise(core, &Caller::root(), free_blocks),
+            Err(Error::NoSpace),
+            "maps need some"
+        );
+        let (user, reserved) = (Caller::user(1000, 1000), core.superblock.reserved_blocks);
+        assert_eq!(core.space.promise(core, &user, free_blocks - reserved), Err(Error::NoSpace));
+        core.space.promise(core, &user, free_blocks - reserved * 2).unwrap();
+        core.space.release(free_blocks - reserved * 2);
+        core.space.promise(core, &Caller::root(), free_blocks - reserved).unwrap();
+        core.space.release(free_blocks - reserved);
+        core.space.promise(core, &user, free_blocks / 5).unwrap();
         let mut taken = 0;
         while scene.change(|core| metadata(core, 0)).is_ok() {
             taken += 1;
