@@ -36,20 +36,36 @@ pub(crate) fn open_disk(name: &str, read_only: bool) -> Result<Arc<Disk>, Failur
 }
 
 /// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
-pub(crate) fn open_volume(region: &Region, now_at: Option<&str>) -> Result<ext::Volume, Failure> {
+pub(crate) fn open_volume(
+    region: &Region,
+    now_at: Option<&str>,
+    how: &ext::Options,
+) -> Result<ext::Volume, Failure> {
     let attachment = attachment(region)?;
     let disk = open_disk(now_at.unwrap_or(&attachment.disk), false);
     let disk = disk.map_err(|failure| match now_at {
         Some(_) => failure,
         None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),
     })?;
-    ext::Volume::mount(region, disk, &ext::Options::default()).doing("opening the volume with its disk")
+    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
 }
 
 impl Attached {
     /// Opens the volume as it is to be mounted.
     pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
-        let volume = Arc::new(open_volume(region, options.disk.as_deref())?);
+        let sync = match (options.durability, options.dirsync) {
+            (native::Durability::Operation, _) => ext::Sync::Sync,
+            (_, true) => ext::Sync::Dirsync,
+            (_, false) => ext::Sync::Nosync,
+        };
+        let default = ext::Options::default();
+        let how = ext::Options {
+            cache_bytes: options.cache_bytes.unwrap_or(default.cache_bytes),
+            sync,
+            sync_in_nvm: !options.sync_on_disk,
+            ..default
+        };
+        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
         let background = match options.read_only {
             true => None,
             false => {

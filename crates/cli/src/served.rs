@@ -392,7 +392,7 @@ fn open(region: Region, options: &Options) -> Result<(Shown, Arc<dyn FileSystem>
         return Ok((Shown::Snapshot, tree));
     }
     let how = native::MountOptions {
-        durability: options.durability,
+        durability: if options.dirsync { native::Durability::Operation } else { options.durability },
         journaling: options.journaling,
         commit_interval: options.commit_interval,
         cache_bytes: options.cache_bytes,

@@ -161,6 +161,7 @@ impl Volume {
         let home = Home::begin(region.clone(), area, frames, next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
         volume.unmark()?;
+        replayed.orphans = volume.reclaim_orphans()?;
         replayed.duration = started.elapsed();
         volume.replayed = replayed;
         Ok(volume)

@@ -24,7 +24,7 @@ impl FileSystem for Volume {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
-        self.set_attributes(caller, ino, set, handle)
+        self.inode_changed(ino, self.set_attributes(caller, ino, set, handle))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -36,27 +36,27 @@ impl FileSystem for Volume {
     }
 
     fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
-        self.make_node(caller, dir, name, mode, rdev)
+        self.names_changed(self.make_node(caller, dir, name, mode, rdev))
     }
 
     fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
-        self.make_directory(caller, dir, name, mode)
+        self.names_changed(self.make_directory(caller, dir, name, mode))
     }
 
     fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.make_link(caller, dir, name, target)
+        self.names_changed(self.make_link(caller, dir, name, target))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.add_name(caller, ino, dir, name)
+        self.names_changed(self.add_name(caller, ino, dir, name))
     }
 
     fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.remove_name(caller, dir, name)
+        self.names_changed(self.remove_name(caller, dir, name))
     }
 
     fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.remove_directory(caller, dir, name)
+        self.names_changed(self.remove_directory(caller, dir, name))
     }
 
     fn rename(
@@ -68,7 +68,7 @@ impl FileSystem for Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.rename_name(caller, (dir, name), (new_dir, new_name), flags)
+        self.names_changed(self.rename_name(caller, (dir, name), (new_dir, new_name), flags))
     }
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
@@ -77,11 +77,13 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
-        self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags))
+        self.names_changed(
+            self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags)),
+        )
     }
 
     fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
-        self.make_unnamed(caller, dir, mode, flags)
+        self.names_changed(self.make_unnamed(caller, dir, mode, flags))
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
@@ -118,7 +120,7 @@ impl FileSystem for Volume {
     }
 
     fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_file(caller, handle, offset, data)
+        self.contents_changed(handle, self.write_file(caller, handle, offset, data))
     }
 
     fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
@@ -151,7 +153,7 @@ impl FileSystem for Volume {
     }
 
     fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.set_xattr(caller, ino, name, value, mode)
+        self.inode_changed(ino, self.set_xattr(caller, ino, name, value, mode))
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
@@ -159,7 +161,7 @@ impl FileSystem for Volume {
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.remove_xattr(caller, ino, name)
+        self.inode_changed(ino, self.remove_xattr(caller, ino, name))
     }
 
     fn fallocate(
@@ -170,7 +172,7 @@ impl FileSystem for Volume {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.allocate_file(caller, handle, mode, offset, len)
+        self.contents_changed(handle, self.allocate_file(caller, handle, mode, offset, len))
     }
 
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
@@ -186,6 +188,6 @@ impl FileSystem for Volume {
         to_offset: u64,
         len: u64,
     ) -> Result<u64> {
-        self.copy_range(caller, (from, from_offset), (to, to_offset), len)
+        self.contents_changed(to, self.copy_range(caller, (from, from_offset), (to, to_offset), len))
     }
 }

@@ -80,4 +80,5 @@ pub use check::{Report, check, check_volume};
 pub use commit::{Background, Stats};
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
+pub use sync::Sync;
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

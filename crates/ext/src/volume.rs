@@ -16,6 +16,7 @@ use crate::handles::Handles;
 use crate::home::Home;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
+use crate::sync::Sync;
 use crate::{group, inode, journal, mmp};
 
 /// How to open a file system.
@@ -25,11 +26,15 @@ pub struct Options {
     pub cache_bytes: u64,
     /// DRAM for bytes of files that are nowhere else, bytes. Who writes more waits for the disk.
     pub page_bytes: u64,
+    /// What is durable when it returns.
+    pub sync: Sync,
+    /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
+    pub sync_in_nvm: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 64 << 20, page_bytes: 64 << 20 }
+        Options { cache_bytes: 64 << 20, page_bytes: 64 << 20, sync: Sync::Nosync, sync_in_nvm: true }
     }
 }
 
@@ -84,6 +89,8 @@ pub struct Volume {
     pub(crate) files: Files,
     /// As many pages may be nowhere but in DRAM.
     pub(crate) pages_max: u64,
+    pub(crate) sync: Sync,
+    pub(crate) sync_in_nvm: bool,
     /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
     queue: Option<Mutex<Queue>>,
     /// Files made by `O_TMPFILE` that may get a name and have none yet.
@@ -169,6 +176,8 @@ impl Volume {
             home: None,
             files: Files::new(),
             pages_max: options.page_bytes / block,
+            sync: Sync::Nosync,
+            sync_in_nvm: true,
             queue: None,
             linkable: Mutex::default(),
             recovery,
@@ -206,6 +215,8 @@ impl Volume {
             home: Some(home),
             files: Files::new(),
             pages_max,
+            sync: options.sync,
+            sync_in_nvm: options.sync_in_nvm,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
             linkable: Mutex::default(),
             recovery: Recovery::default(),

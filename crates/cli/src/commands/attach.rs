@@ -73,7 +73,7 @@ pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
         return Err(Failure::new(format!("{place} is of kind {}, and has no disk", region.kind()))
             .leaving("nothing was changed"));
     }
-    let volume = open_volume(&region, arguments.disk.as_deref())?;
+    let volume = open_volume(&region, arguments.disk.as_deref(), &ext::Options::default())?;
     let name = volume.disk().name().to_string();
     volume
         .detach()

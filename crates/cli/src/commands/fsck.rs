@@ -87,7 +87,7 @@ fn check_ext(arguments: &Fsck) -> Result<u8, Failure> {
     let place = &arguments.place;
     let zone = open_alone(&place.zone, true)?;
     let region = zone.volume(&place.volume).doing("opening the volume").leaving("nothing was checked")?;
-    let volume = open_volume(&region, None)?;
+    let volume = open_volume(&region, None, &ext::Options::default())?;
     let checked = ext::check_volume(&volume).doing("checking the volume")?;
     volume.unmount().doing("closing the volume")?;
     let problems = checked
