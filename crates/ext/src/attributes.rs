@@ -9,7 +9,7 @@ use crate::files::File;
 use crate::inode::{self, Inode};
 use crate::namespace::{access_acl, stored_acl, visible};
 use crate::volume::Volume;
-use crate::xattr;
+use crate::{protection, xattr};
 
 /// Part of an operation: `caller` changes attributes of `inode`, which now are `attr`, as [`rules::plan_setattr`] has it. The caller sees to
 /// the length, and writes the inode.
@@ -21,6 +21,7 @@ fn change(
     set: &SetAttr,
     by_handle: bool,
 ) -> Result<()> {
+    protection::may_set(inode, set)?;
     let access = stored_acl(core, inode, acl::ACCESS)?;
     let changes = rules::plan_setattr(caller, attr, access.as_deref(), set, by_handle, Time::now())?;
     if let (Some(_), Some(list)) = (set.mode, access) {
@@ -72,6 +73,7 @@ impl Volume {
         let inode = visible(&self.core, ino)?;
         if mask & rules::WRITE != 0 {
             self.check_writable()?;
+            protection::may_write(&inode)?;
         }
         let list = access_acl(&self.core, caller, &inode)?;
         rules::may_access(caller, &inode.attr(), list.as_deref(), mask)
@@ -138,6 +140,7 @@ impl Volume {
         self.operate(|core| {
             let mut inode = visible(core, ino)?;
             self.check_writable()?;
+            protection::may_change(&inode)?;
             let list = access_acl(core, caller, &inode)?;
             rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, true)?;
             if acl::is_acl(name) {

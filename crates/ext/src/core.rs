@@ -1,6 +1,7 @@
 //! The open file system: its superblock and its blocks.
 
 use crate::alloc::Space;
+use crate::orphans::Before;
 use crate::store::Store;
 use crate::superblock::Superblock;
 
@@ -8,6 +9,7 @@ pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) store: Store,
     pub(crate) space: Space,
+    pub(crate) orphans: Before,
 }
 
 impl Core {

@@ -18,6 +18,10 @@ bitflags::bitflags! {
     /// What matters here of an inode's flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Flags: u32 {
+        /// Nobody changes it.
+        const IMMUTABLE = 0x10;
+        /// It only grows.
+        const APPEND = 0x20;
         /// Encrypted.
         const ENCRYPT = 0x800;
         /// A directory with a hash tree.
@@ -31,6 +35,21 @@ bitflags::bitflags! {
         /// Contents are in the inode.
         const INLINE_DATA = 0x1000_0000;
         const _ = !0;
+    }
+}
+
+impl Flags {
+    /// Of a directory's flags, those that what is made in it has, too: how it is to be written, dumped and compressed, of which most
+    /// mean something to others only.
+    pub(crate) fn inherited(self, kind: FileKind) -> Flags {
+        let everywhere = Flags::from_bits_retain(0xC0);
+        let with_contents = Flags::from_bits_retain(0x200_C40F);
+        let in_directories = Flags::from_bits_retain(0x2001_0000);
+        self & match kind {
+            FileKind::Directory => everywhere | with_contents | in_directories,
+            FileKind::Regular => everywhere | with_contents,
+            _ => everywhere,
+        }
     }
 }
 

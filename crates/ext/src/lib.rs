@@ -55,6 +55,7 @@ mod namespace;
 mod opening;
 mod orphans;
 mod pages;
+mod protection;
 mod reading;
 mod rename;
 mod resize;

@@ -2,6 +2,9 @@
 //!
 //! Each is one operation. What is looked at before it is decided is looked at in the same operation, so nothing is between.
 
+#[cfg(test)]
+mod tests;
+
 use vfs::rules;
 use vfs::{
     Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Time, acl,
@@ -13,7 +16,7 @@ use crate::features::RoCompat;
 use crate::inode::{self, Inode};
 use crate::store::Kind;
 use crate::volume::Volume;
-use crate::{alloc, data, directory, map, orphans, xattr};
+use crate::{alloc, data, directory, map, orphans, protection, xattr};
 
 /// Most names of an inode. A directory with a tree may have more directories, which are not counted then, if the file system says so.
 const LINKS_MAX: u32 = 65_000;
@@ -76,6 +79,7 @@ fn check_addition(core: &Core, caller: &Caller, dir: &Inode) -> Result<()> {
     if dir.is_dir() && dir.links == 0 {
         return Err(Error::NotFound);
     }
+    protection::may_write(dir)?;
     rules::may_create(caller, &dir.attr(), access_acl(core, caller, dir)?.as_deref())
 }
 
@@ -150,6 +154,7 @@ fn make(core: &Core, caller: &Caller, dir: &Inode, new: &New<'_>, links: u32, at
     let number = alloc::new_inode(core, dir.number, kind == FileKind::Directory)?;
     let mut inode = inode::new(core, number, inherited.mode, caller.uid, gid, at);
     inode.links = links;
+    inode.flags |= dir.flags.inherited(kind);
     for (name, value) in [(acl::ACCESS, inherited.access), (acl::DEFAULT, inherited.default)] {
         if let Some(value) = value {
             xattr::set(core, &mut inode, name, Some(&value))?;
@@ -360,6 +365,7 @@ impl Volume {
             }
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
+            protection::may_change(&source)?;
             rules::may_link(caller, &source.attr())?;
             if source.links == 0 && !self.linkable.lock().contains(&source.number) {
                 return Err(Error::NotFound);
@@ -409,6 +415,7 @@ impl Volume {
             self.check_writable()?;
             let victim = existing(core, caller, &parent, name)?;
             check_name(name)?;
+            protection::may_remove(&parent, &victim)?;
             let list = access_acl(core, caller, &parent)?;
             rules::may_delete(caller, &parent.attr(), list.as_deref(), &victim.attr())?;
             check(core, &victim)?;

@@ -4,6 +4,7 @@ use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::inode;
 use crate::namespace::access_acl;
+use crate::protection;
 use crate::volume::Volume;
 
 impl Volume {
@@ -18,6 +19,7 @@ impl Volume {
                 return Err(Error::ReadOnly);
             }
             let list = access_acl(&self.core, caller, &inode)?;
+            protection::may_open(&inode, flags)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
             self.open_locked(number, flags)
         };

@@ -9,7 +9,8 @@
 #[cfg(test)]
 mod tests;
 
-use vfs::{Error, FileKind, Result};
+use parking_lot::Mutex;
+use vfs::{Error, FileKind, InoMap, Result};
 
 use crate::checksum::crc32c;
 use crate::core::Core;
@@ -33,25 +34,42 @@ pub(crate) fn first(core: &Core) -> Result<u32> {
     Ok(superblock::newest(core)?.last_orphan.get())
 }
 
+/// Which inode stands before which in the list, as far as is remembered: nothing relies on it unseen.
+#[derive(Default)]
+pub(crate) struct Before(Mutex<InoMap<u32, u32>>);
+
 /// Part of an operation: `inode` joins the list. The caller writes it.
 pub(crate) fn insert(core: &Core, inode: &mut Inode) -> Result<()> {
     inode.next_orphan = first(core)?;
+    core.orphans.0.lock().insert(inode.next_orphan, inode.number);
     superblock::change(core, |raw| raw.last_orphan.set(inode.number))
 }
 
 /// Part of an operation: `inode` leaves the list. The caller writes it.
 pub(crate) fn remove(core: &Core, inode: &mut Inode) -> Result<()> {
     let behind = std::mem::take(&mut inode.next_orphan);
-    let mut at = first(core)?;
-    if at == inode.number {
+    let remembered = core.orphans.0.lock().remove(&inode.number);
+    if first(core)? == inode.number {
         return superblock::change(core, |raw| raw.last_orphan.set(behind));
     }
+    let remembered = remembered.and_then(|number| inode::read(core, number).ok());
+    let mut before = match remembered.filter(|before| before.next_orphan == inode.number) {
+        Some(before) => before,
+        None => search_before(core, inode.number)?,
+    };
+    before.next_orphan = behind;
+    core.orphans.0.lock().insert(behind, before.number);
+    inode::write(core, &before)
+}
+
+/// The inode that stands before `number` in the list.
+fn search_before(core: &Core, number: u32) -> Result<Inode> {
+    let mut at = first(core)?;
     // A list is no longer than there are inodes; one that is leads in a circle.
     for _ in 0..core.superblock.inodes {
-        let mut before = listed(core, at)?;
-        if before.next_orphan == inode.number {
-            before.next_orphan = behind;
-            return inode::write(core, &before);
+        let before = listed(core, at)?;
+        if before.next_orphan == number {
+            return Ok(before);
         }
         at = before.next_orphan;
     }

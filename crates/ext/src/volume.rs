@@ -170,7 +170,7 @@ impl Volume {
             store.overlay(log.into_blocks());
         }
         let volume = Volume {
-            core: Core { space: Space::new(), superblock, store },
+            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: None,
@@ -209,7 +209,7 @@ impl Volume {
         store.attach(home.frames.clone(), next);
         let pages_max = options.page_bytes / superblock.block;
         Ok(Volume {
-            core: Core { space: Space::new(), superblock, store },
+            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: Some(home),

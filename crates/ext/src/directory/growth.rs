@@ -14,7 +14,7 @@ type Hashed = (u32, Vec<u8>);
 
 /// Adds an entry to a directory with a tree. [`Error::NoSpace`] if the tree is full.
 pub(super) fn insert(core: &Core, dir: &mut Inode, root: Root, name: &[u8], entry: Vec<u8>) -> Result<()> {
-    let mut growth = Growth { core, dir, root, hash: root.hash.of(name), entry };
+    let mut growth = Growth { core, dir, root, hash: root.hash.of(name), entry, path: vec![0] };
     growth.below(0, ROOT_ENTRIES, root.levels).map(drop)
 }
 
@@ -24,6 +24,8 @@ struct Growth<'a> {
     root: Root,
     hash: u32,
     entry: Vec<u8>,
+    /// The blocks from the root down.
+    path: Vec<u64>,
 }
 
 impl Growth<'_> {
@@ -35,6 +37,10 @@ impl Growth<'_> {
         let node = Node::check(core, self.dir, &block, at)?;
         let n = node.position(self.hash);
         let child = node.child(n).number;
+        if self.path.contains(&child) {
+            return Err(damaged(self.dir, "its hash tree", "a circle", "none"));
+        }
+        self.path.push(child);
         let split = match levels {
             0 => self.leaf(child)?,
             _ => self.below(child, NODE_ENTRIES, levels - 1)?,

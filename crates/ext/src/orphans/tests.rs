@@ -6,12 +6,12 @@ use std::io::Write;
 
 use vfs::{Error, Time};
 
-use super::{first, insert, remove, remove_some};
+use super::{first, insert, listed as listed_inode, reclaim, remove, remove_some};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
 use crate::support::random::Random;
 use crate::support::{Image, can_mount};
-use crate::{alloc, inode, xattr};
+use crate::{alloc, directory, inode, map, xattr};
 
 fn listed(scene: &Scene) -> Vec<u32> {
     let mut all = Vec::new();
@@ -134,5 +134,51 @@ fn what_the_kernel_left_is_removed() {
         assert_eq!(again.volume.reclaim_orphans(), Ok(0));
         let left: BTreeSet<u32> = (15..20).map(|n| again.file(n)).collect();
         assert_eq!(left.len(), 5);
+    }
+}
+
+/// What has more blocks than one operation should free goes in several, removed or cut.
+#[test]
+fn large_files_go_in_parts() {
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext2", "-b", "1024"]] {
+        let scene = Scene::new("160M", options, 2);
+        let before = scene.free().0;
+        for (n, links) in [(0, 0), (1, 1)] {
+            let number = scene.file(n);
+            let mut at = 0;
+            while at < 70_000 {
+                let run = alloc::pick(scene.core(), 0, 70_000 - at).unwrap();
+                let blocks = run.end - run.start;
+                scene
+                    .change(|core| {
+                        let mut inode = inode::read(core, number)?;
+                        alloc::take(core, run.clone())?;
+                        map::insert(core, &mut inode, at, run.start, blocks, true)?;
+                        inode.size = if links == 0 { (at + blocks) * 1024 } else { 3000 };
+                        inode::write(core, &inode)
+                    })
+                    .unwrap();
+                at += blocks;
+            }
+            scene
+                .change(|core| {
+                    let mut inode = inode::read(core, number)?;
+                    if links == 0 {
+                        inode.links = 0;
+                        directory::remove(core, &inode::read(core, ROOT)?, b"0")?;
+                    }
+                    insert(core, &mut inode)?;
+                    inode::write(core, &inode)
+                })
+                .unwrap();
+        }
+        let first = scene.change(|core| reclaim(core, listed_inode(core, scene.file(1))?, true));
+        assert_eq!(first, Ok(false), "one operation is not enough");
+        // Cut short there, it is gone on with.
+        let again = Scene::of(scene.image());
+        assert_eq!(again.volume.reclaim_orphans(), Ok(2));
+        again.commit();
+        assert_eq!(again.free().0, before - 3);
+        again.fsck();
     }
 }

@@ -1,0 +1,118 @@
+//! Names on an attached disk, where chattr(1) has been.
+
+use std::sync::Arc;
+
+use disk::Disk;
+use ext::{Options, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use support::{Image, run};
+use vfs::{Attr, Caller, Error, FileSystem, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, XattrMode};
+
+mod support;
+
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+/// A disk in DRAM, attached to NVM in DRAM.
+struct Machine {
+    zone: Zone,
+    disk: Arc<Disk>,
+}
+
+impl Machine {
+    fn new(image: Vec<u8>) -> Machine {
+        let mut zone = Zone::anonymous(32 << 20, &OpenOptions::default()).unwrap();
+        zone.create_volume("disk", VolumeKind::Ext, Some(24 << 20)).unwrap();
+        let disk = Arc::new(Disk::memory(image));
+        ext::attach(&zone.volume("disk").unwrap(), &disk).unwrap();
+        Machine { zone, disk }
+    }
+
+    fn mount(&self) -> Volume {
+        Volume::mount(&self.zone.volume("disk").unwrap(), self.disk.clone(), &Options::default()).unwrap()
+    }
+
+    fn image(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.disk.bytes() as usize];
+        self.disk.read(disk::Purpose::Data, 0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn forbidden<T: std::fmt::Debug + PartialEq>(result: vfs::Result<T>) {
+    assert_eq!(result, Err(Error::NotPermitted));
+}
+
+#[test]
+fn chattr_is_heeded() {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+    let path = image.path.display().to_string();
+    let commands = [
+        "mkdir fixed",
+        "mkdir growing",
+        "mkdir saved",
+        "write /dev/null fixed/file",
+        "write /dev/null growing/file",
+        "write /dev/null still",
+        "write /dev/null log",
+        "sif fixed flags 0x80010",
+        "sif growing flags 0x80020",
+        "sif saved flags 0x800c8",
+        "sif still flags 0x80010",
+        "sif log flags 0x80020",
+    ];
+    let list = image.path.with_extension("commands");
+    std::fs::write(&list, commands.join("\n")).unwrap();
+    run("debugfs", &["-w", "-f", &list.display().to_string(), &path]);
+    let machine = Machine::new(image.bytes());
+    let fs = machine.mount();
+    let root = &Caller::root();
+    let find = |name: &[u8]| fs.lookup(root, ROOT_INO, name).unwrap();
+    let (fixed, growing, still, log) =
+        (find(b"fixed").ino, find(b"growing").ino, find(b"still"), find(b"log"));
+    let none = RenameFlags::empty();
+
+    forbidden(fs.mkdir(root, fixed, b"new", 0o755));
+    forbidden(fs.unlink(root, fixed, b"file"));
+    forbidden(fs.rename(root, fixed, b"file", ROOT_INO, b"file", none));
+    forbidden(fs.rename(root, ROOT_INO, b"log", fixed, b"log", none));
+    forbidden(fs.access(root, fixed, 2));
+    let made = fs.create(root, growing, b"new", 0o644, RW).unwrap();
+    fs.release(made.handle).unwrap();
+    forbidden(fs.unlink(root, growing, b"new"));
+    forbidden(fs.rename(root, growing, b"file", growing, b"other", none));
+    for Attr { ino, .. } in [still, log] {
+        forbidden(fs.open(root, ino, RW));
+        forbidden(fs.open(root, ino, OpenFlags::READ | OpenFlags::TRUNCATE));
+        forbidden(fs.link(root, ino, ROOT_INO, b"link"));
+        forbidden(fs.setattr(root, ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }, None));
+        forbidden(fs.setattr(root, ino, &SetAttr { size: Some(0), ..SetAttr::default() }, None));
+        forbidden(fs.setxattr(root, ino, b"user.a", b"value", XattrMode::Either));
+        fs.release(fs.open(root, ino, OpenFlags::READ).unwrap()).unwrap();
+    }
+    forbidden(fs.unlink(root, ROOT_INO, b"still"));
+    forbidden(fs.unlink(root, ROOT_INO, b"log"));
+    forbidden(fs.rename(root, ROOT_INO, b"log", ROOT_INO, b"log.1", none));
+    let touch = SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
+    forbidden(fs.setattr(root, still.ino, &touch, None));
+    fs.setattr(root, log.ino, &touch, None).unwrap();
+    let end = fs.open(root, log.ino, OpenFlags::WRITE | OpenFlags::APPEND).unwrap();
+    fs.write(root, end, 0, b"line").unwrap();
+    fs.release(end).unwrap();
+    assert_eq!((find(b"log").size, find(b"still")), (4, still));
+
+    // What is made has the flags of its directory that mean something for it.
+    let saved = find(b"saved").ino;
+    fs.mkdir(root, saved, b"dir", 0o755).unwrap();
+    fs.symlink(root, saved, b"link", b"target").unwrap();
+    fs.release(fs.create(root, saved, b"file", 0o644, RW).unwrap().handle).unwrap();
+    fs.detach().unwrap();
+    let detached = Image::of(&machine.image());
+    detached.fsck();
+    let flags = |name: &str| {
+        let text =
+            run("debugfs", &["-R", &format!("stat saved/{name}"), &detached.path.display().to_string()]);
+        let (_, rest) = text.split_once("Flags: ").unwrap();
+        rest.split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(["dir", "file", "link"].map(flags), ["0x800c8", "0x800c8", "0xc0"]);
+}
