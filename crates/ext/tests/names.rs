@@ -1,4 +1,4 @@
-//! Names on an attached disk, where chattr(1) has been.
+//! Names on an attached disk: where chattr(1) has been, and what a crash leaves of files without names.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct Machine {
 
 impl Machine {
     fn new(image: Vec<u8>) -> Machine {
-        let mut zone = Zone::anonymous(32 << 20, &OpenOptions::default()).unwrap();
+        let zone = Zone::anonymous(32 << 20, &OpenOptions::default()).unwrap();
         zone.create_volume("disk", VolumeKind::Ext, Some(24 << 20)).unwrap();
         let disk = Arc::new(Disk::memory(image));
         ext::attach(&zone.volume("disk").unwrap(), &disk).unwrap();
@@ -29,6 +29,12 @@ impl Machine {
 
     fn mount(&self) -> Volume {
         Volume::mount(&self.zone.volume("disk").unwrap(), self.disk.clone(), &Options::default()).unwrap()
+    }
+
+    /// The machine as it is after a crash at this moment.
+    fn crashed(&self) -> Machine {
+        let zone = Zone::from_bytes(&self.zone.snapshot_image(), &OpenOptions::default()).unwrap();
+        Machine { zone, disk: Arc::new(Disk::memory(self.image())) }
     }
 
     fn image(&self) -> Vec<u8> {
@@ -115,4 +121,42 @@ fn chattr_is_heeded() {
         rest.split_whitespace().next().unwrap().to_owned()
     };
     assert_eq!(["dir", "file", "link"].map(flags), ["0x800c8", "0x800c8", "0xc0"]);
+}
+
+#[test]
+fn a_crash_ends_files_without_names() {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "1024", "-O", "orphan_file"]);
+    let machine = Machine::new(image.bytes());
+    let fs = machine.mount();
+    let root = &Caller::root();
+    let before = fs.statfs().unwrap();
+    fs.mkdir(root, ROOT_INO, b"dir", 0o755).unwrap();
+    let mut open = Vec::new();
+    for n in 0..5 {
+        let made = fs.create(root, ROOT_INO, format!("{n}").as_bytes(), 0o644, RW).unwrap();
+        fs.write(root, made.handle, 0, &vec![n; 50_000]).unwrap();
+        open.push(made.handle);
+        open.push(fs.tmpfile(root, ROOT_INO, 0o600, RW).unwrap().handle);
+        fs.write(root, open[open.len() - 1], 9000, b"bytes").unwrap();
+    }
+    open.push(fs.open(root, fs.lookup(root, ROOT_INO, b"dir").unwrap().ino, OpenFlags::READ).unwrap());
+    fs.syncfs().unwrap();
+    fs.rmdir(root, ROOT_INO, b"dir").unwrap();
+    for n in 0..5 {
+        fs.unlink(root, ROOT_INO, format!("{n}").as_bytes()).unwrap();
+    }
+    // One of them is let go of, which is as good as never having been there.
+    fs.release(open.remove(4)).unwrap();
+    fs.syncfs().unwrap();
+    let crashed = machine.crashed();
+    let again = crashed.mount();
+    assert_eq!(again.replayed().orphans, 10);
+    again.detach().unwrap();
+    Image::of(&crashed.image()).fsck();
+    // Who lives on closes them.
+    open.into_iter().for_each(|handle| fs.release(handle).unwrap());
+    let after = fs.statfs().unwrap();
+    assert_eq!((after.files_free, after.blocks_free), (before.files_free, before.blocks_free));
+    fs.detach().unwrap();
+    Image::of(&machine.image()).fsck();
 }
