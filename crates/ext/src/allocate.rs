@@ -8,7 +8,7 @@ use std::ops::Range;
 use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time};
 
 use crate::alloc;
-use crate::files::{Alone, Held, State};
+use crate::files::{Held, State};
 use crate::inode::{self, Flags, Inode};
 use crate::map::{self, Place};
 use crate::resize::{free_some, zero};
@@ -45,9 +45,9 @@ impl Volume {
         }
         let file = self.files.hold(file);
         if punches {
-            self.with_room(|| self.punch(caller, &file, offset, length))?;
+            self.punch(caller, &file, offset, length)?;
         } else {
-            self.with_room(|| self.allocate(caller, &file, offset, length, keeps_size))?;
+            self.allocate(caller, &file, offset, length, keeps_size)?;
             if zeroes {
                 self.zero_bytes(caller, &file, offset..offset + length)?;
             }
@@ -55,41 +55,47 @@ impl Volume {
         if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
     }
 
-    /// Frees the blocks of a range, and fills the rest of it with zeros.
+    /// Frees the blocks of a range, and fills the rest of it with zeros. A large range goes in parts.
     fn punch(&self, caller: &Caller, file: &Held<'_>, offset: u64, length: u64) -> Result<()> {
         let block = self.core.superblock.block;
-        let mut state = file.alone();
-        let (range, mut draft) = self.reading(|| {
-            let inode = self.newest(&state, file.number)?;
-            let range = self.range(&inode, offset, length)?;
-            let mut draft = Draft::default();
-            for edge in edges(range.clone(), block) {
-                self.draft(&state, &inode, edge, is_mapped, &mut draft)?;
-            }
-            Ok((range, draft))
-        })?;
-        draft.read(&self.core.store)?;
-        let mut whole = range.start.div_ceil(block)..range.end / block;
-        whole.end = whole.end.max(whole.start);
-        let mut is_first = true;
-        while is_first || !whole.is_empty() {
-            let from = whole.start;
+        let range = self.reading_file(file, |inode| self.range(inode, offset, length))?;
+        self.with_room(|| {
+            let mut state = file.alone();
+            let mut draft = self.reading(|| {
+                let inode = self.newest(&state, file.number)?;
+                let mut draft = Draft::default();
+                for edge in edges(range.clone(), block) {
+                    self.draft(&state, &inode, edge, is_mapped, &mut draft)?;
+                }
+                Ok(draft)
+            })?;
+            draft.read(&self.core.store)?;
             self.change(|core| {
                 let mut inode = inode::read(core, file.number)?;
-                if is_first {
-                    inode.rewritten(caller, Time::now());
-                }
-                if !whole.is_empty() {
-                    free_some(core, &mut inode, &mut whole)?;
-                }
+                inode.rewritten(caller, Time::now());
                 inode::write(core, &inode)
             })?;
-            is_first = false;
-            self.drop_pages(&mut state, from..whole.start);
-        }
-        draft.add_to(&mut state);
-        for edge in edges(range, block) {
-            zero(&mut state, edge, block);
+            draft.add_to(&mut state);
+            for edge in edges(range.clone(), block) {
+                zero(&mut state, edge, block);
+            }
+            Ok(())
+        })?;
+        let mut from = range.start.div_ceil(block);
+        let end = range.end / block;
+        while from < end {
+            self.commit_if_large()?;
+            from = self.with_room(|| {
+                let mut state = file.alone();
+                let mut rest = from..end;
+                self.change(|core| {
+                    let mut inode = inode::read(core, file.number)?;
+                    free_some(core, &mut inode, &mut rest)?;
+                    inode::write(core, &inode)
+                })?;
+                self.drop_pages(&mut state, from..rest.start);
+                Ok(rest.start)
+            })?;
         }
         Ok(())
     }
@@ -106,18 +112,17 @@ impl Volume {
         let (range, inode) =
             self.reading_file(file, |inode| Ok((self.range(inode, offset, length)?, inode.clone())))?;
         if inode.flags.contains(Flags::EXTENTS) {
-            let mut state = file.alone();
-            self.allocate_unwritten(caller, file, &mut state, &range)?;
-            return self.allocated(caller, file, &mut state, &range, keeps_size);
+            self.allocate_unwritten(caller, file, &range)?;
+            return self.with_room(|| self.allocated(caller, file, &range, keeps_size));
         }
         let end = if keeps_size { range.end.min(inode.size) } else { range.end };
         let filled = range.start..end.max(range.start);
         let missing =
             self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.promise_blocks(caller, missing)?;
+        self.with_room(|| self.promise_blocks(caller, missing))?;
         self.core.space.release(missing);
-        self.allocated(caller, file, &mut file.alone(), &range, keeps_size)?;
+        self.with_room(|| self.allocated(caller, file, &range, keeps_size))?;
         self.fill(caller, file, filled, |place| place == Place::Hole, false)
     }
 
@@ -126,13 +131,13 @@ impl Volume {
         &self,
         caller: &Caller,
         file: &Held<'_>,
-        state: &mut Alone<'_>,
         range: &Range<u64>,
         keeps_size: bool,
     ) -> Result<()> {
-        let size = self.reading(|| Ok(self.newest(state, file.number)?.size))?;
+        let mut state = file.alone();
+        let size = self.reading(|| Ok(self.newest(&state, file.number)?.size))?;
         let size = if keeps_size { size } else { size.max(range.end) };
-        self.resize_alone(file, state, size, &|_, inode: &mut Inode, _| {
+        self.resize_alone(file, &mut state, size, &|_, inode: &mut Inode, _| {
             inode.rewritten(caller, Time::now());
             Ok(())
         })
@@ -167,35 +172,45 @@ impl Volume {
         Ok(holes)
     }
 
-    fn allocate_unwritten(
-        &self,
-        caller: &Caller,
-        file: &Held<'_>,
-        state: &mut State,
-        range: &Range<u64>,
-    ) -> Result<()> {
-        let core = &self.core;
-        let holes = self.holes(file, state, range)?;
-        let mut promised = holes.iter().map(|hole| hole.end - hole.start).sum();
-        self.promise_blocks(caller, promised)?;
+    fn allocate_unwritten(&self, caller: &Caller, file: &Held<'_>, range: &Range<u64>) -> Result<()> {
+        let missing = self.holes(file, &file.shared(), range)?.iter().map(|hole| hole.end - hole.start).sum();
+        self.with_room(|| self.promise_blocks(caller, missing))?;
+        let mut promised = missing;
+        let mut rest = range.clone();
         let mut result = Ok(());
-        for mut hole in holes {
-            while !hole.is_empty() && result.is_ok() {
-                result = self.allocate_some(file, state, &mut hole, &mut promised);
-            }
+        while !rest.is_empty() && result.is_ok() {
+            result = self.commit_if_large().and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
         }
-        core.space.release(promised);
+        self.core.space.release(promised);
         result
     }
 
-    /// Allocates neighbouring blocks from the start of a hole on; what is left of it is left in `hole`.
-    fn allocate_some(
-        &self,
-        file: &Held<'_>,
-        state: &State,
-        hole: &mut Range<u64>,
-        promised: &mut u64,
-    ) -> Result<()> {
+    /// Allocates blocks for holes from the start of a range on; what is left of it is left in `rest`.
+    fn allocate_some(&self, file: &Held<'_>, rest: &mut Range<u64>, promised: &mut u64) -> Result<()> {
+        let state = file.alone();
+        self.end_cut(file, &state)?;
+        let mut allocated = 0;
+        for mut hole in self.holes(file, &state, rest)? {
+            while !hole.is_empty() {
+                let count = self.allocate_run(file, &state, &hole)?;
+                hole.start += count;
+                allocated += count;
+                // Somebody else may have cut the file meanwhile: more is missing then than was promised.
+                let kept = count.min(*promised);
+                self.core.space.release(kept);
+                *promised -= kept;
+                if allocated >= ALLOCATED_MAX {
+                    rest.start = (hole.start * self.core.superblock.block).min(rest.end);
+                    return Ok(());
+                }
+            }
+        }
+        rest.start = rest.end;
+        Ok(())
+    }
+
+    /// Allocates neighbouring blocks from the start of a hole on; how many.
+    fn allocate_run(&self, file: &Held<'_>, state: &State, hole: &Range<u64>) -> Result<u64> {
         let picked = self.reading(|| {
             let inode = inode::read(&self.core, file.number)?;
             let goal = crate::write_out::goal(&self.core, &inode, state, hole.start)?;
@@ -208,14 +223,10 @@ impl Volume {
             map::insert(core, &mut inode, hole.start, picked.start, count, false)?;
             inode::write(core, &inode)
         });
-        match done {
-            Ok(()) => {
-                self.core.space.release(count);
-                (*promised, hole.start) = (*promised - count, hole.start + count);
-            }
-            Err(_) => alloc::give_up(&self.core, picked),
+        if done.is_err() {
+            alloc::give_up(&self.core, picked);
         }
-        done
+        done.map(|()| count)
     }
 
     /// Zeros for a range, where it is anything but a hole.

@@ -8,12 +8,14 @@
 //!   bytes that were not written, and no written block lies behind the end.
 //! - How often a file is open changes with `tree` held (shared is enough), and is asked with `tree` held alone by who removes a file without
 //!   names: nobody opens it in between.
+//! - So is whether it is in the list of orphans because it is being cut: that changes at the end of operations, with `tree` held alone. Who
+//!   takes its last name meanwhile, or gives it the first, leaves it there.
 //! - The map of a regular file changes with its lock held alone.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfs::{InoMap, InoSet};
@@ -34,6 +36,8 @@ pub(crate) struct Files {
 pub(crate) struct File {
     pub(crate) number: u32,
     opens: AtomicU64,
+    /// It is being cut, and in the list of orphans while that is so.
+    cut: AtomicBool,
     state: RwLock<State>,
 }
 
@@ -69,9 +73,10 @@ impl Files {
     /// The file of inode `number`.
     pub(crate) fn get(&self, number: u32) -> Held<'_> {
         let mut shard = self.shard(number).lock();
-        let file = shard
-            .entry(number)
-            .or_insert_with(|| Arc::new(File { number, opens: AtomicU64::new(0), state: RwLock::default() }));
+        let file = shard.entry(number).or_insert_with(|| {
+            let (opens, cut) = (AtomicU64::new(0), AtomicBool::new(false));
+            Arc::new(File { number, opens, cut, state: RwLock::default() })
+        });
         Held { files: self, file: Some(file.clone()) }
     }
 
@@ -148,6 +153,15 @@ impl<'a> Held<'a> {
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Relaxed) > 0
     }
+
+    pub(crate) fn is_being_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// The last that an operation does.
+    pub(crate) fn set_being_cut(&self, is: bool) {
+        self.cut.store(is, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Held<'_> {
@@ -158,7 +172,8 @@ impl Drop for Held<'_> {
         let is_last = Arc::strong_count(&file) == 2;
         let is_idle =
             || file.state.try_read().is_some_and(|state| state.size.is_none() && state.pages.is_empty());
-        if is_last && file.opens.load(Ordering::Relaxed) == 0 && is_idle() {
+        let is_used = file.opens.load(Ordering::Relaxed) > 0 || file.cut.load(Ordering::Relaxed);
+        if is_last && !is_used && is_idle() {
             shard.remove(&file.number);
         }
     }

@@ -262,11 +262,14 @@ impl Volume {
         if target.is_empty() {
             return Err(Error::NotFound);
         }
-        // With a NUL behind it, which is not written, it fits into a block.
-        if target.len() > SYMLINK_MAX || target.len() as u64 >= self.core.superblock.block {
+        if target.len() > SYMLINK_MAX {
             return Err(Error::NameTooLong);
         }
-        let new = || Ok(New { mode: FileKind::Symlink.mode_bits() | 0o777, rdev: 0, target: b"" });
+        let new = || match target.len() as u64 {
+            // With a NUL behind it, which is not written, it has to fit into a block.
+            length if length >= self.core.superblock.block => Err(Error::NameTooLong),
+            _ => Ok(New { mode: FileKind::Symlink.mode_bits() | 0o777, rdev: 0, target: b"" }),
+        };
         self.make_named(caller, dir, name, new, target, Inode::attr)
     }
 
@@ -357,7 +360,7 @@ impl Volume {
     }
 
     pub(crate) fn add_name(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.operate(|core| {
+        let number = self.operate(|core| {
             let mut source = visible(core, ino)?;
             let parent = visible(core, dir)?;
             if find(core, caller, &parent, name)?.is_some() {
@@ -375,15 +378,16 @@ impl Volume {
             }
             let at = Time::now();
             enter(core, parent.number, name, &source, at)?;
-            if source.links == 0 {
+            if source.links == 0 && !self.is_being_cut(source.number) {
                 orphans::remove(core, &mut source)?;
             }
             source.links += 1;
             source.times.change = at;
             inode::write(core, &source)?;
             self.linkable.lock().remove(&source.number);
-            inode::read(core, source.number).map(|inode| inode.attr())
-        })
+            Ok(source.number)
+        })?;
+        self.attr(number)
     }
 
     pub(crate) fn remove_name(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {

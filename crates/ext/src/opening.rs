@@ -43,6 +43,11 @@ impl Volume {
         self.files.find(number).is_some_and(|file| file.is_open())
     }
 
+    /// Whether inode `number` is in the list of orphans because it is being cut. Asked with `tree` held alone.
+    pub(crate) fn is_being_cut(&self, number: u32) -> bool {
+        self.files.find(number).is_some_and(|file| file.is_being_cut())
+    }
+
     /// Whether DRAM may have something of inode `number`, which is to be [given up](Volume::give_up_contents) before the inode is removed.
     pub(crate) fn has_contents_in_memory(&self, number: u32) -> bool {
         self.files.find(number).is_some()

@@ -120,7 +120,9 @@ pub(crate) fn unlinked(volume: &Volume, core: &Core, mut inode: Inode) -> Result
     if inode.is_dir() {
         inode.size = 0; // nothing is found in it
     }
-    insert(core, &mut inode)?;
+    if !volume.is_being_cut(inode.number) {
+        insert(core, &mut inode)?;
+    }
     inode::write(core, &inode)?;
     Ok(!is_open)
 }
@@ -156,21 +158,29 @@ impl Volume {
     /// Removes inode `number` if it has neither link nor handle, with what it has.
     pub(crate) fn remove_unnamed(&self, number: u32) -> Result<()> {
         let file = self.files.get(number);
-        let mut state = file.alone();
-        loop {
-            let is_done = self.change(|core| match inode::read(core, number) {
-                Ok(inode) if inode.links == 0 && !file.is_open() => remove_some(core, inode, true).map(Some),
+        let mut is_done = false;
+        while !is_done {
+            // Without the file's lock: the log may have to be drained.
+            self.commit_if_large()?;
+            let mut state = file.alone();
+            let done = self.change(|core| match inode::read(core, number) {
+                Ok(inode) if inode.links == 0 && !file.is_open() => {
+                    let is_done = remove_some(core, inode, true)?;
+                    if is_done {
+                        self.linkable.lock().remove(&number);
+                        file.set_being_cut(false);
+                    }
+                    Ok(Some(is_done))
+                }
                 Ok(_) | Err(Error::Stale) => Ok(None),
                 Err(error) => Err(error),
             })?;
-            match is_done {
+            match done {
                 None => return Ok(()),
-                Some(true) => break,
-                Some(false) => {}
+                Some(done) => is_done = done,
             }
+            self.give_up_contents(&mut state);
         }
-        self.linkable.lock().remove(&number);
-        self.give_up_contents(&mut state);
         Ok(())
     }
 
@@ -182,7 +192,9 @@ impl Volume {
             if number == 0 {
                 break;
             }
-            while !self.change(|core| reclaim(core, listed(core, number)?, true))? {}
+            while !self.change(|core| reclaim(core, listed(core, number)?, true))? {
+                self.commit_if_large()?;
+            }
             count += 1;
         }
         if self.core.superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {

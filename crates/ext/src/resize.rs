@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::files::{Alone, Held, State};
 use crate::inode::{self, Inode};
 use crate::map::{self, Place};
+use crate::orphans;
 use crate::volume::Volume;
 use crate::write::Draft;
 
@@ -18,17 +19,51 @@ use crate::write::Draft;
 const FREED_MAX: u64 = 1 << 16;
 
 impl Volume {
-    /// Sets a file's length, in one operation with what `with` does to its inode, whose attributes it is told with the newest length.
+    /// Sets a file's length, in one operation with what `with` does to its inode, whose attributes it is told with the newest length. Called
+    /// without locks.
     pub(crate) fn resize(
         &self,
         file: &Held<'_>,
         size: u64,
         with: impl Fn(&Core, &mut Inode, &Attr) -> Result<()>,
     ) -> Result<()> {
-        self.with_room(|| self.resize_alone(file, &mut file.alone(), size, &with))
+        self.with_room(|| self.resize_alone(file, &mut file.alone(), size, &with))?;
+        while file.is_being_cut() {
+            // Without the file's lock: the log may have to be drained.
+            self.commit_if_large()?;
+            self.cut_some(file, &file.alone())?;
+        }
+        Ok(())
     }
 
-    /// The same, for who has the file's lock.
+    /// Frees some of what lies behind the end of a file that is being cut.
+    fn cut_some(&self, file: &Held<'_>, state: &State) -> Result<()> {
+        if !file.is_being_cut() {
+            return Ok(());
+        }
+        self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            let size = state.size.unwrap_or(inode.size);
+            let mut rest = size.div_ceil(core.superblock.block).min(map::END)..map::END;
+            free_some(core, &mut inode, &mut rest)?;
+            if rest.is_empty() && inode.links > 0 {
+                orphans::remove(core, &mut inode)?;
+            }
+            inode::write(core, &inode)?;
+            file.set_being_cut(!rest.is_empty());
+            Ok(())
+        })
+    }
+
+    /// Before a file grows: that nothing lies behind its end any more.
+    pub(crate) fn end_cut(&self, file: &Held<'_>, state: &State) -> Result<()> {
+        while file.is_being_cut() {
+            self.cut_some(file, state)?;
+        }
+        Ok(())
+    }
+
+    /// The same, for who has the file's lock. What is cut may have to be [freed](Volume::cut_some) behind it.
     pub(crate) fn resize_alone(
         &self,
         file: &Held<'_>,
@@ -37,6 +72,7 @@ impl Volume {
         with: &impl Fn(&Core, &mut Inode, &Attr) -> Result<()>,
     ) -> Result<()> {
         let block = self.core.superblock.block;
+        self.end_cut(file, state)?;
         let (old, mut draft) = self.reading(|| {
             let inode = self.newest(state, file.number)?;
             let mut draft = Draft::default();
@@ -49,23 +85,28 @@ impl Volume {
         // Zeros, too, are on the disk before a length there covers them.
         let waits = !state.is_saved() || !draft.is_empty();
         let kept = size.div_ceil(block);
-        let (on_disk, mut rest) = self.change(|core| {
+        let on_disk = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             let attr = Attr { size: old, ..inode.attr() };
             with(core, &mut inode, &attr)?;
             if size > map::bytes_max(&core.superblock, &inode) {
                 return Err(Error::FileTooLarge);
             }
-            let mut rest = kept..map::END;
+            let mut rest = 0..0;
             if size < old {
+                rest = kept..map::END;
                 inode.size = inode.size.min(size);
                 free_some(core, &mut inode, &mut rest)?;
-            } else {
-                rest = 0..0;
-                inode.size = if waits { inode.size } else { size };
+                // One that has no name is in the list already.
+                if !rest.is_empty() && inode.links > 0 {
+                    orphans::insert(core, &mut inode)?;
+                }
+            } else if !waits {
+                inode.size = size;
             }
             inode::write(core, &inode)?;
-            Ok((inode.size, rest))
+            file.set_being_cut(!rest.is_empty());
+            Ok(inode.size)
         })?;
         if size < old {
             self.drop_pages(state, kept..map::END);
@@ -74,13 +115,6 @@ impl Volume {
         }
         draft.add_to(state);
         state.size = Some(size).filter(|size| *size != on_disk);
-        while !rest.is_empty() {
-            self.change(|core| {
-                let mut inode = inode::read(core, file.number)?;
-                free_some(core, &mut inode, &mut rest)?;
-                inode::write(core, &inode)
-            })?;
-        }
         Ok(())
     }
 

@@ -118,6 +118,7 @@ impl Volume {
         self.make_room(file, data.len() as u64)?;
         self.with_room(|| {
             let mut state = file.alone();
+            self.end_cut(file, &state)?;
             let (range, size, mut draft) = self.reading(|| {
                 let inode = self.newest(&state, file.number)?;
                 let offset = offset.unwrap_or(inode.size);

@@ -113,7 +113,8 @@ impl Volume {
         let mut state = file.alone();
         let here: Vec<&HandedPage> = handed.pages.iter().filter(|page| page.is_in(&state)).collect();
         let unmapped: Vec<(u64, Site)> = here.iter().map(|page| (page.number, page.site)).collect();
-        let size = handed.size.map(|size| size.min(state.least));
+        // None of a file that has been removed meanwhile.
+        let size = handed.size.map(|size| size.min(state.least)).filter(|size| *size > 0);
         if size.is_some() || unmapped.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
             let on_disk = self.change(|core| {
                 let mut inode = inode::read(core, file.number)?;

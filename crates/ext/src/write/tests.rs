@@ -1,6 +1,7 @@
 //! Random changes of files beside what they should be; in the end e2fsck and the kernel judge.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
 use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
@@ -36,15 +37,22 @@ struct Machine {
     disk: Arc<Disk>,
 }
 
+/// What mke2fs makes, with some empty files.
+fn made(size: &str, options: &[&str]) -> Image {
+    let source = tempfile::tempdir().unwrap();
+    (0..2 * FILES).for_each(|n| std::fs::write(source.path().join(n.to_string()), "").unwrap());
+    let from = source.path().display().to_string();
+    Image::make(size, &[options, &["-d", &from]].concat())
+}
+
 impl Machine {
     fn new(options: &[&str]) -> Machine {
-        let source = tempfile::tempdir().unwrap();
-        (0..FILES).for_each(|n| std::fs::write(source.path().join(n.to_string()), "").unwrap());
-        let from = source.path().display().to_string();
-        let image = Image::make("48M", &[options, &["-d", &from]].concat());
+        Machine::of(Arc::new(Disk::memory(made("48M", options).bytes())))
+    }
+
+    fn of(disk: Arc<Disk>) -> Machine {
         let zone = Zone::anonymous(64 << 20, &ZoneOptions::default()).unwrap();
         zone.create_volume("disk", VolumeKind::Ext, Some(48 << 20)).unwrap();
-        let disk = Arc::new(Disk::memory(image.bytes()));
         let machine = Machine { zone, disk };
         crate::attach(&machine.region(), &machine.disk).unwrap();
         machine
@@ -73,17 +81,32 @@ impl Machine {
     }
 }
 
+fn number(volume: &Volume, n: usize) -> u32 {
+    let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
+    inode::from_vfs(&volume.core.superblock, attr.ino).unwrap()
+}
+
+fn open(volume: &Volume, n: usize, flags: OpenFlags) -> Handle {
+    let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
+    volume.open(&Caller::root(), attr.ino, flags).unwrap()
+}
+
 struct Ordeal {
     seed: u64,
     step: u64,
     random: Random,
+    /// The name of its first file.
+    first: usize,
     files: Vec<Vec<u8>>,
 }
 
 impl Ordeal {
+    fn new(seed: u64, first: usize) -> Ordeal {
+        Ordeal { seed, step: 0, random: Random(seed), first, files: vec![Vec::new(); FILES] }
+    }
+
     fn handle(&self, volume: &Volume, n: usize, flags: OpenFlags) -> Handle {
-        let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
-        volume.open(&Caller::root(), attr.ino, flags).unwrap()
+        open(volume, self.first + n, flags)
     }
 
     fn range(&mut self) -> (u64, u64) {
@@ -184,8 +207,7 @@ impl Ordeal {
     }
 
     fn number(&self, volume: &Volume, n: usize) -> u32 {
-        let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
-        inode::from_vfs(&volume.core.superblock, attr.ino).unwrap()
+        number(volume, self.first + n)
     }
 
     fn allocate(&mut self, volume: &Volume, n: usize, offset: u64, length: u64) {
@@ -250,11 +272,14 @@ impl Ordeal {
     }
 }
 
+fn seed() -> u64 {
+    std::env::var("AMBERFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11)
+}
+
 /// `rounds` of a mount each. Each ends as a crash does, behind a `syncfs` or an `fsync` of each file; or in a detach, behind which e2fsck finds
 /// nothing and the kernel reads what was written.
 fn ordeal(options: &[&str], rounds: u64) {
-    let seed = std::env::var("AMBERFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11);
-    let mut ordeal = Ordeal { seed, step: 0, random: Random(seed), files: vec![Vec::new(); FILES] };
+    let mut ordeal = Ordeal::new(seed(), 0);
     let mut machine = Machine::new(options);
     for round in 0..rounds {
         let volume = machine.mount();
@@ -310,4 +335,144 @@ fn block_maps() {
     ordeal(&["-t", "ext2", "-b", "1024"], ROUNDS);
     ordeal(&["-t", "ext3", "-b", "4096"], ROUNDS);
     ordeal(&["-t", "ext2", "-b", "2048"], ROUNDS);
+}
+
+/// Two threads change files of their own, two others write everything out, commit and drain.
+#[test]
+fn threads_beside_each_other() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "1024"]);
+    let volume = machine.mount();
+    let mut ordeals = [Ordeal::new(seed(), 0), Ordeal::new(seed() + 1, FILES)];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let changing: Vec<_> = ordeals
+            .iter_mut()
+            .map(|ordeal| threads.spawn(|| (0..2000).for_each(|_| ordeal.step(&volume))))
+            .collect();
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume.write_out_all().unwrap();
+            }
+        });
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume.home.as_ref().unwrap().checkpoint(&volume).unwrap();
+                volume.commit_all().unwrap();
+            }
+        });
+        let ended: Vec<_> = changing.into_iter().map(|thread| thread.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    ordeals.iter().for_each(|ordeal| ordeal.compare(&volume));
+    volume.syncfs().unwrap();
+    let crashed = machine.crashed();
+    ordeals.iter().for_each(|ordeal| ordeal.compare(&crashed.mount()));
+    volume.detach().unwrap();
+    Image::of(&machine.image()).fsck();
+}
+
+/// The log keeps bytes of two transactions, and only the first is durable when it is drained: the page goes to the disk all the same.
+#[test]
+fn a_page_that_is_logged_again_is_drained() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    let handle = open(&volume, 0, RW);
+    volume.write(&Caller::root(), handle, 0, b"first").unwrap();
+    volume.fsync(handle, true).unwrap();
+    volume.write(&Caller::root(), handle, 500, b"second").unwrap();
+    volume.collect(&volume.files.get(number(&volume, 0))).unwrap();
+    volume.home.as_ref().unwrap().checkpoint(&volume).unwrap();
+    let crashed = machine.crashed().mount();
+    let mut found = [0; 5];
+    crashed.read(open(&crashed, 0, RW), 0, &mut found).unwrap();
+    assert_eq!(&found, b"first");
+    volume.release(handle).unwrap();
+}
+
+/// Whatever lies behind a file's end on the disk, it is zeros when the file grows.
+#[test]
+fn what_lies_behind_the_end_is_zeros() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    for grows in 0..3 {
+        let n = grows;
+        let handle = open(&volume, n, RW);
+        volume.write(&Caller::root(), handle, 0, &[7; 3000]).unwrap();
+        volume.write_out_all().unwrap();
+        volume.commit_all().unwrap();
+        let inode = inode::read(&volume.core, number(&volume, n)).unwrap();
+        let block = crate::map::block(&volume.core, &inode, 0).unwrap().unwrap();
+        machine.disk.write(disk::Purpose::Data, block * 4096, &[9; 4096]).unwrap();
+        let root = Caller::root();
+        match grows {
+            0 => drop(volume.write(&root, handle, 3500, &[7; 10]).unwrap()),
+            1 => drop(volume.write(&root, handle, 9000, &[7; 10]).unwrap()),
+            _ => volume.cut_file(&root, &volume.files.get(inode.number), 6000).unwrap(),
+        }
+        // What is logged is enough for that.
+        volume.fsync(handle, false).unwrap();
+        let crashed = machine.crashed().mount();
+        for volume in [&volume, &crashed] {
+            let mut found = vec![1; 4096];
+            let read = volume.read(open(volume, n, RW), 0, &mut found).unwrap();
+            assert_eq!(found[..3000], [9; 3000], "what was on the disk");
+            assert!(found[3000..read.min(3500)].iter().all(|byte| *byte == 0), "way {grows}");
+        }
+        volume.release(handle).unwrap();
+    }
+}
+
+/// More than one operation frees is freed in several, whoever unlinks the file meanwhile.
+#[test]
+fn large_files_are_cut_in_steps() {
+    let image = made("8G", &["-t", "ext4", "-b", "4096"]);
+    let machine = Machine::of(image.disk(false));
+    let volume = machine.mount();
+    let root = Caller::root();
+    let free = || volume.statfs().unwrap().blocks_free;
+    let before = free();
+    for n in 0..4 {
+        let handle = open(&volume, n, RW);
+        volume.fallocate(&root, handle, FallocateMode::empty(), 0, 1 << 30).unwrap();
+        let name = n.to_string();
+        std::thread::scope(|threads| {
+            if n > 0 {
+                threads.spawn(|| volume.unlink(&root, ROOT_INO, name.as_bytes()).unwrap());
+            }
+            if n < 3 {
+                volume
+                    .cut_file(&root, &volume.files.get(volume.handles.get(handle).unwrap().0.number), 10)
+                    .unwrap();
+            }
+        });
+        volume.release(handle).unwrap();
+    }
+    assert_eq!(free(), before - 1);
+    volume.detach().unwrap();
+    drop(volume);
+    image.fsck();
+}
+
+/// A crash shows no length that covers what had not been written.
+#[test]
+fn a_length_waits_for_its_bytes() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    let handle = open(&volume, 0, RW);
+    let root = Caller::root();
+    let file = volume.files.get(number(&volume, 0));
+    let size_behind_crash = || {
+        volume.commit_all().unwrap();
+        machine.crashed().mount().attr(file.number).unwrap().size
+    };
+    volume.write(&root, handle, 0, &[7; 5000]).unwrap();
+    assert_eq!((volume.attr(file.number).unwrap().size, size_behind_crash()), (5000, 0));
+    volume.cut_file(&root, &file, 9000).unwrap();
+    assert_eq!((volume.attr(file.number).unwrap().size, size_behind_crash()), (9000, 0));
+    volume.write_out_all().unwrap();
+    assert_eq!(size_behind_crash(), 9000);
+    volume.cut_file(&root, &file, 20_000).unwrap();
+    assert_eq!(size_behind_crash(), 20_000, "nothing is to be waited for");
+    volume.release(handle).unwrap();
 }
