@@ -440,6 +440,9 @@ impl Volume {
         if !dir.is_dir() {
             return Err(Error::NotDirectory);
         }
+        if dir.links == 0 {
+            return Err(Error::NotFound);
+        }
         let mut failure = None;
         directory::list(core, &dir, from, &mut |entry| {
             // Entries of old file systems don't say what they lead to.
