@@ -17,10 +17,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use disk::Disk;
 use nvm::{Durable, Region};
+use zerocopy::IntoBytes;
 
 use crate::error::Error;
 use crate::home::{Area, Frames, Home, Logged, State, read_log};
-use crate::kind::Kind;
 use crate::mark::{self, Mark};
 use crate::superblock::{self, RawSuperblock, Superblock};
 use crate::volume::{Options, Volume, open_superblock, recover};
@@ -63,7 +63,7 @@ pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
     if mark::read(disk)?.is_none() {
         return Ok(false);
     }
-    mark::write(disk, None)?;
+    mark::remove(disk)?;
     Ok(true)
 }
 
@@ -76,9 +76,13 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
     let old = Area::read(region)?;
     if let Some(area) = &old
         && area.state != State::Detached
-        && !is_cut_short(area, region, disk)?
     {
-        return Err(Error::HasDisk { volume: region.name().into(), disk: area.disk_name.clone() });
+        if !is_cut_short(area, region, disk)? {
+            return Err(Error::HasDisk { volume: region.name().into(), disk: area.disk_name.clone() });
+        }
+        // Of the disk's superblock one sector may be there and the other not.
+        mark::write_superblock(disk, &RawSuperblock::of_bytes(&area.superblock))?;
+        disk.flush()?;
     }
     if let Some(mark) = mark::read(disk)? {
         return Err(Error::Attached { disk: disk.name().into(), volume: mark.volume });
@@ -101,19 +105,28 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
     area.disk_uuid = found.uuid;
     area.disk_bytes = found.blocks * found.block;
     area.disk_name = disk.name().into();
+    let raw = superblock::load(disk)?;
+    area.superblock.copy_from_slice(raw.as_bytes());
     // An empty log and an empty table first: the state makes them count.
     let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
     area.retire(region, retired + 2, frames.checkpoint()).ignore();
     area.state = State::Attached;
     area.write(region).ignore();
-    mark::write(disk, Some(Mark { volume: *region.uuid().as_bytes(), attachment: area.attachment }))
+    mark::write(disk, raw, mark_of(&area, region))
+}
+
+fn mark_of(area: &Area, region: &Region) -> Mark {
+    Mark { volume: *region.uuid().as_bytes(), attachment: area.attachment }
 }
 
 /// Whether an area's disk was never marked, or is no longer: nothing that counts is in it.
 fn is_cut_short(area: &Area, region: &Region, disk: &Disk) -> Result<bool, Error> {
     let found = superblock::load(disk)?;
-    let same = found.uuid() == area.disk_uuid;
-    Ok(same && found.mark().is_none() && (area.state == State::Emptied || is_untouched(area, region)))
+    Ok(match area.state {
+        _ if found.uuid() != area.disk_uuid || found.mark().is_some() => false,
+        State::Emptied => found.is_intact(),
+        _ => is_untouched(area, region),
+    })
 }
 
 fn is_untouched(area: &Area, region: &Region) -> bool {
@@ -151,16 +164,18 @@ impl Volume {
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
-        if area.state == State::Emptied {
+        if area.state == State::Emptied || !superblock::load(&disk)?.is_intact() {
+            // One sector of the disk's superblock may be that of another moment.
+            mark::write(&disk, RawSuperblock::of_bytes(&area.superblock), mark_of(&area, region))?;
             area.state = State::Attached;
             area.write(region).ignore();
         }
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
         let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
         let superblock = superblock_of(&frames, &area, &disk)?;
-        let home = Home::begin(region.clone(), area, frames, next);
+        let home = Home::begin(region.clone(), area.clone(), frames.clone(), next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
-        volume.unmark()?;
+        volume.unmark(&area, &frames)?;
         replayed.orphans = volume.reclaim_orphans()?;
         replayed.duration = started.elapsed();
         volume.replayed = replayed;
@@ -182,13 +197,12 @@ impl Volume {
         Ok(home.checkpoint(self)?)
     }
 
-    /// The superblock's block as it came from the disk has the mark, which is not for those who read it here. From now on it has a frame,
-    /// which does not leave the NVM before the disk is detached.
-    fn unmark(&self) -> Result<(), Error> {
-        let (number, block) = (superblock::AT / self.core.superblock.block, self.core.superblock.block);
-        let bytes = self.core.store.read(Kind::Superblock, number, |_| Ok(()))?;
-        if RawSuperblock::of_block(&bytes, block).mark().is_some() {
-            self.change(|core| superblock::change(core, |raw| raw.set_mark(None)))?;
+    /// The superblock's block, as it comes from the disk, has the mark, which is not for those who read it here. From now on it has a
+    /// frame, which does not leave the NVM before the disk is detached.
+    fn unmark(&self, area: &Area, frames: &Frames) -> Result<(), Error> {
+        if !frames.holds(superblock::AT / area.block) {
+            let raw = RawSuperblock::of_bytes(&area.superblock);
+            self.change(|core| superblock::change(core, |there| *there = raw))?;
         }
         Ok(())
     }
@@ -215,11 +229,13 @@ impl Volume {
         home.frames.write_all_to_disk()?;
         let disk = self.disk();
         let mut area = home.area.lock();
-        area.state = State::Emptied;
-        area.write(home.region()).ignore();
         let mut block = vec![0; area.block as usize];
         home.frames.current(superblock::AT / area.block, &mut block)?;
-        mark::write_superblock(disk, &RawSuperblock::of_block(&block, area.block))?;
+        let raw = RawSuperblock::of_block(&block, area.block);
+        area.superblock.copy_from_slice(raw.as_bytes());
+        area.state = State::Emptied;
+        area.write(home.region()).ignore();
+        mark::write_superblock(disk, &raw)?;
         disk.flush()?;
         area.state = State::Detached;
         area.write(home.region()).ignore();
@@ -239,6 +255,8 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
         return Err(other(format!("it has {} bytes, not {}", disk.bytes(), area.disk_bytes)));
     }
     match found.mark() {
+        // The sector that says whose it is may have been written already.
+        _ if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
         Some(mark) if mark.volume != *region.uuid().as_bytes() => {
             Err(other(format!("it is attached to volume {} of another zone", uuid(mark.volume))))
         }
@@ -254,12 +272,13 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
 
 /// The superblock as the newest metadata has it.
 fn superblock_of(frames: &Frames, area: &Area, disk: &Disk) -> Result<Superblock, Error> {
+    let number = superblock::AT / area.block;
+    if !frames.holds(number) {
+        return RawSuperblock::of_bytes(&area.superblock).verify(disk);
+    }
     let mut block = vec![0; area.block as usize];
-    frames.current(superblock::AT / area.block, &mut block)?;
-    let mut raw = RawSuperblock::of_block(&block, area.block);
-    raw.verify_numbers(disk)?; // its checksum, with the mark
-    raw.set_mark(None);
-    raw.verify(disk)
+    frames.current(number, &mut block)?;
+    RawSuperblock::of_block(&block, area.block).verify(disk)
 }
 
 /// Applies what the log has, and empties it; gives the number of the next transaction. Cut short, it is done again and gives the same.

@@ -34,6 +34,14 @@ impl Volume {
         if bytes > home.record_bytes_max() { home.commit(self, number) } else { Ok(()) }
     }
 
+    /// Empties the log: what it has of files goes to the disk, what it has of metadata is durable in its frames.
+    pub fn checkpoint(&self) -> Result<()> {
+        match &self.home {
+            Some(home) => home.checkpoint(self),
+            None => Ok(()),
+        }
+    }
+
     /// What the background does each time: everything that has waited goes where it belongs.
     fn tend(&self, home: &Home) -> Result<()> {
         self.write_out_all()?;

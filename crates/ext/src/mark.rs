@@ -23,10 +23,22 @@ pub(crate) fn read(disk: &Disk) -> Result<Option<Mark>, Error> {
     Ok(superblock::load(disk)?.mark())
 }
 
-/// Gives the disk a mark, or takes it away; durable when it returns.
-pub(crate) fn write(disk: &Disk, mark: Option<Mark>) -> Result<(), Error> {
+/// Writes a superblock without a mark, and then the mark; durable when it returns. **Whoever finds the feature finds whose it is**: that
+/// is there, in the superblock's second sector, before the feature, in its first.
+pub(crate) fn write(disk: &Disk, mut raw: RawSuperblock, mark: Mark) -> Result<(), Error> {
+    raw.set_owner(Some(mark));
+    write_superblock(disk, &raw)?;
+    disk.flush()?;
+    raw.set_attached(true);
+    write_superblock(disk, &raw)?;
+    Ok(disk.flush()?)
+}
+
+/// Takes the mark away; durable when it returns.
+pub(crate) fn remove(disk: &Disk) -> Result<(), Error> {
     let mut raw = superblock::load(disk)?;
-    raw.set_mark(mark);
+    raw.set_attached(false);
+    raw.set_owner(None);
     write_superblock(disk, &raw)?;
     Ok(disk.flush()?)
 }

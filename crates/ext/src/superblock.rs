@@ -223,7 +223,10 @@ pub(crate) fn change(core: &Core, with: impl FnOnce(&mut RawSuperblock)) -> vfs:
 impl RawSuperblock {
     /// That in the block which holds it, of `block` bytes.
     pub(crate) fn of_block(bytes: &[u8], block: u64) -> RawSuperblock {
-        let bytes = &bytes[(AT % block) as usize..][..BYTES];
+        RawSuperblock::of_bytes(bytes[(AT % block) as usize..].first_chunk().expect("the size fits"))
+    }
+
+    pub(crate) fn of_bytes(bytes: &[u8; BYTES]) -> RawSuperblock {
         RawSuperblock::read_from_bytes(bytes).expect("the size fits")
     }
 
@@ -266,17 +269,27 @@ impl RawSuperblock {
         })
     }
 
-    /// Sets the mark or takes it away.
-    pub(crate) fn set_mark(&mut self, mark: Option<Mark>) {
+    /// Says that the disk is attached, or is not.
+    pub(crate) fn set_attached(&mut self, attached: bool) {
         let mut incompat = self.features().incompat;
-        incompat.set(Incompat::ATTACHED, mark.is_some());
+        incompat.set(Incompat::ATTACHED, attached);
         self.incompat = incompat.bits().into();
+        self.seal();
+    }
+
+    /// Says whose the disk is when it is attached.
+    pub(crate) fn set_owner(&mut self, mark: Option<Mark>) {
         self.mark = [0; 24];
         if let Some(mark) = mark {
             self.mark[..16].copy_from_slice(&mark.volume);
             self.mark[16..].copy_from_slice(&mark.attachment.to_le_bytes());
         }
         self.seal();
+    }
+
+    /// Whether its checksum is right, if it has one.
+    pub(crate) fn is_intact(&self) -> bool {
+        !self.features().has_metadata_csum() || self.own_checksum() == self.checksum.get()
     }
 
     /// Sets the checksum right, if there is one.

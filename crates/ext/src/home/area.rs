@@ -17,6 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
 use crate::error::Error;
+use crate::superblock;
 
 const MAGIC: [u8; 8] = *b"AMBEREXT";
 const VERSION: u32 = 1;
@@ -64,7 +65,9 @@ struct Raw {
     log_at: U64,
     half: U64,
     name: [u8; NAME_MAX],
+    superblock: [u8; superblock::BYTES],
 }
+const _: () = assert!(size_of::<Raw>() <= COPY as usize);
 
 /// A superblock of the area.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,9 @@ pub(crate) struct Area {
     pub(crate) half: u64,
     /// Where the user said that the disk is.
     pub(crate) disk_name: String,
+    /// The disk's superblock, as it was when it was attached or, if it is emptied, as it will be. Writing the disk's own takes two sectors
+    /// of which one may be there and the other not.
+    pub(crate) superblock: Box<[u8; superblock::BYTES]>,
 }
 
 impl Area {
@@ -116,6 +122,7 @@ impl Area {
             log_at,
             half,
             disk_name: String::new(),
+            superblock: Box::new([0; superblock::BYTES]),
         })
     }
 
@@ -181,6 +188,7 @@ impl Area {
             log_at: self.log_at.into(),
             half: self.half.into(),
             name: [0; NAME_MAX],
+            superblock: *self.superblock,
         };
         let name = &self.disk_name.as_bytes()[..self.disk_name.len().min(NAME_MAX)];
         raw.name[..name.len()].copy_from_slice(name);
@@ -246,6 +254,7 @@ impl Raw {
             log_at: self.log_at.get(),
             half: self.half.get(),
             disk_name: String::from_utf8(name.to_vec()).ok()?,
+            superblock: Box::new(self.superblock),
         })
     }
 }

@@ -242,6 +242,11 @@ impl Frames {
         }
     }
 
+    /// Whether block `number` has a frame.
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.state.read().of.contains_key(&number)
+    }
+
     /// Block `number` as it is: its frame's, or the disk's.
     pub(crate) fn current(&self, number: u64, into: &mut [u8]) -> Result<()> {
         let state = self.state.read();

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod contents;
+pub(crate) mod cuts;
 pub(crate) mod random;
 pub(crate) mod specimens;
 pub(crate) mod tree;
