@@ -91,7 +91,12 @@ pub(crate) struct Running {
     pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
     /// Blocks that were metadata, in this transaction or before, and are no longer.
     pub(crate) freed: BTreeSet<u64>,
+    /// About how many bytes its record will have.
+    bytes: u64,
 }
+
+/// What a record has for each block or piece of data beside its bytes, about.
+const ITEM_HEAD: u64 = 32;
 
 pub(crate) struct Store {
     disk: Arc<Disk>,
@@ -127,6 +132,7 @@ impl Store {
                 data: Vec::new(),
                 blocks: BTreeMap::new(),
                 freed: BTreeSet::new(),
+                bytes: 0,
             }),
         }
     }
@@ -263,9 +269,11 @@ impl Store {
     pub(crate) fn finish(&self) {
         let Operation { before, freed, data } = self.operation.lock().take().expect("an operation");
         let running = &mut *self.running.lock();
+        running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
         running.data.extend(data);
         for number in freed {
-            running.blocks.remove(&number);
+            let was = running.blocks.remove(&number);
+            running.bytes -= was.map_or(0, |(_, parts)| self.recorded(parts));
             running.freed.insert(number);
         }
         for (number, before) in before {
@@ -278,10 +286,17 @@ impl Store {
                 _ => u64::MAX,
             };
             if parts != 0 {
-                let entry = running.blocks.entry(number).or_insert((now.kind, 0));
-                *entry = (now.kind, entry.1 | parts);
+                let was = running.blocks.get(&number).map(|(_, parts)| *parts);
+                let parts = parts | was.unwrap_or(0);
+                running.bytes += self.recorded(parts) - was.map_or(0, |parts| self.recorded(parts));
+                running.blocks.insert(number, (now.kind, parts));
             }
         }
+    }
+
+    /// Bytes that a record has of a block of which these parts have changed.
+    fn recorded(&self, parts: u64) -> u64 {
+        ITEM_HEAD + (u64::from(parts.count_ones()) * self.part as u64).min(self.block)
     }
 
     /// Ends an operation as if it had not been.
@@ -324,15 +339,14 @@ impl Store {
             items: std::mem::take(&mut running.data),
         };
         running.transaction += 1;
+        running.bytes = 0;
         Some(transaction)
     }
 
     /// The number of the transaction that runs, and about how many bytes its record will have.
     pub(crate) fn running(&self) -> (u64, u64) {
         let running = self.running.lock();
-        let parts: u64 = running.blocks.values().map(|(_, parts)| u64::from(parts.count_ones())).sum();
-        let data: u64 = running.data.iter().map(|item| item.bytes.len() as u64 + 32).sum();
-        (running.transaction, parts * self.part as u64 + running.blocks.len() as u64 * 32 + data)
+        (running.transaction, running.bytes)
     }
 
     /// A transaction is in the frames: its blocks need not be here, unless they have changed again.
@@ -359,6 +373,7 @@ impl Store {
     pub(crate) fn write_home(&self) {
         let mut running = self.running.lock();
         running.transaction += 1;
+        running.bytes = 0;
         running.freed.clear();
         for item in std::mem::take(&mut running.data) {
             let mut bytes = vec![0; self.block as usize];
