@@ -53,7 +53,7 @@ pub(crate) struct State {
 impl State {
     /// Whether the disk has all of it, or the log.
     pub(crate) fn is_saved(&self) -> bool {
-        self.size.is_none() && self.pages.range(0..u64::MAX).all(|(_, page)| !page.is_changed())
+        self.size.is_none() && self.pages.changed(0).next().is_none()
     }
 }
 

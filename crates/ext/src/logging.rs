@@ -37,9 +37,8 @@ impl Volume {
     fn collect_some(&self, file: &Held<'_>, from: u64, most: usize) -> Result<Option<u64>> {
         let mut state = file.alone();
         self.find_places(file.number, &mut state, |_| true)?;
-        let changed = state.pages.range(from..map::END).filter(|(_, page)| page.is_changed());
-        let mut pages: Vec<(u64, Site)> =
-            changed.map(|(number, page)| (number, page.site())).take(most + 1).collect();
+        let changed = state.pages.changed(from).map(|(number, page)| (number, page.site()));
+        let mut pages: Vec<(u64, Site)> = changed.take(most + 1).collect();
         let next = if pages.len() > most { pages.pop().map(|(number, _)| number) } else { None };
         if pages.is_empty() && state.size.is_none() {
             return Ok(None);

@@ -7,7 +7,7 @@
 //!   disk, and older bytes of it would replace newer ones that went around it. So the ordinary way of writing pages out skips them.
 //! - Of a page that the log has, DRAM does not let go: the disk does not have its bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Where a page's block is on the disk.
@@ -104,6 +104,8 @@ impl Page {
 #[derive(Default)]
 pub(crate) struct Pages {
     pages: BTreeMap<u64, Page>,
+    /// Those that are changed: few, where the log has many.
+    changed: BTreeSet<u64>,
     /// Versions given out.
     versions: u64,
     /// Pages to which the map does not lead.
@@ -130,6 +132,11 @@ impl Pages {
         self.pages.range(range).map(|(&number, page)| (number, page))
     }
 
+    /// Those from a block on that have something that is nowhere durable.
+    pub(crate) fn changed(&self, from: u64) -> impl Iterator<Item = (u64, &Page)> {
+        self.changed.range(from..).filter_map(|number| Some((*number, self.get(*number)?)))
+    }
+
     /// Pages that are nowhere but here.
     pub(crate) fn unsaved(&self) -> u64 {
         self.pages.len() as u64 - self.logged
@@ -150,6 +157,7 @@ impl Pages {
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<Page> {
         let page = self.pages.remove(&number)?;
+        self.changed.remove(&number);
         self.unmapped -= u64::from(!page.site.is_in_map());
         self.logged -= u64::from(page.logged.is_some());
         Some(page)
@@ -159,6 +167,7 @@ impl Pages {
     pub(crate) fn change(&mut self, number: u64, within: Range<usize>, with: impl FnOnce(&mut [u8])) {
         let page = self.pages.get_mut(&number).expect("the page is there");
         with(&mut page.bytes[within.clone()]);
+        self.changed.insert(number);
         self.versions += 1;
         page.version = self.versions;
         let within = within.start as u32..within.end as u32;
@@ -190,6 +199,7 @@ impl Pages {
         let first = page.logged.map_or(transaction, |logged| logged.first);
         page.logged = Some(Logged { first, last: transaction });
         page.changed = 0..0;
+        self.changed.remove(&number);
     }
 
     /// The log has nothing any more of transactions up to `transaction`, and the disk has what it had.

@@ -90,8 +90,9 @@ impl Volume {
     fn hand_over(&self, queue: &Queue, file: &Held<'_>) -> Result<Option<Handed>> {
         let mut state = file.alone();
         self.find_places(file.number, &mut state, |page| page.logged().is_none())?;
-        let changed = state.pages.range(0..map::END).filter(|(_, page)| page.is_changed());
-        let pages: Vec<HandedPage> = changed
+        let pages: Vec<HandedPage> = state
+            .pages
+            .changed(0)
             .filter(|(_, page)| page.logged().is_none())
             .map(|(number, page)| {
                 let (born, version) = (page.born(), page.version());
@@ -140,9 +141,10 @@ impl Volume {
         which: impl Fn(&crate::pages::Page) -> bool,
     ) -> Result<()> {
         let core = &self.core;
-        let pages = state.pages.range(0..map::END);
-        let homeless: Vec<u64> = pages
-            .filter(|(_, page)| page.is_changed() && page.site() == Site::Promised && which(page))
+        let homeless: Vec<u64> = state
+            .pages
+            .changed(0)
+            .filter(|(_, page)| page.site() == Site::Promised && which(page))
             .map(|(number, _)| number)
             .collect();
         if homeless.is_empty() {

@@ -476,3 +476,74 @@ fn a_length_waits_for_its_bytes() {
     assert_eq!(size_behind_crash(), 20_000, "nothing is to be waited for");
     volume.release(handle).unwrap();
 }
+
+/// A full disk refuses what it has no room for, keeps all that it took, and takes as much again when that is gone.
+#[test]
+fn a_full_disk() {
+    for options in [["-t", "ext4", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let machine = Machine::new(&options);
+        let volume = machine.mount();
+        let root = Caller::root();
+        let mut taken = Vec::new();
+        for round in 0..3 {
+            let handle = open(&volume, 0, RW);
+            let mut at = 0;
+            for piece in [300 << 10, 10 << 10, 1] {
+                let bytes = vec![round as u8 + 1; piece];
+                loop {
+                    match volume.write(&root, handle, at, &bytes) {
+                        Ok(length) => at += length as u64,
+                        Err(error) => break assert_eq!(error, Error::NoSpace),
+                    }
+                }
+            }
+            let attr = volume.attr(number(&volume, 0)).unwrap();
+            assert_eq!(attr.size, at, "a write that failed has changed nothing");
+            assert_eq!(
+                volume.fallocate(&root, handle, FallocateMode::empty(), at, 10 << 20),
+                Err(Error::NoSpace)
+            );
+            assert_eq!(volume.attr(number(&volume, 0)).unwrap().size, at);
+            volume.syncfs().unwrap();
+            let mut found = vec![0; at as usize];
+            assert_eq!(volume.read(handle, 0, &mut found), Ok(at as usize));
+            assert!(found.iter().all(|byte| *byte == round as u8 + 1));
+            taken.push(at);
+            volume.cut_file(&root, &volume.files.get(number(&volume, 0)), 0).unwrap();
+            volume.release(handle).unwrap();
+            assert_eq!(volume.core.space.promised(), 0);
+        }
+        assert!(taken.iter().all(|at| *at > 20 << 20 && *at >= taken[0] - (64 << 10)), "{taken:?}");
+        volume.detach().unwrap();
+        Image::of(&machine.image()).fsck();
+    }
+}
+
+/// A disk that fails loses nothing that was written before: it is written when the disk is back, and until then `fsync` says so.
+#[test]
+fn a_disk_that_fails_and_is_back() {
+    let image = made("48M", &["-t", "ext4", "-b", "4096"]);
+    let memory = Arc::new(disk::Memory::new(image.bytes(), false));
+    let machine = Machine::of(Arc::new(Disk::over("memory".into(), memory.clone())));
+    let volume = machine.mount();
+    let root = Caller::root();
+    let handle = open(&volume, 0, RW);
+    let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    volume.write(&root, handle, 0, &bytes).unwrap();
+    memory.vanish(true);
+    assert!(matches!(volume.write_out_all(), Err(Error::Io(_))));
+    assert!(matches!(volume.write_out_all(), Err(Error::Io(_))), "and again");
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(volume.read(handle, 0, &mut found), Ok(bytes.len()));
+    assert!(found == bytes);
+    memory.vanish(false);
+    volume.write_out_all().unwrap();
+    volume.release(handle).unwrap();
+    assert!(volume.files.all().is_empty(), "the disk has it");
+    volume.detach().unwrap();
+    let image = Image::of(&machine.image());
+    image.fsck();
+    if support::can_mount() {
+        assert!(std::fs::read(image.mount("ro").dir.join("0")).unwrap() == bytes);
+    }
+}
