@@ -13,7 +13,7 @@ use disk::Disk;
 use vfs::{Error, FileKind, Result};
 
 use crate::core::Core;
-use crate::inode::{self, Inode};
+use crate::inode::{self, Flags, Inode};
 use crate::superblock::ROOT;
 use crate::volume::{Options, Volume};
 use crate::{bitmap, data, group, orphans};
@@ -21,8 +21,6 @@ use claims::Claims;
 
 /// More than these findings are not told one by one.
 const FINDINGS_MAX: usize = 1000;
-/// A directory with more links than this may say that it has one.
-const LINKS_MAX: u32 = 65_000;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -98,8 +96,9 @@ pub fn check_volume(volume: &Volume) -> std::result::Result<Report, crate::Error
 /// What is known of an inode in use.
 struct Known {
     kind: FileKind,
-    /// What it says.
+    /// What it says; 1 for a directory that has, or had once, more than can be counted.
     links: u32,
+    is_uncounted: bool,
     /// What was found.
     names: u32,
 }
@@ -209,16 +208,19 @@ impl Check<'_> {
         if number == superblock.orphan_file {
             return;
         }
-        self.inodes.insert(number, Known { kind: inode.kind(), links: inode.links, names: 0 });
+        let kind = inode.kind();
+        let may_have_many = superblock.features.ro_compat.contains(crate::RoCompat::DIR_NLINK)
+            && kind == FileKind::Directory
+            && inode.flags.contains(Flags::INDEX);
+        let is_uncounted = may_have_many && inode.links == 1;
+        self.inodes.insert(number, Known { kind, links: inode.links, is_uncounted, names: 0 });
     }
 
     fn links(&mut self) {
-        let many = self.core.superblock.features.ro_compat.contains(crate::RoCompat::DIR_NLINK);
         let inodes = std::mem::take(&mut self.inodes);
         for (number, known) in &inodes {
-            let uncounted =
-                many && known.kind == FileKind::Directory && known.links == 1 && known.names >= LINKS_MAX;
-            if known.links != known.names && !uncounted {
+            let is_named = known.names > 1;
+            if known.links != known.names && !(known.is_uncounted && is_named) {
                 let what = match (known.names, known.kind) {
                     (0, FileKind::Directory) => format!("directory {number} is in no directory"),
                     (0, _) => format!("inode {number} has no name, and {} links", known.links),

@@ -9,6 +9,7 @@ use super::{END, Place, blocks_max, insert, mark_written, nodes, remove, run};
 use crate::core::Core;
 use crate::inode::{self, Inode};
 use crate::scene::Scene;
+use crate::support::random::Random;
 use crate::{alloc, bitmap, group};
 
 /// Each structure with each size of blocks, with checksums and without.
@@ -21,16 +22,6 @@ const KINDS: [&[&str]; 7] = [
     &["-t", "ext4", "-b", "2048", "-O", "^has_journal"],
     &["-t", "ext4", "-b", "4096", "-O", "^has_journal"],
 ];
-
-/// Numbers that look as if they were random.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
 
 /// Block of the file → block of the disk, and whether it is written.
 type Table = BTreeMap<u64, (u64, bool)>;
@@ -166,8 +157,7 @@ fn places(core: &Core, inode: &Inode) -> Vec<Range<u64>> {
 #[test]
 fn whatever_happens_the_map_leads_where_it_should() {
     all(|scene| {
-        let seed = 20_260_417;
-        let mut random = Random(seed);
+        let mut random = Random::new(20_260_417);
         let mut file = File::new(scene, 0);
         let mut other = File::new(scene, 1);
         let (before, _) = scene.free();
