@@ -78,11 +78,6 @@ impl Space {
         self.state.lock().as_ref().map_or(0, |state| state.promised)
     }
 
-    /// Whether some blocks are only kept from being given out until the transaction that freed them is durable.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.state.lock().as_ref().is_some_and(|state| state.waiting > 0)
-    }
-
     /// Whether fixed metadata of the file system is in one of these blocks.
     pub(crate) fn is_fixed(&self, core: &Core, blocks: &Range<u64>) -> Result<bool> {
         Ok(self.state(core)?.is_fixed(blocks))
@@ -111,10 +106,7 @@ impl Space {
     /// These blocks, of [`Space::take_freed`], may be given out again: their transaction is durable.
     pub(crate) fn reusable(&self, freed: &[Range<u64>]) {
         if let Some(state) = &mut *self.state.lock() {
-            for blocks in freed {
-                state.let_go(blocks.clone());
-                state.waiting -= blocks.end - blocks.start;
-            }
+            freed.iter().for_each(|blocks| state.let_go(blocks.clone()));
         }
     }
 }

@@ -545,11 +545,6 @@ impl Inode {
         }
     }
 
-    /// `at` as near as this inode can have it: without room for more, whole seconds up to 2038.
-    pub(crate) fn storable(&self, superblock: &Superblock, at: Time) -> Time {
-        storable(at, has_wide_times(superblock.inode_bytes - SHORT - self.tail.len()))
-    }
-
     /// Of a device node that is new.
     pub(crate) fn set_device(&mut self, device: u32) {
         let at = if device <= 0xFFFF { 0 } else { 4 };

@@ -10,6 +10,7 @@ use vfs::{Error, Result};
 
 use self::edit::{Change, Edit};
 use crate::core::Core;
+use crate::error::corrupt;
 use crate::features::RoCompat;
 use crate::inode::{Flags, Inode};
 use crate::superblock::Superblock;
@@ -130,6 +131,19 @@ pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
     } else {
         indirect::run(core, inode, from)
     }
+}
+
+/// As [`run`], for who changes bytes there: a map that leads to structures of the file system itself is damaged.
+pub(crate) fn run_to_write(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
+    let run = run(core, inode, from)?;
+    if let Place::Mapped(start) | Place::Unwritten(start) = run.place
+        && core.space.is_fixed(core, &(start..start + run.blocks))?
+    {
+        let (of, found) =
+            (format_args!("inode {}", inode.number), format_args!("{} from {start} on", run.blocks));
+        return Err(corrupt("block map", of, "blocks", found, "none of the file system's own structures"));
+    }
+    Ok(run)
 }
 
 /// The block of the disk that is block `number` of an inode, if there is one.

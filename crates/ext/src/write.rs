@@ -205,7 +205,7 @@ impl Volume {
             let (of, place) = match run.take() {
                 Some(known) if known.0.contains(&number) => known,
                 _ => {
-                    let found = map::run(&self.core, inode, number)?;
+                    let found = map::run_to_write(&self.core, inode, number)?;
                     (number..number.saturating_add(found.blocks), found.place)
                 }
             };
@@ -239,7 +239,7 @@ impl Volume {
         if used == 0 || end >= map::END.saturating_mul(block) || state.pages.get(number).is_some() {
             return Ok(());
         }
-        if let Place::Mapped(start) = map::run(&self.core, inode, number)?.place {
+        if let Place::Mapped(start) = map::run_to_write(&self.core, inode, number)?.place {
             let page = Page::new(vec![0; block as usize].into(), Site::Mapped(start));
             draft.pages.push((number, page, block as usize));
             draft.tail = Some(Tail { number, end: used, is_needed: false });

@@ -19,7 +19,8 @@ const GROUPS: usize = 8;
 
 /// Picks at least one and at most `most` neighbouring free blocks, near block `goal` of the disk if there are some. Nothing in the
 /// metadata changes: nobody else is given them until [`take`] or [`give_up`]. Needs no operation, but the caller holds `tree`. Of what is
-/// promised nothing is spared: who picks has a promise. With [`Error::NoSpace`] a commit may help ([`super::Space::is_waiting`]).
+/// promised nothing is spared: who picks has a promise.
+/// [`Error::NoSpace`] goes away behind a commit, if that makes durable what freed some.
 pub(crate) fn pick(core: &Core, goal: u64, most: u64) -> Result<Range<u64>> {
     let state = &mut *core.space.state(core)?;
     let picked = state.pick(core, goal, most)?;

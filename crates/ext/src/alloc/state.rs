@@ -58,8 +58,7 @@ pub(super) struct State {
     pub(super) promised: u64,
     /// Of the withheld, those that were picked and are not in use yet: their map has yet to lead there.
     pub(super) picked: u64,
-    /// Of the withheld, those that were freed by operations that have finished.
-    pub(super) waiting: u64,
+    /// Of the withheld, those that were freed by operations that have finished and are not taken to be committed.
     pub(super) freed: Vec<Range<u64>>,
     pub(super) operation: Vec<Done>,
     pub(super) free_inodes: u64,
@@ -104,7 +103,6 @@ impl State {
             available: 0,
             promised: 0,
             picked: 0,
-            waiting: 0,
             freed: Vec::new(),
             operation: Vec::new(),
             free_inodes: 0,
@@ -238,7 +236,6 @@ impl State {
     pub(super) fn finish(&mut self) {
         for done in self.operation.drain(..) {
             if let Done::Freed(blocks) = done {
-                self.waiting += blocks.end - blocks.start;
                 self.freed.push(blocks);
             }
         }

@@ -547,3 +547,29 @@ fn a_disk_that_fails_and_is_back() {
         assert!(std::fs::read(image.mount("ro").dir.join("0")).unwrap() == bytes);
     }
 }
+
+/// A file that seems to have a bitmap is not written: not a byte of the bitmap changes, and a neighbour is written as ever.
+#[test]
+fn a_file_does_not_have_the_file_systems_own_structures() {
+    let machine = Machine::new(&["-t", "ext2", "-b", "1024"]);
+    let volume = machine.mount();
+    let root = Caller::root();
+    let inos = ["0", "1"].map(|name| volume.lookup(&root, ROOT_INO, name.as_bytes()).unwrap().ino);
+    let bitmap = crate::group::read(&volume.core, 0).unwrap().blocks.block;
+    let before = volume.core.store.read(crate::kind::Kind::Bitmap, bitmap, |_| Ok(())).unwrap().to_vec();
+    let changed = volume.change(|core| {
+        let mut inode = inode::read(core, inos[0] as u32)?;
+        crate::map::insert(core, &mut inode, 0, bitmap, 1, true)?;
+        inode.size = 1024;
+        inode::write(core, &inode)
+    });
+    changed.unwrap();
+    let [damaged, sound] = inos.map(|ino| volume.open(&root, ino, RW).unwrap());
+    let error = volume.write(&root, damaged, 0, &[0; 1024]).unwrap_err();
+    assert!(error.to_string().contains("own structures"), "{error}");
+    volume.write(&root, sound, 0, &[1; 1024]).unwrap();
+    volume.syncfs().unwrap();
+    let mut after = vec![0; 1024];
+    machine.disk.read(disk::Purpose::Data, bitmap * 1024, &mut after).unwrap();
+    assert_eq!(before, after);
+}
