@@ -30,7 +30,7 @@ fn zone() -> Zone {
 }
 
 fn mount(region: &Region, disk: Arc<Disk>) -> Volume {
-    let options = Options { cache_bytes: 4 * MIB, page_bytes: 2 * MIB };
+    let options = Options { cache_bytes: 4 * MIB, page_bytes: 2 * MIB, ..Options::default() };
     Volume::mount(region, disk, &options).unwrap()
 }
 
