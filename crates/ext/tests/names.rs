@@ -1,10 +1,11 @@
-//! Names on an attached disk: where chattr(1) has been, and what a crash leaves of files without names.
+//! Names on an attached disk: where chattr(1) has been, what a crash leaves of files without names, and many at work on the same ones.
 
 use std::sync::Arc;
 
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
+use support::random::Random;
 use support::{Image, run};
 use vfs::{Attr, Caller, Error, FileSystem, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, XattrMode};
 
@@ -159,4 +160,76 @@ fn a_crash_ends_files_without_names() {
     assert_eq!((after.files_free, after.blocks_free), (before.files_free, before.blocks_free));
     fs.detach().unwrap();
     Image::of(&machine.image()).fsck();
+}
+
+/// Four at work on the same few names, one who syncs, and nobody waits forever or finds what cannot be.
+#[test]
+fn many_work_on_the_same_names() {
+    const DIRS: u64 = 3;
+    let image = Image::make("32M", &["-t", "ext4", "-b", "1024"]);
+    let machine = Machine::new(image.bytes());
+    let fs = machine.mount();
+    let root = &Caller::root();
+    let dirs: Vec<u64> = (0..DIRS)
+        .map(|n| fs.mkdir(root, ROOT_INO, format!("dir {n}").as_bytes(), 0o755).unwrap().ino)
+        .collect();
+    let expected = |error: Error| {
+        let expected =
+            [Error::NotFound, Error::Exists, Error::IsDirectory, Error::NotDirectory, Error::NotEmpty];
+        assert!(expected.contains(&error) || error == Error::Stale || error == Error::Invalid, "{error}");
+    };
+    let work = |seed: u64| {
+        let random = &mut Random::new(seed);
+        for _ in 0..3000 {
+            let dir = dirs[random.below(DIRS) as usize];
+            let name = format!("name {}", random.below(12));
+            let (name, other) = (name.as_bytes(), format!("name {}", random.below(12)));
+            let result = match random.below(9) {
+                0 | 1 => fs.create(root, dir, name, 0o644, RW).and_then(|made| {
+                    fs.write(root, made.handle, random.below(20_000), &[1; 3000]).unwrap();
+                    fs.release(made.handle)
+                }),
+                2 => fs.mkdir(root, dir, name, 0o755).map(drop),
+                3 | 4 => fs.unlink(root, dir, name),
+                5 => fs.rmdir(root, dir, name),
+                6 => {
+                    let flags = RenameFlags::from_bits_truncate(random.below(3) as u32);
+                    let new_dir = dirs[random.below(DIRS) as usize];
+                    fs.rename(root, dir, name, new_dir, other.as_bytes(), flags)
+                }
+                7 => fs.lookup(root, dir, name).and_then(|found| {
+                    fs.link(root, found.ino, dir, other.as_bytes()).map(drop).or_else(|error| match error {
+                        Error::NotPermitted => Ok(()), // a directory
+                        error => Err(error),
+                    })
+                }),
+                _ => {
+                    let mut count = 0;
+                    fs.readdir(dir, 0, &mut |_| {
+                        count += 1;
+                        true
+                    })
+                    .map(|()| assert!(count >= 2))
+                }
+            };
+            result.unwrap_or_else(expected);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|seed| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(seed)
+                })
+            })
+            .collect();
+        while workers.iter().any(|worker| !worker.is_finished()) {
+            fs.syncfs().unwrap();
+        }
+    });
+    fs.detach().unwrap();
+    Image::of(&machine.image()).fsck();
+    let found = ext::check(machine.disk.clone(), &Options::default()).unwrap();
+    assert!(found.is_clean(), "{:#?}", found.findings);
 }
