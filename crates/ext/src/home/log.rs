@@ -87,14 +87,17 @@ pub(crate) struct Transaction {
     pub(crate) items: Vec<LogItem>,
 }
 
+/// The sub-blocks of a block that a record has: number and bytes.
+pub(crate) type Parts = Vec<(usize, Vec<u8>)>;
+
 /// What a record holds, read back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
     pub(crate) number: u64,
     /// Of its record.
     pub(crate) bytes: u64,
-    /// Blocks of metadata, and their sub-blocks: number and bytes.
-    pub(crate) blocks: Vec<(u64, Kind, Vec<(usize, Vec<u8>)>)>,
+    /// Blocks of metadata.
+    pub(crate) blocks: Vec<(u64, Kind, Parts)>,
     pub(crate) freed: Vec<u64>,
     pub(crate) ranges: Vec<Range<u64>>,
     pub(crate) items: Vec<LogItem>,
