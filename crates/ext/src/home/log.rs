@@ -370,7 +370,12 @@ mod tests {
             ],
             freed: vec![4, 5],
             ranges: vec![4..6, 100..101],
-            items: vec![LogItem { block: 70, offset: 3, bytes: (*b"hello").into(), fresh: number % 2 == 0 }],
+            items: vec![LogItem {
+                block: 70,
+                offset: 3,
+                bytes: (*b"hello").into(),
+                fresh: number.is_multiple_of(2),
+            }],
         }
     }
 
@@ -398,7 +403,7 @@ mod tests {
         assert_eq!(found[1].blocks[1].2.len(), 8);
         assert_eq!((&found[3].freed[..], &found[3].ranges[..]), (&[4, 5][..], &[4..6, 100..101][..]));
         assert_eq!(found[3].items, transaction(8).items);
-        area.retire(&region, 1, Durable::from(region.fence(nvm::Flushed::none()))).ignore();
+        area.retire(&region, 1, region.fence(nvm::Flushed::none())).ignore();
         let (found, next) = all(&region, &area);
         assert_eq!((found.len(), next), (1, Some(9)), "a retired epoch is none");
     }
