@@ -263,7 +263,10 @@ impl Volume {
                 self.promise_blocks(caller, draft.homeless())?;
                 let known: Vec<u64> = match pages {
                     true => Vec::new(),
-                    false => state.pages.range(0..map::END).map(|(number, _)| number).collect(),
+                    false => {
+                        let touched = piece.start / block..piece.end.div_ceil(block);
+                        state.pages.range(touched).map(|(number, _)| number).collect()
+                    }
                 };
                 draft.add_to(&mut state);
                 for (number, within) in blocks(piece.clone(), block) {

@@ -27,6 +27,9 @@ use crate::volume::Volume;
 /// Bytes of a request.
 const REQUEST_MAX: usize = 1 << 20;
 
+/// Files that are written with one flush.
+const FILES_MAX: usize = 512;
+
 /// What has been written and is to be mapped.
 struct Handed {
     pages: Vec<HandedPage>,
@@ -60,17 +63,22 @@ impl Volume {
         })
     }
 
-    /// The same for all files, with one flush of the disk. Fails with what failed first; the others are written.
+    /// The same for all files, many of them with one flush of the disk. Fails with what failed first; the others are written.
     pub(crate) fn write_out_all(&self) -> Result<()> {
-        self.with_commit(|| self.write_out_once())
+        let mut result = Ok(());
+        for files in self.files.all().chunks(FILES_MAX) {
+            result = result.and(self.with_commit(|| self.write_out_some(files)));
+            self.commit_if_large()?;
+        }
+        result
     }
 
-    fn write_out_once(&self) -> Result<()> {
+    fn write_out_some(&self, files: &[Held<'_>]) -> Result<()> {
         let queue = self.queue()?;
         let mut result = Ok(());
         let mut written = Vec::new();
-        for file in self.files.all() {
-            match self.hand_over(&queue, &file) {
+        for file in files {
+            match self.hand_over(&queue, file) {
                 Ok(Some(handed)) => written.push((file, handed)),
                 Ok(None) => {}
                 Err(error) => result = result.and(Err(error)),
@@ -81,7 +89,7 @@ impl Volume {
         }
         self.disk().flush().map_err(|error| io(&error))?;
         for (file, handed) in written {
-            result = result.and(self.take_back(&file, &handed));
+            result = result.and(self.take_back(file, &handed));
         }
         result
     }

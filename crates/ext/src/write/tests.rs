@@ -573,3 +573,28 @@ fn a_file_does_not_have_the_file_systems_own_structures() {
     machine.disk.read(disk::Purpose::Data, bitmap * 1024, &mut after).unwrap();
     assert_eq!(before, after);
 }
+
+/// What is written in sequence goes to the disk in large requests, and syncing a little writes nothing there.
+#[test]
+fn requests_are_large_or_none() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = Volume::mount(&machine.region(), machine.disk.clone(), &Options::default()).unwrap();
+    let root = Caller::root();
+    let handle = open(&volume, 0, RW);
+    let written = || machine.disk.account().of(disk::Purpose::Data);
+    let before = written();
+    for n in 0..128 {
+        volume.write(&root, handle, n * (128 << 10), &[n as u8; 128 << 10]).unwrap();
+    }
+    volume.write_out_all().unwrap();
+    let (writes, bytes) = (written().writes - before.writes, written().bytes_written - before.bytes_written);
+    assert_eq!(bytes, 16 << 20, "each byte once");
+    assert!(writes <= 24, "{writes} requests for 16 MiB");
+    let before = written();
+    for n in 0..100 {
+        volume.write(&root, handle, n * 100, b"a little").unwrap();
+        volume.fsync(handle, true).unwrap();
+    }
+    assert_eq!(written().writes, before.writes);
+    volume.release(handle).unwrap();
+}
