@@ -195,13 +195,14 @@ pub(crate) fn unlink(volume: &Volume, core: &Core, number: u32, at: Time) -> Res
 }
 
 impl Volume {
-    /// Makes an inode with a name; `then` is the end of the operation.
+    /// Makes an inode with a name: `what`, its mode and device, is asked when names and permissions allow one; `then` is the end of the
+    /// operation.
     fn make_named<R>(
         &self,
         caller: &Caller,
         dir: Ino,
         name: &[u8],
-        new: impl Fn() -> Result<New<'static>>,
+        what: impl Fn() -> Result<(u32, u32)>,
         target: &[u8],
         then: impl Fn(&Inode) -> R,
     ) -> Result<R> {
@@ -212,7 +213,8 @@ impl Volume {
             }
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
-            let new = New { target, ..new()? };
+            let (mode, rdev) = what()?;
+            let new = New { mode, rdev, target };
             let at = Time::now();
             let is_dir = FileKind::from_mode(new.mode) == Some(FileKind::Directory);
             if is_dir {
@@ -245,17 +247,13 @@ impl Volume {
         mode: u32,
         rdev: u32,
     ) -> Result<Attr> {
-        let new = || {
-            let (mode, rdev) = rules::may_mknod(caller, mode, rdev)?;
-            Ok(New { mode, rdev, target: b"" })
-        };
-        self.make_named(caller, dir, name, new, b"", Inode::attr)
+        let what = || rules::may_mknod(caller, mode, rdev);
+        self.make_named(caller, dir, name, what, b"", Inode::attr)
     }
 
     pub(crate) fn make_directory(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
         let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
-        let new = || Ok(New { mode, rdev: 0, target: b"" });
-        self.make_named(caller, dir, name, new, b"", Inode::attr)
+        self.make_named(caller, dir, name, || Ok((mode, 0)), b"", Inode::attr)
     }
 
     pub(crate) fn make_link(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
@@ -265,12 +263,12 @@ impl Volume {
         if target.len() > SYMLINK_MAX {
             return Err(Error::NameTooLong);
         }
-        let new = || match target.len() as u64 {
+        let what = || match target.len() as u64 {
             // With a NUL behind it, which is not written, it has to fit into a block.
             length if length >= self.core.superblock.block => Err(Error::NameTooLong),
-            _ => Ok(New { mode: FileKind::Symlink.mode_bits() | 0o777, rdev: 0, target: b"" }),
+            _ => Ok((FileKind::Symlink.mode_bits() | 0o777, 0)),
         };
-        self.make_named(caller, dir, name, new, target, Inode::attr)
+        self.make_named(caller, dir, name, what, target, Inode::attr)
     }
 
     pub(crate) fn read_target(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -288,12 +286,12 @@ impl Volume {
         flags: OpenFlags,
     ) -> Result<Option<Created>> {
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
-        let new = || {
+        let what = || {
             let opens = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
-            if opens { Ok(New { mode, rdev: 0, target: b"" }) } else { Err(Error::Invalid) }
+            if opens { Ok((mode, 0)) } else { Err(Error::Invalid) }
         };
         let open = |inode: &Inode| (inode.attr(), self.open_locked(inode.number, flags));
-        match self.make_named(caller, dir, name, new, b"", open) {
+        match self.make_named(caller, dir, name, what, b"", open) {
             Ok((attr, handle)) => Ok(Some(Created { attr, handle, new: true })),
             Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => Ok(None),
             Err(error) => Err(error),
