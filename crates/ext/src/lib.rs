@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4, in user space: so far, reading them.
+//! ext2, ext3 and ext4, in user space, with their metadata in NVM.
 //!
 //! A [`Volume`] is a [`vfs::FileSystem`] over a [`disk::Disk`]. Whatever the disk holds is checked before it is believed: no number of
 //! it becomes an index, a length or a depth unverified. `docs/format-ext.md` says what is supported, `docs/design.md` why things
@@ -8,6 +8,8 @@
 //!
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
+//!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
 //! write_out, logging                   pages on their way to the disk, or to the log
