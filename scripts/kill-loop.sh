@@ -2,14 +2,16 @@
 # Load, SIGKILL to the server, mount (which recovers), verify every acknowledged write, check; again and again.
 # Every third round kills the server while it recovers, too.
 #
-#   kill-loop.sh [ROUNDS]    KILL_SEED=N repeats the delays of a run
+#   kill-loop.sh [ROUNDS [KIND]]    of a native volume, or of a disk of ext2, ext3 or ext4 with its metadata in NVM;
+#                                   KILL_SEED=N repeats the delays of a run
 . "$(dirname "$0")/mounted-volume.sh"
 
 rounds=${1:-10}
 seed=${KILL_SEED:-$RANDOM}
 RANDOM=$seed
 echo "kill-loop: $rounds rounds, KILL_SEED=$seed"
-volume_begin kill 384M
+kind=${2:-}
+if [ -n "$kind" ]; then disk_begin kill 64M 1G -t "$kind"; else volume_begin kill 384M; fi
 passed=0
 failed=0
 operations=0
@@ -65,4 +67,5 @@ for ((round = 1; round <= rounds; round++)); do
     "$amberfs" fsck -n "$place" > "$scratch/out" 2>&1 || { tail -n 20 "$scratch/out"; fail "fsck"; }
     passed=$((passed + 1))
 done
-echo "kill-loop: $passed rounds passed, $failed failed: $operations acknowledged operations verified, slowest mount after a kill $slowest ms"
+if [ -n "$kind" ]; then disk_check > "$scratch/out" 2>&1 || { tail -n 20 "$scratch/out"; fail "e2fsck"; }; fi
+echo "kill-loop${kind:+ of $kind}: $passed rounds passed, $failed failed: $operations acknowledged operations verified, slowest mount after a kill $slowest ms"

@@ -1,35 +1,54 @@
 #!/bin/bash
-# Every suite of tests/mounted on a mounted native volume, as it is by default and with every operation durable;
-# then the volume has to pass its check.
+# Every suite of tests/mounted on a mounted volume, for each list of mount options; then the volume has to pass its check.
 #
-#   mounted-suites.sh [MOUNT-OPTIONS...]    default: durability=fsync
+#   mounted-suites.sh [MOUNT-OPTIONS...]              a native volume; default: durability=fsync
+#   mounted-suites.sh --disk KIND [MOUNT-OPTIONS...]  a new disk of ext2, ext3 or ext4 with its metadata in NVM; e2fsck checks it, too
+#
+# SUITES are those to run, if not all.
 . "$(dirname "$0")/mounted-volume.sh"
 
 export AMBERFS_TOOLS=${AMBERFS_TOOLS:-$CARGO_TARGET_DIR/tools}
-volume_begin suites 2G
+kind=
+if [ "${1:-}" = --disk ]; then
+    kind=$2
+    shift 2
+    disk_begin suites 256M 3G -t "$kind" -I 256
+    # It has no snapshots.
+    : "${SUITES:=pjdfstest processes fsx fio stress}"
+else
+    volume_begin suites 2G
+fi
 status=0
 closing=()
 [ $# -gt 0 ] || set -- durability=fsync
 for options in "$@"; do
-    echo "== mounted with -o $options"
+    named=${kind:+$kind,}$options
+    echo "== ${kind:-native} volume mounted with -o $options"
     volume_mount "$options,log=$scratch/server.log" || exit 1
     chmod 755 "$scratch"
-    (cd "$scratch" && exec "$top/tests/mounted/suites.sh" "$mnt") 2>&1 | tee "$scratch/suites.log"
+    (cd "$scratch" && exec "$top/tests/mounted/suites.sh" "$mnt" ${SUITES:-}) 2>&1 | tee "$scratch/suites.log"
     suites=${PIPESTATUS[0]}
     [ "$suites" -eq 0 ] || status=1
     # Its closing lines stand after the last empty line.
-    while read -r line; do closing+=("$options: $line"); done < <(tac "$scratch/suites.log" | sed '/^$/q' | tac | sed '/^$/d')
+    while read -r line; do closing+=("$named: $line"); done < <(tac "$scratch/suites.log" | sed '/^$/q' | tac | sed '/^$/d')
     if [ -s "$scratch/server.log" ]; then
         echo "what the server had to say:"
         tail -n 20 "$scratch/server.log"
     fi
     volume_umount || status=1
-    if checked=$("$amberfs" fsck -n "$place"); then closing+=("$options: fsck: clean"); else
-        closing+=("$options: fsck: FAILED")
+    if checked=$("$amberfs" fsck -n "$place"); then closing+=("$named: fsck: clean"); else
+        closing+=("$named: fsck: FAILED")
         echo "$checked" | tail -n 20
         status=1
     fi
 done
+if [ -n "$kind" ]; then
+    if checked=$(disk_check 2>&1); then closing+=("$kind: e2fsck: clean"); else
+        closing+=("$kind: e2fsck: FAILED")
+        echo "$checked" | tail -n 20
+        status=1
+    fi
+fi
 echo
 printf '%s\n' "${closing[@]}"
 exit $status

@@ -1,6 +1,9 @@
 # Sourced by scripts that work on a mounted volume: makes zone and volume, mounts, kills, and cleans up.
 #
 #   volume_begin NAME ZONE-SIZE    a new zone in memory, not mounted: $zone, $place, $mnt, $scratch
+#   disk_begin NAME ZONE-SIZE DISK-SIZE MKE2FS-ARGUMENTS...
+#                                  the same, with a new ext disk attached: $disk
+#   disk_check                     detaches the disk; e2fsck has to find nothing wrong
 #   volume_mount [OPTIONS]         mounts $place on $mnt
 #   volume_umount                  unmounts, whatever state the mount is in
 #   volume_kill                    SIGKILL to the server
@@ -12,6 +15,20 @@ acknowledged=$CARGO_TARGET_DIR/release/examples/acknowledged
 [ -x "$amberfs" ] && [ -x "$acknowledged" ] || { echo "$0: run 'make build' first" >&2; exit 2; }
 
 volume_begin() {
+    zone_begin "$1" "$2" && "$amberfs" mkfs "$place" || exit 2
+}
+
+disk_begin() {
+    zone_begin "$1" "$2" || exit 2
+    disk=$(zone_directory "$3")/$(basename "$scratch").disk
+    truncate -s "$3" "$disk" && mke2fs -q -F "${@:4}" "$disk" && "$amberfs" attach "$place" "$disk" || exit 2
+}
+
+disk_check() {
+    "$amberfs" detach "$place" > /dev/null && e2fsck -fn "$disk" < /dev/null
+}
+
+zone_begin() {
     scratch=$(mktemp -d "${TMPDIR:-/tmp}/amberfs-$1.XXXXXX") || exit 2
     mnt=$scratch/mnt
     mkdir "$mnt"
@@ -19,7 +36,7 @@ volume_begin() {
     trap 'exit 130' INT TERM
     zone=$(zone_directory "$2")/$(basename "$scratch").zone
     place=$zone:test
-    "$amberfs" zone create "$zone" --size "$2" && "$amberfs" mkfs "$place" || exit 2
+    "$amberfs" zone create "$zone" --size "$2"
 }
 
 # Where a zone of this size fits: in memory if there is room in it (containers often have a /dev/shm of 64 MiB, then a
@@ -60,7 +77,7 @@ volume_kill() {
 volume_end() {
     trap - EXIT
     if mountpoint -q "$mnt" || grep -qF " $mnt " /proc/self/mounts; then "$amberfs" umount "$mnt" > /dev/null 2>&1 || "$amberfs" umount --lazy "$mnt"; fi
-    [ -z "${zone:-}" ] || rm -f "$zone"
+    rm -f ${zone:+"$zone"} ${disk:+"$disk"}
     if mountpoint -q "$scratch/memory"; then umount "$scratch/memory" || umount --lazy "$scratch/memory"; fi
     rm -rf "$scratch"
 }

@@ -1,10 +1,13 @@
 #!/bin/bash
-# Runs every suite of this folder on a mount.
-# usage: suites.sh MOUNT_POINT
+# Runs every suite of this folder on a mount, or those named.
+# usage: suites.sh MOUNT_POINT [SUITE...]
 HERE=$(cd "$(dirname "$0")" && pwd)
 status=0 closing=()
-for suite in pjdfstest processes snapshots fsx fio stress; do
-    output=$("$HERE/$suite.sh" "${1:-}" | tee /dev/stderr) || status=1
+mounted=${1:-}
+shift
+[ $# -gt 0 ] || set -- pjdfstest processes snapshots fsx fio stress
+for suite in "$@"; do
+    output=$("$HERE/$suite.sh" "$mounted" | tee /dev/stderr) || status=1
     closing+=("$(tail -1 <<<"$output")")
 done
 printf '\n'

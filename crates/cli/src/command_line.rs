@@ -33,6 +33,14 @@ pub(crate) enum Command {
     Zone(ZoneCommand),
     /// Make a file system on a volume; makes the volume, too
     Mkfs(Mkfs),
+    /// Give an ext2, ext3 or ext4 disk its metadata in NVM: from now on a volume is mounted in its place
+    #[command(
+        after_help = "While it is attached, the disk carries a mark that keeps the kernel and e2fsck from using it: its newest metadata \
+                      is in NVM, and so are synced writes that are not on the disk yet. 'amberfs detach' brings all of it to the disk."
+    )]
+    Attach(Attach),
+    /// Make an attached disk a plain ext disk again
+    Detach(Detach),
     /// Mount a volume on a directory
     #[command(after_long_help = options::help())]
     Mount(Mount),
@@ -191,6 +199,32 @@ pub(crate) struct Mount {
     /// Mount in another mount namespace: a process's number, or a file that stands for the namespace; paths are those there
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attach {
+    /// The zone and the name of a volume, which is made if it is not there
+    #[arg(value_name = "ZONE:VOLUME", required_unless_present = "force_from_disk")]
+    pub(crate) place: Option<VolumePlace>,
+    /// A disk with ext2, ext3 or ext4: an image, a block device, an NBD URI
+    #[arg(value_name = "DISK", required_unless_present = "force_from_disk", value_hint = ValueHint::AnyPath)]
+    pub(crate) disk: Option<String>,
+    /// Bytes of NVM for a new volume, or with K, M, G, T; without it, all that the zone has left
+    #[arg(long, value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Instead: make a disk usable without its NVM, which is lost with all that only it had
+    #[arg(long, value_name = "DISK", conflicts_with_all = ["place", "disk", "size"])]
+    pub(crate) force_from_disk: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Detach {
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: VolumePlace,
+    /// Where the disk is now, if it is no longer where it was attached
+    #[arg(long, value_hint = ValueHint::AnyPath)]
+    pub(crate) disk: Option<String>,
 }
 
 #[derive(Args, Debug)]

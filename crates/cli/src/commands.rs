@@ -1,5 +1,6 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
+mod attach;
 mod bench;
 mod bench_report;
 mod crash;
@@ -29,6 +30,8 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
         Command::Zone(ZoneCommand::Grow(arguments)) => zone::grow(&arguments)?,
         Command::Zone(ZoneCommand::RemoveVolume(arguments)) => zone::remove_volume(&arguments)?,
         Command::Mkfs(arguments) => mkfs::run(&arguments)?,
+        Command::Attach(arguments) => attach::attach(&arguments)?,
+        Command::Detach(arguments) => attach::detach(&arguments)?,
         Command::Mount(arguments) => return mount::run(&arguments),
         Command::Umount(arguments) => return umount::run(&arguments),
         Command::Fsck(arguments) => return fsck::run(&arguments),

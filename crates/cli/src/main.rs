@@ -1,6 +1,7 @@
 //! The command `amberfs`: zones, volumes, mounts, checks and accounts, from the shell, mount(8) and fstab.
 #![forbid(unsafe_code)]
 
+mod attached;
 mod command_line;
 mod commands;
 mod control;

@@ -19,6 +19,12 @@ pub(crate) struct Options {
     /// Bytes of DRAM that caches of the volume may take; None: as many as they like.
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) read_only: bool,
+    /// Operations on names are durable when they return.
+    pub(crate) dirsync: bool,
+    /// Of a volume of kind ext: synced bytes of files go to the disk before the sync returns.
+    pub(crate) sync_on_disk: bool,
+    /// Of a volume of kind ext: where its disk is now.
+    pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
     pub(crate) snapshot: Option<String>,
     /// Snapshots are taken and let go of as this says.
@@ -50,6 +56,9 @@ impl Default for Options {
             commit_interval: Duration::from_secs(5),
             cache_bytes: None,
             read_only: false,
+            dirsync: false,
+            sync_on_disk: false,
+            disk: None,
             snapshot: None,
             keep: None,
             keep_unchanged: false,
@@ -176,6 +185,34 @@ const TABLE: &[MountOption] = &[
          in Rust do whenever they look at a file",
         |options| options.birth_times = true,
     ),
+    word("sync", "every operation is durable when it returns: durability=op", |options| {
+        options.durability = Durability::Operation;
+    }),
+    word("dirsync", "operations on names are durable when they return", |options| options.dirsync = true),
+    word("nosync", "what was fsynced is durable (the default): durability=fsync", |options| {
+        (options.durability, options.dirsync) = (Durability::Fsync, false);
+    }),
+    MountOption {
+        name: "sync_writes",
+        help: "for a volume of kind ext: where bytes of files are when fsync returns: in NVM, from where they go to the disk \
+               later (nvm, the default), or on the disk (disk)",
+        effect: Effect::Value("nvm|disk", |options, value| {
+            options.sync_on_disk = match value {
+                "nvm" => false,
+                "disk" => true,
+                _ => return Err("choose nvm or disk".to_string()),
+            };
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "disk",
+        help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
+        effect: Effect::Value("DISK", |options, value| {
+            options.disk = Some(value.to_string());
+            Ok(())
+        }),
+    },
     MountOption {
         name: "snapshot",
         help: "show the snapshot of this name alone, read-only, and change nothing in NVM, whatever the volume needs",

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use nvm::{Region, Zone};
+use nvm::{Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
+use crate::attached::Attached;
 use crate::commands::snapshot::{self, Ask};
 use crate::commands::snapshot_diff::{self, Pair};
 use crate::commands::stats;
@@ -54,6 +55,8 @@ enum Keeping {
 /// What a mount shows.
 enum Shown {
     Volume(Arc<native::Volume>),
+    /// A disk with its metadata in NVM.
+    Disk(Attached),
     /// A snapshot of it: the volume is not open.
     Snapshot,
     /// Nothing: opening the volume again failed.
@@ -68,12 +71,12 @@ impl Served {
         region: Region,
         account: Region,
     ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
-        let (volume, tree) = open(region, options)?;
+        let (shown, tree) = open(region, options)?;
         let meter = Arc::new(Meter::default());
         let metered = Arc::new(Metered::new(tree, meter.clone()));
         let mount = fuse::mount(metered.clone(), &request.dir, &fuse_options(&request.place, options));
         let mount = mount.doing("mounting").inspect_err(|_| {
-            let _ = volume.as_ref().map(|volume| volume.close());
+            let _ = shown.close();
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
@@ -81,7 +84,7 @@ impl Served {
             options: options.clone(),
             since: SystemTime::now(),
             started: Instant::now(),
-            shown: RwLock::new(volume.map_or(Shown::Snapshot, Shown::Volume)),
+            shown: RwLock::new(shown),
             metered,
             region: account,
             meter,
@@ -100,8 +103,16 @@ impl Served {
         if let Keeping::A(schedule) = keeping {
             schedule.stop();
         }
+        self.shown().close()
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn make_durable(&self) -> Result<(), Failure> {
         match &*self.shown() {
-            Shown::Volume(volume) => volume.close().doing("closing the volume"),
+            Shown::Volume(volume) => volume.checkpoint().doing("making what was written durable"),
+            Shown::Disk(disk) => {
+                disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")
+            }
             Shown::Snapshot | Shown::Nothing => Ok(()),
         }
     }
@@ -110,6 +121,7 @@ impl Served {
     pub(crate) fn recovery(&self) -> Json {
         match &*self.shown() {
             Shown::Volume(volume) => stats::recovery(&volume.recovery()).json(),
+            Shown::Disk(disk) => disk.recovery().json(),
             Shown::Snapshot | Shown::Nothing => json!({ "was_clean": true }),
         }
     }
@@ -133,6 +145,10 @@ impl Served {
     ) -> Result<T, Failure> {
         match &*self.shown() {
             Shown::Volume(volume) => use_it(volume),
+            Shown::Disk(_) => {
+                Err(Failure::new("the volume is an ext disk with its metadata in NVM: it has no snapshots")
+                    .leaving("nothing was changed"))
+            }
             Shown::Snapshot => {
                 Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
                     .remedy(format!("amberfs umount {}, and try again", self.dir.display())))
@@ -195,8 +211,12 @@ impl Served {
         to: &str,
         discard_newer: bool,
     ) -> Result<Fields, Failure> {
-        let Shown::Volume(volume) = std::mem::replace(shown, Shown::Nothing) else {
-            return Err(Failure::new("the volume is not open"));
+        let volume = match std::mem::replace(shown, Shown::Nothing) {
+            Shown::Volume(volume) => volume,
+            other => {
+                *shown = other;
+                return Err(Failure::new("the volume is not open"));
+            }
         };
         self.metered.exchange(None);
         let region = volume.region().clone();
@@ -204,9 +224,9 @@ impl Served {
         drop(volume);
         let returned = closed.and_then(|()| native::roll_back(&region, to, discard_newer));
         match open(region, &self.options) {
-            Ok((volume, tree)) => {
+            Ok((open, tree)) => {
                 self.metered.exchange(Some(tree));
-                *shown = volume.map_or(Shown::Snapshot, Shown::Volume);
+                *shown = open;
             }
             Err(failure) => {
                 tracing::error!(
@@ -291,7 +311,7 @@ impl Served {
     pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
         match &*self.shown() {
             Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
-            Shown::Snapshot | Shown::Nothing => fields,
+            Shown::Disk(_) | Shown::Snapshot | Shown::Nothing => fields,
         }
     }
 
@@ -321,6 +341,9 @@ impl Served {
             Shown::Volume(volume) => fields
                 .with("native", Value::Fields(stats::native(&volume.stats())))
                 .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
+            Shown::Disk(disk) => fields
+                .with("ext", Value::Fields(disk.stats()))
+                .with("recovery", Value::Fields(disk.recovery())),
             Shown::Snapshot | Shown::Nothing => fields,
         };
         let transport = if self.over_io_uring { "io_uring" } else { "/dev/fuse" };
@@ -347,15 +370,29 @@ impl Keeps for Served {
     }
 }
 
-/// A volume, open as the options say, and what is to be seen of it: itself or, unopened, one of its snapshots.
-type Opened = (Option<Arc<native::Volume>>, Arc<dyn FileSystem>);
+impl Shown {
+    fn close(&self) -> Result<(), Failure> {
+        match self {
+            Shown::Volume(volume) => volume.close().doing("closing the volume"),
+            Shown::Disk(disk) => disk.close(),
+            Shown::Snapshot | Shown::Nothing => Ok(()),
+        }
+    }
+}
 
-fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
+/// Opens a volume as the options say: what is to be shown of it, and that as a file system.
+fn open(region: Region, options: &Options) -> Result<(Shown, Arc<dyn FileSystem>), Failure> {
+    if region.kind() == VolumeKind::Ext {
+        let disk = Attached::open(&region, options)?;
+        let tree = disk.volume.clone();
+        return Ok((Shown::Disk(disk), tree));
+    }
     if let Some(name) = &options.snapshot {
-        return Ok((None, native::open_snapshot(&region, name).doing("opening the snapshot")?));
+        let tree = native::open_snapshot(&region, name).doing("opening the snapshot")?;
+        return Ok((Shown::Snapshot, tree));
     }
     let how = native::MountOptions {
-        durability: options.durability,
+        durability: if options.dirsync { native::Durability::Operation } else { options.durability },
         journaling: options.journaling,
         commit_interval: options.commit_interval,
         cache_bytes: options.cache_bytes,
@@ -363,5 +400,5 @@ fn open(region: Region, options: &Options) -> Result<Opened, Failure> {
         ..native::MountOptions::default()
     };
     let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
-    Ok((Some(volume.clone()), volume))
+    Ok((Shown::Volume(volume.clone()), volume))
 }

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::attached;
 use crate::commands::snapshot::{self, Ask};
 use crate::commands::{info, mkfs, zone};
 use crate::control::{Handler, Hello, Listener, Parts, Request};
@@ -110,28 +111,46 @@ fn open_zone(request: &MountRequest, options: &Options) -> Result<Zone, Failure>
         }
     };
     let zone = open(options.read_only)?;
-    if options.read_only && options.snapshot.is_none() && native_volume(&zone, &request.place.volume)?.1 {
+    if options.read_only && options.snapshot.is_none() && mountable(&zone, &request.place.volume, options)?.1
+    {
         drop(zone);
-        return open(false).leaving("the volume was not unmounted cleanly, and recovering it needs to write");
+        return open(false).leaving("opening the volume has to write, if only to recover it");
     }
     Ok(zone)
 }
 
-/// A volume's region, if it is a native one, and whether it needs recovery.
-fn native_volume(zone: &Zone, name: &str) -> Result<(Region, bool), Failure> {
+/// A volume's region, if it can be mounted, and whether that has to write.
+fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool), Failure> {
     let region = zone.volume(name).doing("finding the volume")?;
-    if region.kind() != VolumeKind::Native {
-        let what = format!("volume '{name}' is of kind {}, which this version cannot mount", region.kind());
-        return Err(Failure::new(what));
+    match region.kind() {
+        VolumeKind::Native => {
+            if let Some(disk) = &options.disk {
+                let what =
+                    format!("volume '{name}' has its files in NVM, and no disk: disk={disk} means nothing");
+                return Err(Failure::new(what).remedy("mount it without that option"));
+            }
+            if !native::recognise(&region) {
+                let path = zone.info().path;
+                return Err(Failure::new(format!("volume '{name}' holds no file system"))
+                    .doing("looking for its superblock")
+                    .remedy(format!("amberfs mkfs {}:{name}", path.display())));
+            }
+            let clean = native::info(&region).doing("reading the volume's superblock")?.clean;
+            Ok((region, !clean))
+        }
+        VolumeKind::Ext => {
+            if options.snapshot.is_some() || options.keep.is_some() {
+                let what =
+                    format!("volume '{name}' is an ext disk with its metadata in NVM: it has no snapshots");
+                return Err(Failure::new(what).remedy("mount it without 'snapshot' and 'keep'"));
+            }
+            attached::attachment(&region)?;
+            Ok((region, true))
+        }
+        kind => {
+            Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version cannot mount")))
+        }
     }
-    if !native::recognise(&region) {
-        let path = zone.info().path;
-        return Err(Failure::new(format!("volume '{name}' holds no file system"))
-            .doing("looking for its superblock")
-            .remedy(format!("amberfs mkfs {}:{name}", path.display())));
-    }
-    let clean = native::info(&region).doing("reading the volume's superblock")?.clean;
-    Ok((region, !clean))
 }
 
 /// Whoever panicked with it left it whole.
@@ -175,7 +194,7 @@ impl Server {
             return Err(Failure::new("the zone is open read-only for another mount")
                 .remedy("mount with -o ro, or unmount the other one first"));
         }
-        let (region, _) = native_volume(&zone, name)?;
+        let (region, _) = mountable(&zone, name, options)?;
         let account = zone.volume(name)?;
         let (served, mount) = Served::mount(request, options, region, account)?;
         let recovery = served.recovery();
@@ -232,7 +251,7 @@ impl Server {
             let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
             for served in &served {
                 if told {
-                    let _ = served.with_volume(|volume| Ok(volume.close()?));
+                    let _ = served.close();
                 } else if let Err(error) = served.unmounter.unmount(false) {
                     let lazily = served.unmounter.unmount(true).is_ok();
                     let now = if lazily {
@@ -314,9 +333,7 @@ impl Server {
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
                 if read_only {
                     if served.options.snapshot.is_none() {
-                        served.with_volume(|volume| {
-                            volume.checkpoint().doing("making what was written durable")
-                        })?;
+                        served.make_durable()?;
                     }
                 } else if served.options.read_only {
                     return Err(Failure::new("the volume was opened read-only").remedy(format!(

@@ -41,12 +41,22 @@ pub(crate) fn from_disk(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(list)
 }
 
+/// The list, which is well-formed, in the disk's form.
+pub(crate) fn to_disk(list: &[u8]) -> Vec<u8> {
+    let mut bytes = DISK_VERSION.to_le_bytes().to_vec();
+    for entry in list[4..].chunks_exact(8) {
+        let is_named = NAMED.contains(&u16::from_le_bytes([entry[0], entry[1]]));
+        bytes.extend_from_slice(if is_named { entry } else { &entry[..4] });
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lists_get_an_id_everywhere() {
+    fn only_linux_has_an_id_everywhere() {
         let disk = [
             &[1, 0, 0, 0][..],
             &[1, 0, 6, 0],
@@ -64,6 +74,7 @@ mod tests {
             &[32, 0, 0, 0, 255, 255, 255, 255],
         ];
         assert_eq!(from_disk(&disk.concat()), Some(linux.concat()));
+        assert_eq!(to_disk(&linux.concat()), disk.concat());
         vfs::acl::check(&linux.concat()).unwrap();
     }
 

@@ -5,47 +5,150 @@ use vfs::Result;
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
-use crate::group::{Bitmap, Group};
+use crate::group::{self, Bitmap, Group};
 use crate::store::{Block, Kind};
+use crate::superblock::Superblock;
+
+/// One of the two bitmaps that a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Clusters,
+    Inodes,
+}
+
+impl Of {
+    fn in_group(self, group: &mut Group) -> &mut Bitmap {
+        match self {
+            Of::Clusters => &mut group.blocks,
+            Of::Inodes => &mut group.inodes,
+        }
+    }
+
+    /// Bits that mean something, the last group's too: a checksum is of as many.
+    fn bits(self, superblock: &Superblock) -> u64 {
+        match self {
+            Of::Clusters => superblock.clusters_per_group,
+            Of::Inodes => u64::from(superblock.inodes_per_group),
+        }
+    }
+}
 
 /// The bitmap of clusters of a group, verified; nothing if nobody has written it.
 pub(crate) fn clusters(core: &Core, group: &Group) -> Result<Option<Block>> {
-    read(core, &group.blocks, core.superblock.clusters_per_group)
+    read(core, &group.blocks, Of::Clusters)
 }
 
 /// The bitmap of inodes of a group, verified; nothing if nobody has written it.
 pub(crate) fn inodes(core: &Core, group: &Group) -> Result<Option<Block>> {
-    read(core, &group.inodes, u64::from(core.superblock.inodes_per_group))
+    read(core, &group.inodes, Of::Inodes)
 }
 
-fn read(core: &Core, bitmap: &Bitmap, bits: u64) -> Result<Option<Block>> {
+fn read(core: &Core, bitmap: &Bitmap, of: Of) -> Result<Option<Block>> {
     if bitmap.unused {
         return Ok(None);
     }
-    let superblock = &core.superblock;
-    let verify = |bytes: &[u8]| {
-        if !superblock.features.has_metadata_csum() {
-            return Ok(());
-        }
-        let sum = crc32c(superblock.checksum_seed, &bytes[..(bits / 8) as usize]);
-        // Short descriptors have room for half of it.
-        let expected = if superblock.descriptor_bytes >= 64 { sum } else { sum & 0xFFFF };
-        if bitmap.checksum == expected {
-            return Ok(());
-        }
-        let found = format_args!("{:#x}", bitmap.checksum);
-        Err(corrupt(
-            "bitmap",
-            format_args!("block {}", bitmap.block),
-            "its checksum",
-            found,
-            format_args!("{expected:#x}"),
-        ))
+    core.store.read(Kind::Bitmap, bitmap.block, |bytes| verify(core, bitmap, of, bytes)).map(Some)
+}
+
+/// Part of an operation: lets `with` change a bitmap of group `number`, and what the group's descriptor says. Where nobody has written
+/// the bitmap it is what `initial` makes of zeros, and is written now.
+pub(crate) fn change<R>(
+    core: &Core,
+    number: u32,
+    of: Of,
+    initial: impl FnOnce(&mut [u8]),
+    with: impl FnOnce(&mut [u8], &mut Group) -> Result<R>,
+) -> Result<R> {
+    let mut group = group::read(core, number)?;
+    let bitmap = *of.in_group(&mut group);
+    let mut sum = 0;
+    let change = |bytes: &mut [u8]| {
+        let result = with(bytes, &mut group);
+        sum = checksum(core, of, bytes);
+        result
     };
-    core.store.read(Kind::Bitmap, bitmap.block, verify).map(Some)
+    let result = if bitmap.unused {
+        core.store.make(Kind::Bitmap, bitmap.block, |bytes| {
+            initial(bytes);
+            change(bytes)
+        })
+    } else {
+        core.store.change(Kind::Bitmap, bitmap.block, |bytes| verify(core, &bitmap, of, bytes), change)?
+    }?;
+    *of.in_group(&mut group) = Bitmap { unused: false, checksum: sum, ..bitmap };
+    group::write(core, number, &group)?;
+    Ok(result)
+}
+
+fn verify(core: &Core, bitmap: &Bitmap, of: Of, bytes: &[u8]) -> Result<()> {
+    let expected = checksum(core, of, bytes);
+    if !core.superblock.features.has_metadata_csum() || bitmap.checksum == expected {
+        return Ok(());
+    }
+    let found = format_args!("{:#x}", bitmap.checksum);
+    let block = format_args!("block {}", bitmap.block);
+    Err(corrupt("bitmap", block, "its checksum", found, format_args!("{expected:#x}")))
+}
+
+/// The checksum that a descriptor should have of a bitmap; 0 without checksums.
+fn checksum(core: &Core, of: Of, bytes: &[u8]) -> u32 {
+    let superblock = &core.superblock;
+    if !superblock.features.has_metadata_csum() {
+        return 0;
+    }
+    let sum = crc32c(superblock.checksum_seed, &bytes[..(of.bits(superblock) / 8) as usize]);
+    // Short descriptors have room for half of it.
+    if superblock.descriptor_bytes >= 64 { sum } else { sum & 0xFFFF }
 }
 
 /// Bit `n`.
 pub(crate) fn is_set(bytes: &[u8], n: u64) -> bool {
     bytes[(n / 8) as usize] >> (n % 8) & 1 != 0
+}
+
+pub(crate) fn set(bytes: &mut [u8], n: u64) {
+    bytes[(n / 8) as usize] |= 1 << (n % 8);
+}
+
+pub(crate) fn clear(bytes: &mut [u8], n: u64) {
+    bytes[(n / 8) as usize] &= !(1 << (n % 8));
+}
+
+/// Bits `64 * n` to `64 * n + 63`, the first one lowest. Bitmaps are whole blocks, so whole words.
+pub(crate) fn word(bytes: &[u8], n: u64) -> u64 {
+    let (words, _) = bytes.as_chunks::<8>();
+    u64::from_le_bytes(words[n as usize])
+}
+
+/// The first bit from `from` on, below `end`, that is `set` or not; `end` if none is. `word` gives 64 bits at a time.
+pub(crate) fn find(word: impl Fn(u64) -> u64, set: bool, from: u64, end: u64) -> u64 {
+    let mut at = from;
+    while at < end {
+        let bits = if set { word(at / 64) } else { !word(at / 64) } >> (at % 64);
+        if bits != 0 {
+            return end.min(at + u64::from(bits.trailing_zeros()));
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_found_across_words() {
+        let mut bytes = vec![0; 64];
+        for n in (3..70).chain(200..201).chain(256..512) {
+            set(&mut bytes, n);
+        }
+        let find = |set, from, end| find(|n| word(&bytes, n), set, from, end);
+        assert_eq!([find(true, 0, 512), find(false, 3, 512), find(true, 70, 512)], [3, 70, 200]);
+        assert_eq!([find(true, 70, 190), find(false, 300, 512), find(false, 0, 512)], [190, 512, 0]);
+        assert_eq!([find(true, 201, 512), find(true, 500, 501), find(true, 9, 9)], [256, 500, 9]);
+        assert!(is_set(&bytes, 200) && !is_set(&bytes, 199));
+        clear(&mut bytes, 200);
+        assert!(!is_set(&bytes, 200));
+    }
 }

@@ -13,19 +13,14 @@ use disk::Disk;
 use vfs::{Error, FileKind, Result};
 
 use crate::core::Core;
-use crate::inode::{self, Inode};
+use crate::inode::{self, Flags, Inode};
 use crate::superblock::ROOT;
 use crate::volume::{Options, Volume};
-use crate::{bitmap, data, group};
+use crate::{bitmap, data, group, orphans};
 use claims::Claims;
 
 /// More than these findings are not told one by one.
 const FINDINGS_MAX: usize = 1000;
-/// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
-const ORPHAN_TAIL: usize = 8;
-const ORPHAN_MAGIC: u32 = 0x0B10_CA04;
-/// A directory with more links than this may say that it has one.
-const LINKS_MAX: u32 = 65_000;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +64,11 @@ impl Report {
 
 /// Checks the file system on `disk`, as it is when its journal has been replayed in memory.
 pub fn check(disk: Arc<Disk>, options: &Options) -> std::result::Result<Report, crate::Error> {
-    let volume = Volume::open(disk, options)?;
+    check_volume(&Volume::open(disk, options)?)
+}
+
+/// Checks an open file system that nobody uses: disk and NVM together, if it is attached.
+pub fn check_volume(volume: &Volume) -> std::result::Result<Report, crate::Error> {
     let core = &volume.core;
     let mut check = Check {
         core,
@@ -97,8 +96,9 @@ pub fn check(disk: Arc<Disk>, options: &Options) -> std::result::Result<Report, 
 /// What is known of an inode in use.
 struct Known {
     kind: FileKind,
-    /// What it says.
+    /// What it says; 1 for a directory that has, or had once, more than can be counted.
     links: u32,
+    is_uncounted: bool,
     /// What was found.
     names: u32,
 }
@@ -135,8 +135,8 @@ impl Check<'_> {
             if self.report.note(read).is_none() {
                 return;
             }
-            let (entries, tail) = block.split_at(block.len() - ORPHAN_TAIL);
-            if tail[..4] != ORPHAN_MAGIC.to_le_bytes() {
+            let (entries, tail) = block.split_at(block.len() - orphans::FILE_TAIL);
+            if tail[..4] != orphans::FILE_MAGIC.to_le_bytes() {
                 return self
                     .report
                     .find(format!("block {number} of the orphan file has not its magic number"));
@@ -208,16 +208,19 @@ impl Check<'_> {
         if number == superblock.orphan_file {
             return;
         }
-        self.inodes.insert(number, Known { kind: inode.kind(), links: inode.links, names: 0 });
+        let kind = inode.kind();
+        let may_have_many = superblock.features.ro_compat.contains(crate::RoCompat::DIR_NLINK)
+            && kind == FileKind::Directory
+            && inode.flags.contains(Flags::INDEX);
+        let is_uncounted = may_have_many && inode.links == 1;
+        self.inodes.insert(number, Known { kind, links: inode.links, is_uncounted, names: 0 });
     }
 
     fn links(&mut self) {
-        let many = self.core.superblock.features.ro_compat.contains(crate::RoCompat::DIR_NLINK);
         let inodes = std::mem::take(&mut self.inodes);
         for (number, known) in &inodes {
-            let uncounted =
-                many && known.kind == FileKind::Directory && known.links == 1 && known.names >= LINKS_MAX;
-            if known.links != known.names && !uncounted {
+            let is_named = known.names > 1;
+            if known.links != known.names && !(known.is_uncounted && is_named) {
                 let what = match (known.names, known.kind) {
                     (0, FileKind::Directory) => format!("directory {number} is in no directory"),
                     (0, _) => format!("inode {number} has no name, and {} links", known.links),

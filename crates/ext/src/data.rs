@@ -1,5 +1,7 @@
 //! Contents of files and links.
 
+use std::ops::Range;
+
 use disk::Purpose;
 use vfs::{Error, FileKind, Result, SeekFrom};
 
@@ -7,37 +9,81 @@ use crate::core::Core;
 use crate::error::corrupt;
 use crate::inode::{BLOCK_BYTES, Inode};
 use crate::map::{self, Place};
-use crate::store::Kind;
+use crate::pages::Pages;
+use crate::store::{Kind, Store};
 use crate::xattr;
 
-/// Reads what there is of `offset..offset + into.len()`; gives the bytes read.
-pub(crate) fn read(core: &Core, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
-    let length = into.len().min(usize::try_from(inode.size.saturating_sub(offset)).unwrap_or(usize::MAX));
-    let into = &mut into[..length];
-    if inode.is_inline() {
-        let contents = inline(core, inode)?;
-        let from = offset as usize; // below the size, if there is anything to read
-        if length > 0 {
-            into.copy_from_slice(&contents[from..from + length]);
-        }
-        return Ok(length);
-    }
+/// Where a part of a file's bytes is.
+enum Source {
+    /// On the disk: in this block and behind it, from this byte on.
+    Disk(u64, u64),
+    /// In the page of this block of the file.
+    Page(u64),
+    Zeros,
+}
+
+/// Where the bytes of a range of a file are, in order.
+pub(crate) struct Found(Vec<(Range<u64>, Source)>);
+
+/// Finds what there is of `offset..offset + length` of a file whose blocks are its `pages`, or else where its map leads. Neither may change
+/// before it has been [read](Found::read); other metadata may.
+pub(crate) fn find(core: &Core, inode: &Inode, pages: &Pages, offset: u64, length: usize) -> Result<Found> {
+    let end = inode.size.min(offset.saturating_add(length as u64));
+    let mut found = Vec::new();
     let block = core.superblock.block;
     let mut at = offset;
-    let mut rest = into;
-    while !rest.is_empty() {
-        let run = map::run(core, inode, at / block)?;
-        let within = at % block;
-        let bytes = run.blocks.saturating_mul(block) - within;
-        let here = rest.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let (part, behind) = rest.split_at_mut(here);
-        match run.place {
-            Place::Mapped(start) => core.store.read_through(Purpose::Data, start, within, part)?,
-            Place::Unwritten(_) | Place::Hole => part.fill(0),
-        }
-        at += here as u64;
-        rest = behind;
+    while at < end {
+        let number = at / block;
+        let (source, blocks) = if pages.get(number).is_some() {
+            (Source::Page(number), 1)
+        } else {
+            let run = map::run(core, inode, number)?;
+            let source = match run.place {
+                Place::Mapped(start) => Source::Disk(start, at % block),
+                Place::Unwritten(_) | Place::Hole => Source::Zeros,
+            };
+            (source, run.blocks.min(pages.next(number).unwrap_or(u64::MAX) - number))
+        };
+        let to = number.saturating_add(blocks).saturating_mul(block).min(end);
+        found.push((at..to, source));
+        at = to;
     }
+    Ok(Found(found))
+}
+
+impl Found {
+    /// Reads it; gives the bytes read.
+    pub(crate) fn read(&self, store: &Store, pages: &Pages, into: &mut [u8]) -> Result<usize> {
+        let mut rest = &mut into[..];
+        for (range, source) in &self.0 {
+            let length = (range.end - range.start) as usize;
+            let (part, behind) = rest.split_at_mut(length);
+            match source {
+                Source::Disk(block, within) => store.read_through(Purpose::Data, *block, *within, part)?,
+                Source::Zeros => part.fill(0),
+                Source::Page(number) => {
+                    let page = pages.get(*number).expect("pages stay until it is read").bytes();
+                    let within = range.start as usize % page.len();
+                    part.copy_from_slice(&page[within..within + length]);
+                }
+            }
+            rest = behind;
+        }
+        let left = rest.len();
+        Ok(into.len() - left)
+    }
+}
+
+/// Reads what there is of `offset..offset + into.len()` of a file that has no pages; gives the bytes read.
+pub(crate) fn read(core: &Core, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
+    if !inode.is_inline() {
+        let pages = Pages::default();
+        return find(core, inode, &pages, offset, into.len())?.read(&core.store, &pages, into);
+    }
+    let contents = inline(core, inode)?;
+    let behind = contents.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or(&[]);
+    let length = into.len().min(behind.len());
+    into[..length].copy_from_slice(&behind[..length]);
     Ok(length)
 }
 
@@ -56,8 +102,8 @@ fn inline(core: &Core, inode: &Inode) -> Result<Vec<u8>> {
     Ok(contents)
 }
 
-/// Finds data or a hole. What was allocated and never written is a hole: it reads as zeros.
-pub(crate) fn seek(core: &Core, inode: &Inode, from: SeekFrom) -> Result<u64> {
+/// Finds data or a hole. What was allocated and never written is a hole: it reads as zeros. What has a page is data.
+pub(crate) fn seek(core: &Core, inode: &Inode, pages: &Pages, from: SeekFrom) -> Result<u64> {
     let (offset, wants_data) = match from {
         SeekFrom::Data(offset) => (offset, true),
         SeekFrom::Hole(offset) => (offset, false),
@@ -73,13 +119,19 @@ pub(crate) fn seek(core: &Core, inode: &Inode, from: SeekFrom) -> Result<u64> {
     // A file has no more blocks than the disk: pointers in a circle are found when they have led to as many.
     let mut mapped = 0;
     while number.saturating_mul(block) < inode.size {
-        let run = map::run(core, inode, number)?;
-        let is_data = matches!(run.place, Place::Mapped(_));
+        let (is_data, blocks) = if pages.get(number).is_some() {
+            (true, 1)
+        } else {
+            let run = map::run(core, inode, number)?;
+            let blocks = run.blocks.min(pages.next(number).unwrap_or(u64::MAX) - number);
+            let is_mapped = matches!(run.place, Place::Mapped(_));
+            mapped += if is_mapped { blocks } else { 0 };
+            (is_mapped, blocks)
+        };
         if is_data == wants_data {
             return Ok((number * block).max(offset));
         }
-        number = number.saturating_add(run.blocks);
-        mapped += if is_data { run.blocks } else { 0 };
+        number = number.saturating_add(blocks);
         if mapped > core.superblock.blocks {
             let expected = format_args!("at most {}, as the disk has", core.superblock.blocks);
             return Err(corrupt(

@@ -1,26 +1,51 @@
 //! Directories: entries one after another in blocks, or in the inode; found by walking them or by a hash tree.
+//!
+//! Names are looked for before they are inserted: nothing here looks whether a name is there twice. Of a directory's inode, what changes is its
+//! size, its map and whether it has a tree; who inserts writes it. Directories in inodes are not changed.
 
 mod entries;
+mod growth;
+mod order;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use vfs::{Error, FileKind, Result};
 
 use crate::core::Core;
 use crate::error::corrupt;
-use crate::features::Compat;
+use crate::features::{Compat, Incompat};
 use crate::inode::{BLOCK_BYTES, Flags, Inode};
 use crate::store::{Block, Kind};
-use crate::{map, xattr};
-pub(crate) use entries::Entry;
+use crate::{alloc, map, xattr};
+use order::Order;
 
 /// Bytes before the entries of a directory in its inode: the parent's number.
 const INLINE_PARENT: usize = 4;
+
+/// An entry as it is listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) inode: u32,
+    /// What the entry says it leads to, if it does.
+    pub(crate) kind: Option<FileKind>,
+    /// Where to go on behind it.
+    pub(crate) next: u64,
+    pub(crate) name: &'a [u8],
+}
+
+/// Where an entry is: in which block of the directory, and where there.
+struct Place {
+    number: u64,
+    at: usize,
+    inode: u32,
+}
 
 /// The inode that `name` is of, in directory `dir`; [`Error::NotFound`] if there is no such name.
 pub(crate) fn find(core: &Core, dir: &Inode, name: &[u8]) -> Result<u32> {
     if dir.is_inline() {
         let mut found = None;
-        list(core, dir, 0, &mut |entry| {
+        list_inline(core, dir, 0, &mut |entry| {
             if entry.name == name {
                 found = Some(entry.inode);
             }
@@ -28,28 +53,35 @@ pub(crate) fn find(core: &Core, dir: &Inode, name: &[u8]) -> Result<u32> {
         })?;
         return found.ok_or(Error::NotFound);
     }
-    let indexed =
-        dir.flags.contains(Flags::INDEX) && core.superblock.features.compat.contains(Compat::DIR_INDEX);
+    locate(core, dir, name)?.map(|place| place.inode).ok_or(Error::NotFound)
+}
+
+fn locate(core: &Core, dir: &Inode, name: &[u8]) -> Result<Option<Place>> {
     // `.` and `..` are not in the tree.
-    if indexed
+    if is_indexed(core, dir)
         && name != b"."
         && name != b".."
-        && let Some(found) = tree::find(core, dir, name)?
+        && let Some(root) = tree::root(core, dir)?
     {
-        return found.ok_or(Error::NotFound);
+        return tree::find(core, dir, root, name);
     }
     let mut next = 0;
     while let Some((number, block)) = read_from(core, dir, next)? {
-        if let Some(inode) = entries::find(core, dir, &block, name)? {
-            return Ok(inode);
+        if let Some(slot) = entries::find(core, dir, &block, name)? {
+            return Ok(Some(Place { number, at: slot.at, inode: slot.inode }));
         }
         next = number + 1;
     }
-    Err(Error::NotFound)
+    Ok(None)
 }
 
-/// Gives the entries of `dir` behind `from` to `sink`, which says whether it wants more. An entry's `next` is the byte at which
-/// the one behind it may begin.
+/// Whether a directory has a tree, as far as it says so itself.
+pub(crate) fn is_indexed(core: &Core, dir: &Inode) -> bool {
+    dir.flags.contains(Flags::INDEX) && core.superblock.features.compat.contains(Compat::DIR_INDEX)
+}
+
+/// Gives the entries of `dir` behind `from` to `sink`, which says whether it wants more. Where an entry is in the order of the list does
+/// not change while it is there: it is by hash where there is a tree or may come to be one, and else by where entries begin.
 pub(crate) fn list(
     core: &Core,
     dir: &Inode,
@@ -59,15 +91,87 @@ pub(crate) fn list(
     if dir.is_inline() {
         return list_inline(core, dir, from, sink);
     }
+    match Order::of(core, dir)? {
+        Some(order) => order::list(core, dir, &order, from, sink),
+        None => list_blocks(core, dir, from, sink),
+    }
+}
+
+/// Gives all entries of `dir` to `sink`, block by block, whatever a tree says.
+pub(crate) fn each(core: &Core, dir: &Inode, sink: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+    if dir.is_inline() { list_inline(core, dir, 0, sink) } else { list_blocks(core, dir, 0, sink) }
+}
+
+/// Whether a directory has nothing but `.` and `..`.
+pub(crate) fn is_empty(core: &Core, dir: &Inode) -> Result<bool> {
+    let mut is_empty = true;
+    each(core, dir, &mut |entry| {
+        is_empty = matches!(entry.name, b"." | b"..");
+        is_empty
+    })?;
+    Ok(is_empty)
+}
+
+/// Part of an operation: adds the entry `name`, which is not there, to `dir`. [`Error::NoSpace`] if the disk is full or the
+/// directory as large as one can be.
+pub(crate) fn insert(core: &Core, dir: &mut Inode, name: &[u8], inode: u32, kind: FileKind) -> Result<()> {
+    let entry = entries::encode(core, inode, kind, name);
+    if is_indexed(core, dir) {
+        match tree::root(core, dir)? {
+            Some(root) => return growth::insert(core, dir, root, name, entry),
+            // What its blocks hold would be taken for damage if it had no tree.
+            None if core.superblock.features.has_metadata_csum() => {
+                return Err(damaged(dir, "its hash tree", "of an unknown kind", "a known one"));
+            }
+            None => {}
+        }
+    }
+    // Who knows nothing of trees may insert, and then there is none.
+    dir.flags.remove(Flags::INDEX);
+    let mut next = 0;
+    while let Some((number, block)) = read_from(core, dir, next)? {
+        if let Some(at) = entries::place(core, dir, &block, entry.len())? {
+            return change(core, dir, number, |bytes| entries::put(bytes, at, &entry));
+        }
+        next = number + 1;
+    }
+    let may_have_tree = core.superblock.features.compat.contains(Compat::DIR_INDEX);
+    if may_have_tree && dir.size == core.superblock.block && growth::begin(core, dir, name, &entry)? {
+        return Ok(());
+    }
+    append(core, dir, |bytes| entries::fill(core, bytes, [&entry[..]])).map(drop)
+}
+
+/// Part of an operation: removes the entry `name`; [`Error::NotFound`] if it is not there.
+pub(crate) fn remove(core: &Core, dir: &Inode, name: &[u8]) -> Result<()> {
+    let place = locate(core, dir, name)?.ok_or(Error::NotFound)?;
+    change(core, dir, place.number, |bytes| entries::remove(bytes, place.at))
+}
+
+/// Part of an operation: lets the entry `name` lead to another inode; [`Error::NotFound`] if it is not there.
+pub(crate) fn replace(core: &Core, dir: &Inode, name: &[u8], inode: u32, kind: FileKind) -> Result<()> {
+    let place = locate(core, dir, name)?.ok_or(Error::NotFound)?;
+    change(core, dir, place.number, |bytes| entries::set(core, bytes, place.at, inode, kind))
+}
+
+/// Part of an operation: gives a new directory its first block.
+pub(crate) fn make(core: &Core, dir: &mut Inode, parent: u32) -> Result<()> {
+    let dot = entries::encode(core, dir.number, FileKind::Directory, b".");
+    let dots = entries::encode(core, parent, FileKind::Directory, b"..");
+    append(core, dir, |bytes| entries::fill(core, bytes, [&dot[..], &dots])).map(drop)
+}
+
+/// As [`list`], block by block.
+fn list_blocks(core: &Core, dir: &Inode, from: u64, sink: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
     let block_bytes = core.superblock.block;
     let mut next = from / block_bytes;
     while let Some((number, block)) = read_from(core, dir, next)? {
         next = number + 1;
-        let start = number * block_bytes;
-        for entry in entries::walk(core, dir, &block) {
-            let mut entry = entry?;
-            entry.next += start;
-            if entry.next > from && entry.inode != 0 && !sink(entry) {
+        for slot in entries::walk(core, dir, &block) {
+            let slot = slot?;
+            let at = number * block_bytes + slot.at as u64;
+            let entry = Entry { inode: slot.inode, kind: slot.kind, next: at + 1, name: slot.name };
+            if at >= from && slot.inode != 0 && !sink(entry) {
                 return Ok(());
             }
         }
@@ -88,16 +192,17 @@ fn list_inline(core: &Core, dir: &Inode, from: u64, sink: &mut dyn FnMut(Entry<'
     let size = usize::try_from(dir.size).unwrap_or(usize::MAX);
     let first = &dir.block[INLINE_PARENT..];
     let rest = if size > BLOCK_BYTES { xattr::inline_rest(core, dir)? } else { Vec::new() };
-    let mut start = dots.len() as u64;
+    let mut start = dots.len();
     for part in [first, &rest] {
-        for entry in entries::walk(core, dir, part) {
-            let mut entry = entry?;
-            entry.next += start;
-            if entry.next > from && entry.inode != 0 && !sink(entry) {
+        for slot in entries::walk(core, dir, part) {
+            let slot = slot?;
+            let next = (start + slot.at + 1) as u64;
+            let entry = Entry { inode: slot.inode, kind: slot.kind, next, name: slot.name };
+            if next > from && slot.inode != 0 && !sink(entry) {
                 return Ok(());
             }
         }
-        start += part.len() as u64;
+        start += part.len();
     }
     Ok(())
 }
@@ -118,6 +223,40 @@ fn read(core: &Core, dir: &Inode, number: u64) -> Result<Option<Block>> {
     let Some(at) = map::block(core, dir, number)? else { return Ok(None) };
     let verify = |bytes: &[u8]| entries::verify(core, dir, number, bytes);
     core.store.read(Kind::Directory(dir.number), at, verify).map(Some)
+}
+
+/// Lets `with` change block `number` of a directory, which has been read, and puts its checksum right.
+fn change<R>(core: &Core, dir: &Inode, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    let at = map::block(core, dir, number)?
+        .ok_or_else(|| damaged(dir, "block", format_args!("{number} nowhere"), "on the disk"))?;
+    let verify = |bytes: &[u8]| entries::verify(core, dir, number, bytes);
+    core.store.change(Kind::Directory(dir.number), at, verify, |bytes| {
+        let result = with(bytes);
+        entries::seal(core, dir, bytes);
+        result
+    })
+}
+
+/// Adds a block to the end of a directory, which `with` fills; its number.
+fn append(core: &Core, dir: &mut Inode, with: impl FnOnce(&mut [u8])) -> Result<u64> {
+    let superblock = &core.superblock;
+    let number = dir.size / superblock.block;
+    let is_large = superblock.features.incompat.contains(Incompat::LARGEDIR);
+    let size = dir.size + superblock.block;
+    // Without `large_dir`, a directory's size has 32 bits.
+    if number >= tree::BLOCKS_MAX || !is_large && size > u64::from(u32::MAX) {
+        return Err(Error::NoSpace);
+    }
+    let before = number.checked_sub(1).map(|last| map::block(core, dir, last)).transpose()?.flatten();
+    let goal = before.map_or_else(|| superblock.group_of_inode_start(dir.number), |before| before + 1);
+    let at = alloc::metadata(core, goal)?;
+    map::insert(core, dir, number, at, 1, true)?;
+    core.store.make(Kind::Directory(dir.number), at, |bytes| {
+        with(bytes);
+        entries::seal(core, dir, bytes);
+    });
+    dir.size = size;
+    Ok(number)
 }
 
 /// An entry leads to an inode that there is.

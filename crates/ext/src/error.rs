@@ -21,6 +21,69 @@ pub enum Error {
         /// By the names that mke2fs(8) gives them.
         features: Vec<String>,
     },
+    /// The file system has what can be read only.
+    #[error("{disk}: it can be read and not be written because of its features {}; nothing was changed", features.join(", "))]
+    ReadOnlyFeatures {
+        /// The disk.
+        disk: String,
+        /// By the names that mke2fs(8) gives them.
+        features: Vec<String>,
+    },
+    /// The disk's metadata is in NVM.
+    #[error(
+        "{disk}: the newest metadata of this disk is in NVM, in volume {} of a zone; nothing was changed; mount that volume, or have it \
+         detach the disk; if the NVM is lost, `amberfs attach --force-from-disk` gives up what was in it", uuid::Uuid::from_bytes(*volume)
+    )]
+    Attached {
+        /// The disk.
+        disk: String,
+        /// The volume that has it.
+        volume: [u8; 16],
+    },
+    /// The volume has no disk.
+    #[error("volume '{volume}' has no disk; attach one: `amberfs attach ZONE:{volume} DISK`")]
+    NotAttached {
+        /// The volume.
+        volume: String,
+    },
+    /// The volume has a disk already.
+    #[error(
+        "volume '{volume}' has a disk: {disk}; nothing was changed; detach that first, or use another volume"
+    )]
+    HasDisk {
+        /// The volume.
+        volume: String,
+        /// Its disk.
+        disk: String,
+    },
+    /// The disk is not the one that the volume has.
+    #[error("{disk}: this is not the disk of volume '{volume}': {why}; nothing was changed")]
+    OtherDisk {
+        /// The disk.
+        disk: String,
+        /// The volume.
+        volume: String,
+        /// By what it is told.
+        why: String,
+    },
+    /// The area in the zone is too small.
+    #[error("volume '{volume}' has {} KiB of NVM, and it takes {} MiB at least; nothing was changed", bytes >> 10, needed >> 20)]
+    AreaTooSmall {
+        /// The volume.
+        volume: String,
+        /// What it has.
+        bytes: u64,
+        /// What it takes.
+        needed: u64,
+    },
+    /// The area in the zone cannot be read.
+    #[error("volume '{volume}': its area in NVM is damaged: {what}; nothing was changed")]
+    Area {
+        /// The volume.
+        volume: String,
+        /// What is wrong.
+        what: String,
+    },
     /// The superblock contradicts itself or the disk.
     #[error("{disk}: the superblock is damaged: {what}; nothing was changed; run `e2fsck` on it")]
     Superblock {

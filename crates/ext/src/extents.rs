@@ -3,14 +3,17 @@
 //! A look-up goes down one path. At every step the node must be what its parent says: one level lower, with keys in order and
 //! within its parent's; so no path is longer than the root is high, whatever the disk holds.
 
+mod edit;
+
 use vfs::Result;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub(crate) use self::edit::edit;
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
-use crate::inode::{self, Inode};
+use crate::inode::{self, BLOCK_BYTES, Inode};
 use crate::map::{END, Place, Run};
 use crate::store::{Block, Kind};
 
@@ -20,6 +23,14 @@ const DEPTH_MAX: u16 = 5;
 const ENTRY: usize = 12;
 /// Longest extent that is written, blocks; a longer length is of one that is not.
 const WRITTEN_MAX: u16 = 1 << 15;
+
+/// The root of a tree that leads nowhere.
+pub(crate) const EMPTY: [u8; BLOCK_BYTES] = {
+    let mut root = [0; BLOCK_BYTES];
+    [root[0], root[1]] = MAGIC.to_le_bytes();
+    root[4] = (BLOCK_BYTES / ENTRY - 1) as u8;
+    root
+};
 
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -101,6 +112,10 @@ impl<'a> Node<'a> {
 
     fn at(&self, n: usize) -> &'a [u8] {
         &self.bytes[n * ENTRY..(n + 1) * ENTRY]
+    }
+
+    fn entry(&self, n: usize) -> [u8; ENTRY] {
+        self.at(n).try_into().expect("the size fits")
     }
 
     fn first(&self, n: usize) -> u64 {

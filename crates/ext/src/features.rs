@@ -46,6 +46,8 @@ bitflags::bitflags! {
         const LARGEDIR = 0x4000;
         /// Small files and directories are in their inodes.
         const INLINE_DATA = 0x8000;
+        /// The newest metadata is in NVM ([`crate::Volume::attach`]): unknown to everybody else, so that nobody else uses the disk.
+        const ATTACHED = 0x4000_0000;
         const _ = !0;
     }
 
@@ -86,6 +88,19 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::LARGEDIR)
     .union(Incompat::INLINE_DATA);
 
+/// Of these, what cannot be written.
+const READ_ONLY: Incompat = Incompat::INLINE_DATA.union(Incompat::MMP);
+
+/// What can be written.
+const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
 const COMPAT_NAMES: [(u32, &str); 13] = [
     (0x1, "dir_prealloc"),
     (0x2, "imagic_inodes"),
@@ -102,7 +117,7 @@ const COMPAT_NAMES: [(u32, &str); 13] = [
     (0x1000, "orphan_file"),
 ];
 
-const INCOMPAT_NAMES: [(u32, &str); 16] = [
+const INCOMPAT_NAMES: [(u32, &str); 17] = [
     (0x1, "compression"),
     (0x2, "filetype"),
     (0x4, "needs_recovery"),
@@ -119,6 +134,7 @@ const INCOMPAT_NAMES: [(u32, &str); 16] = [
     (0x8000, "inline_data"),
     (0x10000, "encrypt"),
     (0x20000, "casefold"),
+    (0x4000_0000, "amberfs_attached"),
 ];
 
 const RO_COMPAT_NAMES: [(u32, &str); 17] = [
@@ -166,6 +182,17 @@ impl Features {
     /// The names of those that keep the file system from being read.
     pub fn unsupported(&self) -> Vec<String> {
         named((self.incompat - INCOMPAT).bits(), &INCOMPAT_NAMES, "incompat")
+    }
+
+    /// Refuses what can be read and not be written.
+    pub(crate) fn check_writable(&self, disk: &str) -> Result<(), crate::Error> {
+        let mut names = named((self.ro_compat - RO_COMPAT).bits(), &RO_COMPAT_NAMES, "ro_compat");
+        names.extend(named((self.incompat & READ_ONLY).bits(), &INCOMPAT_NAMES, "incompat"));
+        if names.is_empty() {
+            Ok(())
+        } else {
+            Err(crate::Error::ReadOnlyFeatures { disk: disk.into(), features: names })
+        }
     }
 
     pub(crate) fn has_metadata_csum(&self) -> bool {

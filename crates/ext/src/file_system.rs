@@ -1,211 +1,97 @@
-//! The [`FileSystem`] trait. What reads is complete; what would write is refused, with the error that Linux finds first on a file
-//! system mounted read-only.
+//! The [`FileSystem`] trait: which part of the volume does what.
 
 use std::cell::RefCell;
 
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags,
-    RenameFlags, Result, SeekFrom, SetAttr, Statfs, XattrMode, rules,
+    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
+    SeekFrom, SetAttr, Statfs, XattrMode,
 };
 
-use crate::inode::{self, Inode};
+use crate::inode;
+use crate::namespace::visible;
 use crate::volume::Volume;
-use crate::{data, directory, xattr};
 
 /// Bytes that a thread keeps for its next read.
 const BUFFER_MAX: usize = 1 << 20;
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-
-impl Volume {
-    /// An inode that users may see.
-    fn inode(&self, ino: Ino) -> Result<Inode> {
-        inode::read(&self.core, inode::from_vfs(&self.core.superblock, ino)?)
-    }
-
-    fn opened(&self, handle: Handle) -> Result<Inode> {
-        inode::read(&self.core, self.handles.get(handle)?.0)
-    }
-
-    /// The inode of an open regular file.
-    fn file(&self, handle: Handle) -> Result<Inode> {
-        let inode = self.opened(handle)?;
-        if inode.kind() == FileKind::Regular { Ok(inode) } else { Err(Error::IsDirectory) }
-    }
-
-    /// The list that permissions depend on. For a caller whom nobody denies anything it is not looked up.
-    fn access_acl(&self, caller: &Caller, inode: &Inode) -> Result<Option<Vec<u8>>> {
-        if caller.is_privileged() {
-            return Ok(None);
-        }
-        match xattr::get(&self.core, inode, ACCESS_ACL) {
-            Ok(list) => Ok(Some(list)),
-            Err(Error::NoAttribute) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn find(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Inode> {
-        let dir = self.inode(dir)?;
-        let list = if dir.is_dir() { self.access_acl(caller, &dir)? } else { None };
-        rules::may_search(caller, &dir.attr(), list.as_deref())?;
-        rules::check_name(name)?;
-        let number = directory::find(&self.core, &dir, name)?;
-        let found = inode::from_vfs(&self.core.superblock, inode::to_vfs(number))
-            .and_then(|number| inode::read(&self.core, number));
-        found.map_err(|error| self.dangling(&dir, name, number, error))
-    }
-
-    /// An entry that leads to an inode which is not in use, or not for users, is damage of the directory.
-    fn dangling(&self, dir: &Inode, name: &[u8], number: u32, error: Error) -> Error {
-        match error {
-            Error::Stale => {
-                let name = String::from_utf8_lossy(name).escape_debug().to_string();
-                let what = format_args!("{number}, which is not in use");
-                crate::error::corrupt(
-                    "directory",
-                    format_args!("inode {}", dir.number),
-                    &format!("the inode of '{name}'"),
-                    what,
-                    "a file's",
-                )
-            }
-            error => error,
-        }
-    }
-
-    /// Why no entry `name` is made in `dir`: Linux looks whether it is there before it asks whether it could be made.
-    fn refuse_new<R>(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<R> {
-        match self.find(caller, dir, name) {
-            Ok(_) => Err(Error::Exists),
-            Err(Error::NotFound) => Err(Error::ReadOnly),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Why the inode is not changed.
-    fn refuse_change<R>(&self, ino: Ino) -> Result<R> {
-        self.inode(ino)?;
-        Err(Error::ReadOnly)
-    }
-
-    /// Why nothing is written to a handle: none is open for that.
-    fn refuse_write<R>(&self, handle: Handle) -> Result<R> {
-        self.handles.get(handle)?;
-        Err(Error::BadHandle)
-    }
-}
 
 impl FileSystem for Volume {
     fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Attr> {
-        Ok(self.find(caller, dir, name)?.attr())
+        self.lookup_name(caller, dir, name)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.inode(ino)?.attr())
+        self.attributes(ino)
     }
 
-    fn setattr(&self, _: &Caller, ino: Ino, set: &SetAttr, _: Option<Handle>) -> Result<Attr> {
-        match (set.size, self.inode(ino)?.kind()) {
-            (None, _) | (_, FileKind::Regular) => Err(Error::ReadOnly),
-            (_, FileKind::Directory) => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid),
-        }
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
+        self.inode_changed(ino, self.set_attributes(caller, ino, set, handle))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        data::target(&self.core, &self.inode(ino)?)
+        self.read_target(ino)
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        let inode = self.inode(ino)?;
-        if mask & rules::WRITE != 0 {
-            return Err(Error::ReadOnly);
-        }
-        rules::may_access(caller, &inode.attr(), self.access_acl(caller, &inode)?.as_deref(), mask)
+        self.may_access(caller, ino, mask)
     }
 
-    fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], _: u32, _: u32) -> Result<Attr> {
-        self.refuse_new(caller, dir, name)
+    fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
+        self.names_changed(self.make_node(caller, dir, name, mode, rdev))
     }
 
-    fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], _: u32) -> Result<Attr> {
-        self.refuse_new(caller, dir, name)
+    fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
+        self.names_changed(self.make_directory(caller, dir, name, mode))
     }
 
-    fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], _: &[u8]) -> Result<Attr> {
-        self.refuse_new(caller, dir, name)
+    fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.names_changed(self.make_link(caller, dir, name, target))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.inode(ino)?;
-        self.refuse_new(caller, dir, name)
+        self.names_changed(self.add_name(caller, ino, dir, name))
     }
 
-    fn unlink(&self, _: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        rules::check_unlink_name(name)?;
-        self.refuse_change(dir)
+    fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        self.names_changed(self.remove_name(caller, dir, name))
     }
 
-    fn rmdir(&self, _: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        rules::check_rmdir_name(name)?;
-        self.refuse_change(dir)
+    fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
+        self.names_changed(self.remove_directory(caller, dir, name))
     }
 
     fn rename(
         &self,
-        _: &Caller,
+        caller: &Caller,
         dir: Ino,
         name: &[u8],
         new_dir: Ino,
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        rules::check_rename_names(name, new_name, flags)?;
-        self.inode(new_dir)?;
-        self.refuse_change(dir)
+        self.names_changed(self.rename_name(caller, (dir, name), (new_dir, new_name), flags))
     }
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        let inode = self.inode(ino)?;
-        let attr = inode.attr();
-        if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
-            // Of a kind that cannot be opened so anyway, Linux says that first.
-            rules::may_open(&Caller::checked_by_kernel(0, 0, 0), &attr, None, flags)?;
-            return Err(Error::ReadOnly);
-        }
-        rules::may_open(caller, &attr, self.access_acl(caller, &inode)?.as_deref(), flags)?;
-        Ok(self.handles.open(inode.number, flags))
+        let number = inode::from_vfs(&self.core.superblock, ino)?;
+        self.open_file(caller, number, flags)
     }
 
-    fn create(&self, caller: &Caller, dir: Ino, name: &[u8], _: u32, flags: OpenFlags) -> Result<Created> {
-        let inode = match self.find(caller, dir, name) {
-            Ok(_) if flags.contains(OpenFlags::EXCLUSIVE) => return Err(Error::Exists),
-            Err(Error::NotFound) => return Err(Error::ReadOnly),
-            found => found?,
-        };
-        let attr = inode.attr();
-        if attr.is_dir() {
-            return Err(Error::IsDirectory);
-        }
-        Ok(Created { attr, handle: self.open(caller, attr.ino, flags)?, new: false })
+    fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.names_changed(
+            self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags)),
+        )
     }
 
-    fn tmpfile(&self, _: &Caller, dir: Ino, _: u32, flags: OpenFlags) -> Result<Created> {
-        if !flags.contains(OpenFlags::WRITE) {
-            return Err(Error::Invalid);
-        }
-        if self.inode(dir)?.is_dir() { Err(Error::ReadOnly) } else { Err(Error::NotDirectory) }
+    fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.names_changed(self.make_unnamed(caller, dir, mode, flags))
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
-        self.handles.release(handle)
+        self.close(handle)
     }
 
     fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if !self.handles.get(handle)?.1.contains(OpenFlags::READ) {
-            return Err(Error::BadHandle);
-        }
-        data::read(&self.core, &self.file(handle)?, offset, buf)
+        self.read_file(handle, offset, buf)
     }
 
     fn read_slices(
@@ -233,93 +119,75 @@ impl FileSystem for Volume {
         read
     }
 
-    fn write(&self, _: &Caller, handle: Handle, _: u64, _: &[u8]) -> Result<usize> {
-        self.refuse_write(handle)
+    fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        self.contents_changed(handle, self.write_file(caller, handle, offset, data))
     }
 
     fn fsync(&self, handle: Handle, _data_only: bool) -> Result<()> {
-        self.handles.get(handle).map(drop)
+        let file = self.files.hold(self.handles.get(handle)?.0);
+        self.sync_file(&file)
     }
 
     fn fsync_inode(&self, ino: Ino) -> Result<()> {
-        self.inode(ino).map(drop)
+        let number = self.reading(|| Ok(visible(&self.core, ino)?.number))?;
+        match self.files.find(number) {
+            Some(file) => self.sync_file(&file),
+            None => self.sync_rest(),
+        }
     }
 
     fn syncfs(&self) -> Result<()> {
-        Ok(())
+        self.syncfs_all()
     }
 
     fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        let dir = self.inode(dir)?;
-        if !dir.is_dir() {
-            return Err(Error::NotDirectory);
-        }
-        let mut failure = None;
-        directory::list(&self.core, &dir, from, &mut |entry| {
-            // Entries of old file systems don't say what they lead to.
-            let kind = match entry.kind {
-                Some(kind) => Ok(kind),
-                None => inode::read(&self.core, entry.inode).map(|inode| inode.kind()),
-            };
-            match kind {
-                Ok(kind) => {
-                    let ino = inode::to_vfs(entry.inode);
-                    sink(DirEntry { ino, kind, next: entry.next, name: entry.name })
-                }
-                Err(error) => {
-                    failure = Some(self.dangling(&dir, entry.name, entry.inode, error));
-                    false
-                }
-            }
-        })?;
-        failure.map_or(Ok(()), Err)
+        self.list(dir, from, sink)
     }
 
     fn statfs(&self) -> Result<Statfs> {
-        self.space()
+        self.reading(|| self.space())
     }
 
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let inode = self.inode(ino)?;
-        let list = self.access_acl(caller, &inode)?;
-        rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, false)?;
-        xattr::get(&self.core, &inode, name)
+        self.xattr_value(caller, ino, name)
     }
 
-    fn setxattr(&self, _: &Caller, ino: Ino, name: &[u8], value: &[u8], _: XattrMode) -> Result<()> {
-        rules::check_xattr_value(value)?;
-        self.removexattr(&Caller::root(), ino, name)
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.inode_changed(ino, self.set_xattr(caller, ino, name, value, mode))
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        let inode = self.inode(ino)?;
-        let mut list = Vec::new();
-        for name in xattr::names(&self.core, &inode)? {
-            if rules::is_listed(caller, &name) {
-                list.extend_from_slice(&name);
-                list.push(0);
-            }
-        }
-        Ok(list)
+        self.xattr_names(caller, ino)
     }
 
-    fn removexattr(&self, _: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        if name.is_empty() || name.len() > rules::XATTR_NAME_MAX {
-            return Err(Error::Range);
-        }
-        self.refuse_change(ino)
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.inode_changed(ino, self.remove_xattr(caller, ino, name))
     }
 
-    fn fallocate(&self, _: &Caller, handle: Handle, _: FallocateMode, _: u64, len: u64) -> Result<()> {
-        if len == 0 { Err(Error::Invalid) } else { self.refuse_write(handle) }
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.contents_changed(handle, self.allocate_file(caller, handle, mode, offset, len))
     }
 
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        data::seek(&self.core, &self.file(handle)?, from)
+        self.seek_file(handle, from)
     }
 
-    fn copy_file_range(&self, _: &Caller, from: Handle, _: u64, to: Handle, _: u64, _: u64) -> Result<u64> {
-        self.handles.get(from)?;
-        self.refuse_write(to)
+    fn copy_file_range(
+        &self,
+        caller: &Caller,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.contents_changed(to, self.copy_range(caller, (from, from_offset), (to, to_offset), len))
     }
 }

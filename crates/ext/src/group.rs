@@ -1,5 +1,7 @@
 //! Group descriptors: where each group's bitmaps and inodes are.
 
+use std::ops::Range;
+
 use vfs::Result;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -77,22 +79,45 @@ pub(crate) struct Group {
 /// The descriptor of group `number`, which there is.
 pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
     let superblock = &core.superblock;
-    let at = superblock.descriptor_block(number);
-    if at >= superblock.blocks {
+    let at = locate(superblock, number)?;
+    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
+    let block = core.store.read(Kind::Descriptors, at.block, verify)?;
+    decode(superblock, number, &block[at.bytes])
+}
+
+/// Part of an operation: writes the descriptor of group `number`, but for where things are, which does not change.
+pub(crate) fn write(core: &Core, number: u32, group: &Group) -> Result<()> {
+    let superblock = &core.superblock;
+    let at = locate(superblock, number)?;
+    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
+    core.store.change(Kind::Descriptors, at.block, verify, |block| {
+        encode(superblock, number, group, &mut block[at.bytes]);
+    })
+}
+
+/// Where a descriptor is.
+struct Location {
+    block: u64,
+    /// The group of the first descriptor in the block.
+    first: u32,
+    bytes: Range<usize>,
+}
+
+fn locate(superblock: &Superblock, number: u32) -> Result<Location> {
+    let block = superblock.descriptor_block(number);
+    if block >= superblock.blocks {
         return Err(corrupt(
             "descriptor",
             format_args!("group {number}"),
             "its block",
-            at,
+            block,
             "one of the disk's",
         ));
     }
     let per_block = superblock.block as usize / superblock.descriptor_bytes;
     let first = number - number % per_block as u32;
-    let verify = |block: &[u8]| verify_block(superblock, first, block);
-    let block = core.store.read(Kind::Descriptors, at, verify)?;
     let start = (number - first) as usize * superblock.descriptor_bytes;
-    decode(superblock, number, &block[start..start + superblock.descriptor_bytes])
+    Ok(Location { block, first, bytes: start..start + superblock.descriptor_bytes })
 }
 
 /// Verifies the checksums of all descriptors in a block, the first of which is of group `first`.
@@ -131,6 +156,11 @@ fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
     }
 }
 
+/// Whether descriptors say what was never used.
+fn has_flags(superblock: &Superblock) -> bool {
+    superblock.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
+}
+
 fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
     let mut whole = [0; size_of::<RawGroup>()];
     let known = bytes.len().min(whole.len());
@@ -160,7 +190,7 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
             "as many as a group has, or fewer",
         ));
     }
-    let has_flags = superblock.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM);
+    let has_flags = has_flags(superblock);
     let bitmap = |low, high, flag, checksum_low, checksum_high| {
         let (block, unused) = (join(low, high), has_flags && raw.flags.get() & flag != 0);
         if !superblock.has_blocks(block, 1) {
@@ -193,4 +223,36 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
         free_clusters,
         free_inodes,
     })
+}
+
+/// Puts what changes of a group into its descriptor. What a descriptor has no room for is left out.
+fn encode(superblock: &Superblock, number: u32, group: &Group, bytes: &mut [u8]) {
+    let mut whole = [0; size_of::<RawGroup>()];
+    let known = bytes.len().min(whole.len());
+    whole[..known].copy_from_slice(&bytes[..known]);
+    let mut raw = RawGroup::read_from_bytes(&whole).expect("the size fits");
+    let split = |value: u32, low: &mut U16, high: &mut U16| {
+        low.set(value as u16);
+        high.set((value >> 16) as u16);
+    };
+    split(group.free_clusters as u32, &mut raw.free_blocks_low, &mut raw.free_blocks_high);
+    split(group.free_inodes, &mut raw.free_inodes_low, &mut raw.free_inodes_high);
+    split(group.directories, &mut raw.directories_low, &mut raw.directories_high);
+    if has_flags(superblock) {
+        split(group.unused_inodes, &mut raw.unused_inodes_low, &mut raw.unused_inodes_high);
+        let flag = |set: bool, flag: u16| if set { flag } else { 0 };
+        let others = raw.flags.get() & !(BLOCKS_UNINITIALISED | INODES_UNINITIALISED);
+        let unused =
+            flag(group.blocks.unused, BLOCKS_UNINITIALISED) | flag(group.inodes.unused, INODES_UNINITIALISED);
+        raw.flags.set(others | unused);
+    }
+    if superblock.features.has_metadata_csum() {
+        let (blocks, inodes) = (group.blocks.checksum, group.inodes.checksum);
+        split(blocks, &mut raw.block_bitmap_checksum_low, &mut raw.block_bitmap_checksum_high);
+        split(inodes, &mut raw.inode_bitmap_checksum_low, &mut raw.inode_bitmap_checksum_high);
+    }
+    bytes[..known].copy_from_slice(&raw.as_bytes()[..known]);
+    if let Some(checksum) = checksum(superblock, number, bytes) {
+        bytes[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_le_bytes());
+    }
 }

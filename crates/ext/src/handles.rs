@@ -1,17 +1,22 @@
 //! Open files.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use vfs::{Error, Handle, InoMap, OpenFlags, Result};
 
+use crate::files::File;
+
 /// Shards, by handle.
 const SHARDS: u64 = 16;
 
-/// What is open: an inode's number and how.
+/// What is open, and how.
+type Opened = (Arc<File>, OpenFlags);
+
 pub(crate) struct Handles {
     next: AtomicU64,
-    shards: [RwLock<InoMap<u64, (u32, OpenFlags)>>; SHARDS as usize],
+    shards: [RwLock<InoMap<u64, Opened>>; SHARDS as usize],
 }
 
 impl Handles {
@@ -20,21 +25,25 @@ impl Handles {
     }
 
     /// No handle is given out twice.
-    pub(crate) fn open(&self, number: u32, flags: OpenFlags) -> Handle {
+    pub(crate) fn open(&self, file: Arc<File>, flags: OpenFlags) -> Handle {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.shard(handle).write().insert(handle, (number, flags));
+        self.shard(handle).write().insert(handle, (file, flags));
         Handle(handle)
     }
 
-    pub(crate) fn get(&self, handle: Handle) -> Result<(u32, OpenFlags)> {
-        self.shard(handle.0).read().get(&handle.0).copied().ok_or(Error::BadHandle)
+    pub(crate) fn get(&self, handle: Handle) -> Result<Opened> {
+        self.shard(handle.0).read().get(&handle.0).cloned().ok_or(Error::BadHandle)
     }
 
-    pub(crate) fn release(&self, handle: Handle) -> Result<()> {
-        self.shard(handle.0).write().remove(&handle.0).map(drop).ok_or(Error::BadHandle)
+    pub(crate) fn release(&self, handle: Handle) -> Result<Opened> {
+        self.shard(handle.0).write().remove(&handle.0).ok_or(Error::BadHandle)
     }
 
-    fn shard(&self, handle: u64) -> &RwLock<InoMap<u64, (u32, OpenFlags)>> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.read().is_empty())
+    }
+
+    fn shard(&self, handle: u64) -> &RwLock<InoMap<u64, Opened>> {
         &self.shards[(handle % SHARDS) as usize]
     }
 }

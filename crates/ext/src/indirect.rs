@@ -1,16 +1,26 @@
 //! Maps of pointers: twelve direct ones, and blocks of pointers one, two and three levels deep.
 
+mod edit;
+
 use vfs::Result;
 
+pub(crate) use self::edit::edit;
 use crate::core::Core;
 use crate::error::corrupt;
 use crate::inode::Inode;
 use crate::map::{END, Place, Run};
 use crate::store::{Block, Kind};
+use crate::superblock::Superblock;
 
 const DIRECT: u64 = 12;
 /// Levels of blocks of pointers.
 const LEVELS: u32 = 3;
+
+/// Blocks that pointers lead to, at most.
+pub(crate) fn blocks_max(superblock: &Superblock) -> u64 {
+    let below: u64 = (1..=LEVELS).map(|level| (superblock.block / 4).pow(level)).sum();
+    DIRECT + below
+}
 
 /// As [`crate::map::run`].
 pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {

@@ -1,6 +1,8 @@
 //! Inodes: attributes, and what leads to their contents.
 
-use vfs::{Attr, Error, FileKind, Result, Time};
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use vfs::{Attr, Caller, Error, FileKind, Result, Time, rules};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -8,14 +10,18 @@ use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
-use crate::group;
-use crate::store::{Block, Kind};
-use crate::superblock::{ROOT, Superblock};
+use crate::store::Kind;
+use crate::superblock::{self, ROOT, Superblock};
+use crate::{extents, group};
 
 bitflags::bitflags! {
     /// What matters here of an inode's flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Flags: u32 {
+        /// Nobody changes it.
+        const IMMUTABLE = 0x10;
+        /// It only grows.
+        const APPEND = 0x20;
         /// Encrypted.
         const ENCRYPT = 0x800;
         /// A directory with a hash tree.
@@ -32,10 +38,27 @@ bitflags::bitflags! {
     }
 }
 
+impl Flags {
+    /// Of a directory's flags, those that what is made in it has, too: how it is to be written, dumped and compressed, of which most
+    /// mean something to others only.
+    pub(crate) fn inherited(self, kind: FileKind) -> Flags {
+        let everywhere = Flags::from_bits_retain(0xC0);
+        let with_contents = Flags::from_bits_retain(0x200_C40F);
+        let in_directories = Flags::from_bits_retain(0x2001_0000);
+        self & match kind {
+            FileKind::Directory => everywhere | with_contents | in_directories,
+            FileKind::Regular => everywhere | with_contents,
+            _ => everywhere,
+        }
+    }
+}
+
 /// Bytes of an inode that all versions have.
 pub(crate) const SHORT: usize = 128;
 /// Bytes of an inode that are pointers, an extent tree's root, a short link, or contents.
 pub(crate) const BLOCK_BYTES: usize = 60;
+/// A larger file needs a feature of the file system.
+const SIZE_MAX_WITHOUT_FEATURE: u64 = 0x7FFF_FFFF;
 const CHECKSUM_LOW_AT: usize = 0x7C;
 const CHECKSUM_HIGH_AT: usize = 0x82;
 
@@ -83,7 +106,9 @@ struct RawExtra {
     version_high: U32,
     project: U32,
 }
-const _: () = assert!(size_of::<RawExtra>() == 32);
+/// Bytes of these.
+pub(crate) const EXTRA: usize = 32;
+const _: () = assert!(size_of::<RawExtra>() == EXTRA);
 
 /// An inode in use.
 #[derive(Clone, Debug)]
@@ -110,27 +135,102 @@ pub(crate) struct Inode {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    access: Time,
-    modify: Time,
-    change: Time,
-    birth: Time,
+    pub(crate) access: Time,
+    pub(crate) modify: Time,
+    pub(crate) change: Time,
+    pub(crate) birth: Time,
 }
 
 /// Inode `number`; [`Error::Stale`] if there is none, or it is not in use.
 pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
     let (block, start) = locate(core, number)?;
+    let block = core.store.read(Kind::Inodes, block, |_| Ok(()))?;
     decode(&core.superblock, number, &block[start..start + core.superblock.inode_bytes])
+}
+
+/// Part of an operation: writes an inode that is in use. Links of 0 are kept (an orphan); `next_orphan` stands where a removed one has its
+/// time of removal. What of it is not known here stays. [`Error::FileTooLarge`] if it has more blocks than it can say.
+pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {
+    let superblock = &core.superblock;
+    change(core, inode.number, |bytes| encode(superblock, inode, bytes))??;
+    let large = inode.kind() == FileKind::Regular && inode.size > SIZE_MAX_WITHOUT_FEATURE;
+    if large && !superblock.features.ro_compat.contains(RoCompat::LARGE_FILE) {
+        superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() | RoCompat::LARGE_FILE.bits()))?;
+    }
+    Ok(())
+}
+
+/// A new inode in memory, for a number that [`crate::alloc::new_inode`] gave; the caller writes it. It has no link yet and no
+/// contents: an empty extent tree where the file system has extents and the kind has a map. (A short symbolic link, which has none,
+/// drops [`Flags::EXTENTS`].)
+pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
+    let superblock = &core.superblock;
+    let mut inode = Inode {
+        number,
+        mode,
+        links: 0,
+        uid,
+        gid,
+        size: 0,
+        blocks: 0,
+        flags: Flags::empty(),
+        // What says that a number is no longer the same file.
+        generation: RandomState::new().build_hasher().finish() as u32,
+        block: [0; BLOCK_BYTES],
+        attributes: 0,
+        next_orphan: 0,
+        times: Times { access: now, modify: now, change: now, birth: now },
+        tail: vec![0; superblock.inode_bytes - SHORT - superblock.inode_extra_bytes].into(),
+    };
+    let has_map = matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+    if has_map && superblock.features.incompat.contains(Incompat::EXTENTS) {
+        inode.flags |= Flags::EXTENTS;
+        inode.block = extents::EMPTY;
+    }
+    inode
+}
+
+/// Part of an operation: zeroes an inode that is given out. One that `was_used` is not that of a file.
+pub(crate) fn clear(core: &Core, number: u32, was_used: bool) -> Result<()> {
+    change(core, number, |bytes| {
+        let raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
+        if was_used && raw.links.get() != 0 {
+            return Err(corrupt(
+                "bitmap",
+                format_args!("inode {number}"),
+                "its bit",
+                "clear",
+                "set: it has names",
+            ));
+        }
+        bytes.fill(0);
+        Ok(())
+    })?
+}
+
+/// Part of an operation: an inode that is free leads nowhere, and has a time of removal.
+pub(crate) fn retire(core: &Core, number: u32) -> Result<()> {
+    let superblock = &core.superblock;
+    change(core, number, |bytes| {
+        let mut raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
+        raw.mode.set(0);
+        raw.links.set(0);
+        raw.dtime.set(Time::now().sec.clamp(1, i64::from(u32::MAX)) as u32);
+        bytes[..SHORT].copy_from_slice(raw.as_bytes());
+        seal(superblock, number, bytes);
+    })
 }
 
 /// How many names inode `number` has, whatever else may be wrong with it.
 pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
     let (block, start) = locate(core, number)?;
+    let block = core.store.read(Kind::Inodes, block, |_| Ok(()))?;
     let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
     Ok(u32::from(raw.links.get()))
 }
 
 /// The block that holds inode `number`, and where in it.
-fn locate(core: &Core, number: u32) -> Result<(Block, usize)> {
+fn locate(core: &Core, number: u32) -> Result<(u64, usize)> {
     let superblock = &core.superblock;
     if number == 0 || number > superblock.inodes {
         return Err(Error::Stale);
@@ -142,8 +242,14 @@ fn locate(core: &Core, number: u32) -> Result<(Block, usize)> {
         return Err(Error::Stale);
     }
     let at = index % u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64;
-    let block = core.store.read(Kind::Inodes, group.inode_table + at / superblock.block, |_| Ok(()))?;
-    Ok((block, (at % superblock.block) as usize))
+    Ok((group.inode_table + at / superblock.block, (at % superblock.block) as usize))
+}
+
+/// Part of an operation: lets `with` change the bytes of an inode.
+fn change<R>(core: &Core, number: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    let (block, start) = locate(core, number)?;
+    let end = start + core.superblock.inode_bytes;
+    core.store.change(Kind::Inodes, block, |_| Ok(()), |bytes| with(&mut bytes[start..end]))
 }
 
 fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
@@ -152,7 +258,7 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
         return Err(Error::Stale);
     }
     let of = format_args!("{number}");
-    let (extra, tail) = split_extra(&bytes[SHORT..]).map_err(|found| {
+    let (extra, tail) = split_extra(superblock, &bytes[SHORT..]).map_err(|found| {
         corrupt("inode", of, "the size of its fields", found, "a multiple of 4 that fits")
     })?;
     if superblock.features.has_metadata_csum() {
@@ -204,26 +310,88 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
             change: time(raw.ctime, extra.ctime),
             birth: time(extra.btime, extra.btime_extra),
         },
-        tail: tail.into(),
+        tail,
     })
 }
 
 /// The fields that a large inode has, missing ones 0, and what is behind them; or the size that they cannot have.
-fn split_extra(behind: &[u8]) -> std::result::Result<(RawExtra, &[u8]), u16> {
+fn split_extra(superblock: &Superblock, behind: &[u8]) -> std::result::Result<(RawExtra, Box<[u8]>), u16> {
     let Some(length) = behind.first_chunk().map(|length| u16::from_le_bytes(*length)) else {
-        return Ok((RawExtra::default(), &[]));
+        return Ok((RawExtra::default(), Box::default()));
     };
     let bytes = usize::from(length);
     if bytes > behind.len() || !bytes.is_multiple_of(4) {
         return Err(length);
     }
-    let mut whole = [0; size_of::<RawExtra>()];
-    let known = bytes.min(whole.len());
-    whole[..known].copy_from_slice(&behind[..known]);
-    whole[..2].copy_from_slice(&length.to_le_bytes());
-    // Without fields there are no attributes behind them: nobody has used that space.
-    let tail = if bytes == 0 { &[][..] } else { &behind[bytes..] };
-    Ok((RawExtra::read_from_bytes(&whole).expect("the size fits"), tail))
+    if bytes == 0 {
+        // Nobody has used that space: there is as much as in a new inode.
+        let tail = vec![0; behind.len() - superblock.inode_extra_bytes];
+        return Ok((RawExtra::default(), tail.into()));
+    }
+    let extra = extra_fields(&behind[..bytes]);
+    Ok((extra, behind[bytes..].into()))
+}
+
+/// The fields that are in `bytes`, missing ones 0.
+fn extra_fields(bytes: &[u8]) -> RawExtra {
+    let mut whole = [0; EXTRA];
+    let known = bytes.len().min(EXTRA);
+    whole[..known].copy_from_slice(&bytes[..known]);
+    RawExtra::read_from_bytes(&whole).expect("the size fits")
+}
+
+/// Puts an inode into its bytes of the table.
+fn encode(superblock: &Superblock, inode: &Inode, bytes: &mut [u8]) -> Result<()> {
+    let mut raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
+    let split = |value: u32, low: &mut U16, high: &mut U16| {
+        low.set(value as u16);
+        high.set((value >> 16) as u16);
+    };
+    raw.mode.set(inode.mode as u16);
+    raw.links.set(inode.links as u16);
+    split(inode.uid, &mut raw.uid_low, &mut raw.uid_high);
+    split(inode.gid, &mut raw.gid_low, &mut raw.gid_high);
+    raw.size_low.set(inode.size as u32);
+    raw.size_high.set((inode.size >> 32) as u32);
+    put_sectors(superblock, inode, &mut raw)?;
+    raw.generation.set(inode.generation);
+    raw.block = inode.block;
+    raw.attributes_low.set(inode.attributes as u32);
+    raw.attributes_high.set((inode.attributes >> 32) as u16);
+    raw.dtime.set(inode.next_orphan);
+    let behind = &mut bytes[SHORT..];
+    let extra_bytes = behind.len() - inode.tail.len();
+    if behind.first_chunk() == Some(&[0, 0]) {
+        behind.fill(0);
+    }
+    let (fields, tail) = behind.split_at_mut(extra_bytes);
+    tail.copy_from_slice(&inode.tail);
+    let mut extra = extra_fields(fields);
+    extra.bytes.set(extra_bytes as u16);
+    let wide = has_wide_times(extra_bytes);
+    put_time(inode.times.access, wide, &mut raw.atime, &mut extra.atime);
+    put_time(inode.times.modify, wide, &mut raw.mtime, &mut extra.mtime);
+    put_time(inode.times.change, wide, &mut raw.ctime, &mut extra.ctime);
+    put_time(inode.times.birth, wide, &mut extra.btime, &mut extra.btime_extra);
+    let known = fields.len().min(EXTRA);
+    fields[..known].copy_from_slice(&extra.as_bytes()[..known]);
+    bytes[..SHORT].copy_from_slice(raw.as_bytes());
+    seal(superblock, inode.number, bytes);
+    Ok(())
+}
+
+/// Gives the bytes of an inode their checksum.
+fn seal(superblock: &Superblock, number: u32, bytes: &mut [u8]) {
+    if !superblock.features.has_metadata_csum() {
+        return;
+    }
+    let generation = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits").generation.get();
+    let extra = bytes[SHORT..].first_chunk().map_or(0, |length| u16::from_le_bytes(*length));
+    let (_, sum) = checksums(superblock, number, bytes, generation, extra);
+    bytes[CHECKSUM_LOW_AT..][..2].copy_from_slice(&(sum as u16).to_le_bytes());
+    if bytes.len() > SHORT && extra >= 4 {
+        bytes[CHECKSUM_HIGH_AT..][..2].copy_from_slice(&((sum >> 16) as u16).to_le_bytes());
+    }
 }
 
 /// The checksum that an inode has, and that which it should have.
@@ -275,6 +443,43 @@ fn sectors(superblock: &Superblock, raw: &RawInode, flags: Flags) -> u64 {
     if flags.contains(Flags::HUGE_FILE) { count * (superblock.block / 512) } else { count }
 }
 
+/// Sectors have 32 bits; or 48, and then they may be blocks.
+fn put_sectors(superblock: &Superblock, inode: &Inode, raw: &mut RawInode) -> Result<()> {
+    let mut flags = inode.flags - Flags::HUGE_FILE;
+    let mut count = inode.blocks;
+    if superblock.features.ro_compat.contains(RoCompat::HUGE_FILE) {
+        if count >> 48 != 0 {
+            flags |= Flags::HUGE_FILE;
+            count /= superblock.block / 512;
+        }
+        raw.blocks_high.set((count >> 32) as u16);
+    } else if count >> 32 != 0 {
+        return Err(Error::FileTooLarge);
+    }
+    raw.blocks_low.set(count as u32);
+    raw.flags.set(flags.bits());
+    Ok(())
+}
+
+/// Whether an inode with so many bytes of fields has the rest of its three times there.
+fn has_wide_times(extra_bytes: usize) -> bool {
+    extra_bytes >= std::mem::offset_of!(RawExtra, btime)
+}
+
+/// A time as near as an inode can have it.
+fn put_time(at: Time, wide: bool, seconds: &mut U32, extra: &mut U32) {
+    let at = storable(at, wide);
+    seconds.set(at.sec as u32);
+    let above = (at.sec - i64::from(at.sec as i32)) >> 32;
+    extra.set(at.nsec << 2 | above as u32 & 3);
+}
+
+fn storable(at: Time, wide: bool) -> Time {
+    let last = i64::from(i32::MAX) + if wide { 3 << 32 } else { 0 };
+    let sec = at.sec.clamp(i64::from(i32::MIN), last);
+    Time { sec, nsec: if wide && sec == at.sec { at.nsec } else { 0 } }
+}
+
 /// Seconds have 34 bits, two of them in the word of nanoseconds, and a sign.
 fn time(seconds: U32, extra: U32) -> Time {
     let (extra, seconds) = (extra.get(), seconds.get() as i32);
@@ -297,6 +502,12 @@ impl Inode {
 
     pub(crate) fn is_inline(&self) -> bool {
         self.flags.contains(Flags::INLINE_DATA)
+    }
+
+    /// `caller` has changed the contents.
+    pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) {
+        self.mode = rules::mode_after_write(caller, self.mode);
+        (self.times.modify, self.times.change) = (now, now);
     }
 
     /// What `stat(2)` shows.
@@ -332,6 +543,24 @@ impl Inode {
             // Below 2^16 both forms are the same.
             old => old & 0xFFFF,
         }
+    }
+
+    /// Of a device node that is new.
+    pub(crate) fn set_device(&mut self, device: u32) {
+        let at = if device <= 0xFFFF { 0 } else { 4 };
+        self.block[at..at + 4].copy_from_slice(&device.to_le_bytes());
+    }
+
+    /// Gives a new symbolic link its target, if that is short.
+    pub(crate) fn set_fast_target(&mut self, target: &[u8]) -> bool {
+        if target.len() >= BLOCK_BYTES {
+            return false;
+        }
+        self.flags.remove(Flags::EXTENTS);
+        self.block.fill(0);
+        self.block[..target.len()].copy_from_slice(target);
+        self.size = target.len() as u64;
+        true
     }
 
     /// A short target that stands where other inodes have pointers.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use disk::{Disk, Purpose};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use crate::core::Core;
 use crate::error::Error;
@@ -99,8 +99,13 @@ pub(crate) fn read(disk: &Arc<Disk>, superblock: &Superblock) -> Result<(Log, Su
 }
 
 fn core(disk: &Arc<Disk>, superblock: &Superblock) -> Core {
-    let store = Store::new(disk.clone(), superblock.block, CACHE_BYTES);
-    Core { superblock: superblock.clone(), store }
+    let store = Store::new(disk.clone(), superblock.block, superblock.inode_bytes, CACHE_BYTES);
+    Core {
+        superblock: superblock.clone(),
+        store,
+        space: crate::alloc::Space::new(),
+        orphans: Default::default(),
+    }
 }
 
 fn open(core: &Core) -> Result<Journal<'_>, Error> {
@@ -158,13 +163,5 @@ fn mark_replayed(disk: &Disk, superblock: &Superblock) -> Result<(), Error> {
     if superblock.features.has_metadata_csum() {
         raw.checksum = raw.own_checksum().into();
     }
-    // Whole sectors: what shares one with the superblock stays as it is.
-    let sector = u64::from(disk.sector());
-    let start = superblock::AT - superblock::AT % sector;
-    let mut around =
-        vec![0; (superblock::AT + superblock::BYTES as u64 - start).next_multiple_of(sector) as usize];
-    disk.read(Purpose::Metadata, start, &mut around)?;
-    around[(superblock::AT - start) as usize..][..superblock::BYTES].copy_from_slice(raw.as_bytes());
-    disk.write(Purpose::Metadata, start, &around)?;
-    Ok(())
+    crate::mark::write_superblock(disk, &raw)
 }

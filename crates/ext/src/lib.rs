@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4, in user space: so far, reading them.
+//! ext2, ext3 and ext4, in user space, with their metadata in NVM.
 //!
 //! A [`Volume`] is a [`vfs::FileSystem`] over a [`disk::Disk`]. Whatever the disk holds is checked before it is believed: no number of
 //! it becomes an index, a length or a depth unverified. `docs/format-ext.md` says what is supported, `docs/design.md` why things
@@ -8,19 +8,31 @@
 //!
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
+//!   orphans, protection
+//! reading, write, resize, allocate,    contents of open files
+//!   copy, sync, opening
+//! write_out, logging                   pages on their way to the disk, or to the log
+//! files (pages, handles)               what DRAM has of files
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
-//! inode, bitmap, group                 what is where
+//! alloc, inode, bitmap, group          what is where, and what is free
 //! core, store                          metadata blocks
 //! superblock, features, checksum, mmp, error
 //! ```
 #![forbid(unsafe_code)]
 
 mod acl;
+mod alloc;
+mod allocate;
+mod attach;
+mod attributes;
 mod bitmap;
 mod check;
 mod checksum;
+mod commit;
+mod copy;
 mod core;
 mod data;
 mod directory;
@@ -28,20 +40,48 @@ mod error;
 mod extents;
 mod features;
 mod file_system;
+mod files;
 mod group;
 mod handles;
 mod hash;
+mod home;
 mod indirect;
 mod inode;
 mod journal;
+mod kind;
+mod logging;
 mod map;
+mod mark;
 mod mmp;
+mod namespace;
+mod opening;
+mod orphans;
+mod pages;
+mod protection;
+mod reading;
+mod rename;
+mod resize;
+#[cfg(test)]
+mod scene;
 mod store;
 mod superblock;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+mod sync;
 mod volume;
+mod write;
+mod write_out;
 mod xattr;
 
-pub use check::{Report, check};
+// What tests of the inside share with those of the outside calls it by its name.
+#[cfg(test)]
+extern crate self as ext;
+
+pub use attach::{Attachment, Replayed, attach, attachment, force_from_disk};
+pub use check::{Report, check, check_volume};
+pub use commit::{Background, Stats};
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
+pub use sync::Sync;
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

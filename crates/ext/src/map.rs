@@ -1,9 +1,19 @@
 //! From a file's blocks to the disk's: runs, whichever structure holds them.
 
-use vfs::Result;
+pub(crate) mod edit;
+#[cfg(test)]
+mod tests;
 
+use std::ops::Range;
+
+use vfs::{Error, Result};
+
+use self::edit::{Change, Edit};
 use crate::core::Core;
+use crate::error::corrupt;
+use crate::features::RoCompat;
 use crate::inode::{Flags, Inode};
+use crate::superblock::Superblock;
 use crate::{extents, indirect};
 
 /// Where a file's blocks are.
@@ -28,6 +38,89 @@ pub(crate) struct Run {
 /// Blocks that no file has: numbers of blocks within a file are below.
 pub(crate) const END: u64 = 1 << 32;
 
+/// Blocks that a file may have in its map: block numbers are below. Extents end where a length from 0 on could not be told; pointers where
+/// they do, or where an inode could not count its sectors.
+pub(crate) fn blocks_max(superblock: &Superblock, inode: &Inode) -> u64 {
+    if inode.flags.contains(Flags::EXTENTS) {
+        return END - 1;
+    }
+    let pointers = indirect::blocks_max(superblock);
+    let sectors = u64::from(u32::MAX) / (superblock.block / 512);
+    match superblock.features.ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => pointers,
+        // The blocks of pointers count, too.
+        false => pointers.min(sectors - sectors / (superblock.block / 4) - 2),
+    }
+}
+
+/// Part of an operation: blocks `from..from + blocks` of a file, which are holes, are on the disk from `start` on, which has been taken.
+/// `written` says whether their bytes are there; only extents know of others. Changes `inode` (its map, its count of sectors), which the
+/// caller writes. [`Error::FileTooLarge`] past [`blocks_max`].
+pub(crate) fn insert(
+    core: &Core,
+    inode: &mut Inode,
+    from: u64,
+    start: u64,
+    blocks: u64,
+    written: bool,
+) -> Result<()> {
+    if from.saturating_add(blocks) > blocks_max(&core.superblock, inode) {
+        return Err(Error::FileTooLarge);
+    }
+    if !inode.flags.contains(Flags::EXTENTS) && !written {
+        return Err(Error::NotSupported);
+    }
+    if !inode.flags.contains(Flags::EXTENTS) && start + blocks > END {
+        // A pointer has 32 bits.
+        return Err(Error::NoSpace);
+    }
+    change(core, inode, from..from + blocks, Change::Insert { start, written })
+}
+
+/// Part of an operation: blocks of a file that are there and unwritten, are written.
+pub(crate) fn mark_written(core: &Core, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+    change(core, inode, range, Change::MarkWritten)
+}
+
+/// Part of an operation: `range` of a file is a hole. What was there is freed, and what of the map leads nowhere then. Changes `inode`, which
+/// the caller writes. Of a large file the end goes first, if it cannot all go in one operation.
+pub(crate) fn remove(core: &Core, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+    change(core, inode, range.start..range.end.min(END), Change::Remove)
+}
+
+fn change(core: &Core, inode: &mut Inode, range: Range<u64>, change: Change) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let mut edit = Edit::new(core, inode, range, change);
+    let block = match inode.flags.contains(Flags::EXTENTS) {
+        true => extents::edit(&mut edit)?,
+        false => indirect::edit(&mut edit)?,
+    };
+    (inode.blocks, inode.block) = (edit.finish()?, block);
+    Ok(())
+}
+
+/// The longest that a file may be whose blocks this inode maps, bytes: what its map reaches, what its count of sectors holds, and what the
+/// file system's features allow (the kernel's `s_maxbytes` and `s_bitmap_maxbytes`).
+pub(crate) fn bytes_max(superblock: &Superblock, inode: &Inode) -> u64 {
+    let block = superblock.block;
+    let pointers = block / 4;
+    let tables = 1 + (1 + pointers) + (1 + pointers + pointers * pointers);
+    let is_extents = inode.flags.contains(Flags::EXTENTS);
+    let reached = match is_extents {
+        true => END - 1,
+        false => 12 + pointers + pointers.pow(2) + pointers.pow(3),
+    };
+    let features = superblock.features.ro_compat;
+    let counted = match features.contains(RoCompat::HUGE_FILE) {
+        true => u64::MAX,
+        false => u64::from(u32::MAX) / (block / 512) - if is_extents { 0 } else { tables },
+    };
+    let bytes = reached.min(counted).min(END - 1) * block;
+    if features.contains(RoCompat::LARGE_FILE) { bytes } else { bytes.min(i32::MAX as u64) }
+}
+
 /// The run from block `from` of a file on. Past the last block that is mapped there is one hole, up to [`END`].
 pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
     if from >= END {
@@ -38,6 +131,19 @@ pub(crate) fn run(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
     } else {
         indirect::run(core, inode, from)
     }
+}
+
+/// As [`run`], for who changes bytes there: a map that leads to structures of the file system itself is damaged.
+pub(crate) fn run_to_write(core: &Core, inode: &Inode, from: u64) -> Result<Run> {
+    let run = run(core, inode, from)?;
+    if let Place::Mapped(start) | Place::Unwritten(start) = run.place
+        && core.space.is_fixed(core, &(start..start + run.blocks))?
+    {
+        let (of, found) =
+            (format_args!("inode {}", inode.number), format_args!("{} from {start} on", run.blocks));
+        return Err(corrupt("block map", of, "blocks", found, "none of the file system's own structures"));
+    }
+    Ok(run)
 }
 
 /// The block of the disk that is block `number` of an inode, if there is one.

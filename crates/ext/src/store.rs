@@ -6,53 +6,24 @@
 //! metadata.
 //!
 //! Here blocks are in DRAM, as many as fit; the least recently used go first, which nobody who holds one notices.
+//!
+//! **A change is all or nothing.** Who changes metadata does it between [`Store::begin`] and [`Store::finish`], alone (the volume's
+//! lock `tree` sees to it: no reader is inside). A block that is changed is copied first: what was is there until the end, for
+//! [`Store::undo`], and tells what of the block is new. What is finished is *running* until it is taken to be committed
+//! ([`Store::take_running`]), and is not evicted before somebody says that it is at [`Store::settled`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::{Disk, Purpose};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::error::{corrupt, io};
-
-/// What a metadata block is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// Group descriptors.
-    Descriptors,
-    /// A bitmap of blocks or inodes.
-    Bitmap,
-    /// A part of an inode table.
-    Inodes,
-    /// A block of an inode's extent tree.
-    Extents(u32),
-    /// A block of an inode's indirect map.
-    Indirect(u32),
-    /// A block of a directory.
-    Directory(u32),
-    /// A long symbolic link.
-    Symlink(u32),
-    /// Extended attributes, perhaps of several inodes.
-    Attributes,
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Kind::Descriptors => write!(f, "group descriptors"),
-            Kind::Bitmap => write!(f, "bitmap"),
-            Kind::Inodes => write!(f, "inodes"),
-            Kind::Extents(ino) => write!(f, "extents of inode {ino}"),
-            Kind::Indirect(ino) => write!(f, "block pointers of inode {ino}"),
-            Kind::Directory(ino) => write!(f, "entries of directory {ino}"),
-            Kind::Symlink(ino) => write!(f, "symbolic link {ino}"),
-            Kind::Attributes => write!(f, "extended attributes"),
-        }
-    }
-}
+use crate::home::{Frames, Transaction};
+pub(crate) use crate::kind::Kind;
 
 /// A block's bytes, as they were when it was asked for.
 #[derive(Clone)]
@@ -85,33 +56,95 @@ struct Cached {
     block: Block,
     /// When it was last asked for, on the store's clock.
     used: AtomicU64,
+    /// It has changes that are nowhere else: it is not evicted.
+    dirty: bool,
 }
+
+/// What an operation has done so far.
+#[derive(Default)]
+struct Operation {
+    /// What the blocks were that it changed, made or gave up; nothing if they were no metadata.
+    before: HashMap<u64, Option<(Kind, Block, bool)>>,
+    /// Blocks of metadata that it gave up.
+    freed: Vec<u64>,
+    /// Bytes of files that are to be durable with it.
+    data: Vec<LogItem>,
+}
+
+/// Bytes of a file's block that the log is to have, in the record of the transaction that maps the block or of a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogItem {
+    /// Which block of the disk, in use.
+    pub(crate) block: u64,
+    /// Where in it.
+    pub(crate) offset: u32,
+    pub(crate) bytes: Box<[u8]>,
+    /// Nothing of the block was on the disk before: all else in it is zeros.
+    pub(crate) fresh: bool,
+}
+
+/// What has been finished and is not committed.
+pub(crate) struct Running {
+    /// Its number, from 1 up.
+    pub(crate) transaction: u64,
+    pub(crate) data: Vec<LogItem>,
+    pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
+    /// Blocks that were metadata, in this transaction or before, and are no longer.
+    pub(crate) freed: BTreeSet<u64>,
+    /// About how many bytes its record will have.
+    bytes: u64,
+}
+
+/// What a record has for each block or piece of data beside its bytes, about.
+const ITEM_HEAD: u64 = 32;
 
 pub(crate) struct Store {
     disk: Arc<Disk>,
+    /// Where blocks are that are not here, while the disk is attached; the rest is on the disk.
+    frames: Option<Arc<Frames>>,
     block: u64,
     shards: Box<[RwLock<InoMap<u64, Cached>>]>,
     shard_blocks: usize,
     clock: AtomicU64,
     overlay: HashMap<u64, Logged>,
+    /// Bytes of a sub-block: those of an inode (FSMAC III.C).
+    part: usize,
+    operation: Mutex<Option<Operation>>,
+    running: Mutex<Running>,
 }
 
 impl Store {
     /// Of blocks of `block` bytes, of which about `cache_bytes` are kept.
-    pub(crate) fn new(disk: Arc<Disk>, block: u64, cache_bytes: u64) -> Store {
+    pub(crate) fn new(disk: Arc<Disk>, block: u64, part: usize, cache_bytes: u64) -> Store {
         let shard_blocks = (cache_bytes / block) as usize / SHARDS;
         Store {
             disk,
+            frames: None,
             block,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
             clock: AtomicU64::new(0),
             overlay: HashMap::new(),
+            part: part.max(block as usize / 64),
+            operation: Mutex::new(None),
+            running: Mutex::new(Running {
+                transaction: 1,
+                data: Vec::new(),
+                blocks: BTreeMap::new(),
+                freed: BTreeSet::new(),
+                bytes: 0,
+            }),
         }
     }
 
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    /// Has frames in NVM below, from transaction `next` on.
+    pub(crate) fn attach(&mut self, frames: Arc<Frames>, next: u64) {
+        self.frames = Some(frames);
+        self.running.get_mut().transaction = next;
     }
 
     /// Puts a journal's copies above blocks of the disk, before anything was read.
@@ -120,14 +153,14 @@ impl Store {
         self.shards.iter_mut().for_each(|shard| shard.get_mut().clear());
     }
 
-    /// Block `number`, which is on the disk, as a `kind`. `verify` sees what came from the disk.
+    /// Block `number`, which is on the disk, as a `kind`. `verify` sees what came from the disk or a frame.
     pub(crate) fn read(
         &self,
         kind: Kind,
         number: u64,
         verify: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Block> {
-        let shard = &self.shards[(number as usize) % SHARDS];
+        let shard = self.shard(number);
         if let Some(cached) = shard.read().get(&number) {
             if cached.kind != kind {
                 return Err(corrupt(
@@ -142,16 +175,220 @@ impl Store {
             return Ok(cached.block.clone());
         }
         let mut bytes = vec![0; self.block as usize];
-        self.read_through(Purpose::Metadata, number, 0, &mut bytes)?;
+        let framed = match &self.frames {
+            Some(frames) => frames.read(kind, number, &mut bytes)?,
+            None => false,
+        };
+        if !framed {
+            self.read_through(Purpose::Metadata, number, 0, &mut bytes)?;
+        }
         verify(&bytes)?;
+        if let Some(frames) = &self.frames
+            && !framed
+        {
+            frames.fill(kind, number, &bytes);
+        }
         let block = Block(bytes.into());
         let mut shard = shard.write();
         if shard.len() >= self.shard_blocks {
             evict(&mut shard);
         }
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        shard.insert(number, Cached { kind, block: block.clone(), used });
+        shard.insert(number, Cached { kind, block: block.clone(), used, dirty: false });
         Ok(block)
+    }
+
+    fn shard(&self, number: u64) -> &RwLock<InoMap<u64, Cached>> {
+        &self.shards[(number as usize) % SHARDS]
+    }
+
+    /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
+    pub(crate) fn begin(&self) {
+        let was = self.operation.lock().replace(Operation::default());
+        assert!(was.is_none(), "one operation at a time");
+    }
+
+    /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
+    /// What `with` does is undone only with the whole operation: it must not fail half-way in a way that matters.
+    pub(crate) fn change<R>(
+        &self,
+        kind: Kind,
+        number: u64,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        with: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let block = self.read(kind, number, verify)?;
+        let mut bytes = block.0;
+        self.remember(number);
+        let result = with(Arc::make_mut(&mut bytes));
+        self.put(kind, number, Block(bytes));
+        Ok(result)
+    }
+
+    /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
+    pub(crate) fn make<R>(&self, kind: Kind, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.remember(number);
+        let mut bytes = vec![0; self.block as usize];
+        let result = with(&mut bytes);
+        self.put(kind, number, Block(bytes.into()));
+        result
+    }
+
+    /// Block `number` is metadata no longer: it has been freed.
+    pub(crate) fn forget(&self, number: u64) {
+        self.remember(number);
+        self.shard(number).write().remove(&number);
+        let mut operation = self.operation.lock();
+        operation.as_mut().expect("an operation").freed.push(number);
+    }
+
+    /// Part of an operation: these bytes of files are to be durable in the same transaction, whose number is returned. A block that is
+    /// freed takes what the log has of it along.
+    pub(crate) fn log_data(&self, items: impl IntoIterator<Item = LogItem>) -> u64 {
+        self.operation.lock().as_mut().expect("an operation").data.extend(items);
+        self.running.lock().transaction
+    }
+
+    /// Keeps what block `number` is, before the operation does something to it for the first time.
+    fn remember(&self, number: u64) {
+        let mut operation = self.operation.lock();
+        operation.as_mut().expect("changes are made by an operation").before.entry(number).or_insert_with(
+            || {
+                let shard = self.shard(number).read();
+                shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.dirty))
+            },
+        );
+    }
+
+    fn put(&self, kind: Kind, number: u64, block: Block) {
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        self.shard(number).write().insert(number, Cached { kind, block, used, dirty: true });
+    }
+
+    /// Ends an operation: what it did is part of the running transaction.
+    pub(crate) fn finish(&self) {
+        let Operation { before, freed, data } = self.operation.lock().take().expect("an operation");
+        let running = &mut *self.running.lock();
+        running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
+        running.data.extend(data);
+        for number in freed {
+            let was = running.blocks.remove(&number);
+            running.bytes -= was.map_or(0, |(_, parts)| self.recorded(parts));
+            running.freed.insert(number);
+        }
+        for (number, before) in before {
+            let shard = self.shard(number).read();
+            let Some(now) = shard.get(&number) else { continue };
+            let parts = match &before {
+                Some((kind, block, _)) if *kind == now.kind && !running.freed.contains(&number) => {
+                    self.differing(block, &now.block)
+                }
+                _ => u64::MAX,
+            };
+            if parts != 0 {
+                let was = running.blocks.get(&number).map(|(_, parts)| *parts);
+                let parts = parts | was.unwrap_or(0);
+                running.bytes += self.recorded(parts) - was.map_or(0, |parts| self.recorded(parts));
+                running.blocks.insert(number, (now.kind, parts));
+            }
+        }
+    }
+
+    /// Bytes that a record has of a block of which these parts have changed.
+    fn recorded(&self, parts: u64) -> u64 {
+        ITEM_HEAD + (u64::from(parts.count_ones()) * self.part as u64).min(self.block)
+    }
+
+    /// Ends an operation as if it had not been.
+    pub(crate) fn undo(&self) {
+        let Operation { before, .. } = self.operation.lock().take().expect("an operation");
+        for (number, before) in before {
+            let mut shard = self.shard(number).write();
+            match before {
+                Some((kind, block, dirty)) => {
+                    let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+                    shard.insert(number, Cached { kind, block, used, dirty });
+                }
+                None => drop(shard.remove(&number)),
+            }
+        }
+    }
+
+    /// A bit for each sub-block in which two versions of a block differ.
+    fn differing(&self, one: &[u8], other: &[u8]) -> u64 {
+        let pairs = one.chunks(self.part).zip(other.chunks(self.part)).enumerate();
+        pairs.filter(|(_, (one, other))| one != other).fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
+    /// Takes what has run, alone, to be committed; nothing if nothing has. Its blocks stay here until it is settled.
+    pub(crate) fn take_running(&self) -> Option<Transaction> {
+        let running = &mut *self.running.lock();
+        if running.blocks.is_empty() && running.freed.is_empty() && running.data.is_empty() {
+            return None;
+        }
+        let blocks = std::mem::take(&mut running.blocks).into_iter().map(|(number, (_, parts))| {
+            let shard = self.shard(number).read();
+            let cached = shard.get(&number).expect("what is dirty is there");
+            (number, cached.kind, parts, cached.block.0.clone())
+        });
+        let transaction = Transaction {
+            number: running.transaction,
+            blocks: blocks.collect(),
+            freed: std::mem::take(&mut running.freed).into_iter().collect(),
+            ranges: Vec::new(),
+            items: std::mem::take(&mut running.data),
+        };
+        running.transaction += 1;
+        running.bytes = 0;
+        Some(transaction)
+    }
+
+    /// The number of the transaction that runs, and about how many bytes its record will have.
+    pub(crate) fn running(&self) -> (u64, u64) {
+        let running = self.running.lock();
+        (running.transaction, running.bytes)
+    }
+
+    /// A transaction is in the frames: its blocks need not be here, unless they have changed again.
+    pub(crate) fn settled(&self, transaction: &Transaction) {
+        for (number, _, _, bytes) in &transaction.blocks {
+            if let Some(cached) = self.shard(*number).write().get_mut(number)
+                && Arc::ptr_eq(&cached.block.0, bytes)
+            {
+                cached.dirty = false;
+            }
+        }
+    }
+
+    /// Whether block `number` was given up by the running transaction.
+    #[cfg(test)]
+    pub(crate) fn is_freed(&self, number: u64) -> bool {
+        let in_operation =
+            self.operation.lock().as_ref().is_some_and(|operation| operation.freed.contains(&number));
+        in_operation || self.running.lock().freed.contains(&number)
+    }
+
+    /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.
+    #[cfg(test)]
+    pub(crate) fn write_home(&self) {
+        let mut running = self.running.lock();
+        running.transaction += 1;
+        running.bytes = 0;
+        running.freed.clear();
+        for item in std::mem::take(&mut running.data) {
+            let mut bytes = vec![0; self.block as usize];
+            if !item.fresh {
+                self.disk.read(Purpose::Data, item.block * self.block, &mut bytes).unwrap();
+            }
+            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
+            self.disk.write(Purpose::Data, item.block * self.block, &bytes).unwrap();
+        }
+        for number in std::mem::take(&mut running.blocks).into_keys() {
+            let shard = &mut *self.shard(number).write();
+            let cached = shard.get_mut(&number).expect("what is dirty is there");
+            self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
+            cached.dirty = false;
+        }
     }
 
     /// Reads bytes from `offset` in block `number` on, which are all on the disk, past the cache.
@@ -181,13 +418,17 @@ impl Store {
     }
 }
 
-/// Drops the quarter of a shard that was used least recently.
+/// Drops the quarter that was used least recently of those blocks of a shard that are elsewhere, too.
 fn evict(shard: &mut InoMap<u64, Cached>) {
-    let mut times: Vec<u64> = shard.values().map(|cached| cached.used.load(Ordering::Relaxed)).collect();
+    let clean = shard.values().filter(|cached| !cached.dirty);
+    let mut times: Vec<u64> = clean.map(|cached| cached.used.load(Ordering::Relaxed)).collect();
+    if times.is_empty() {
+        return;
+    }
     let quarter = times.len() / 4;
     let (_, limit, _) = times.select_nth_unstable(quarter);
     let limit = *limit;
-    shard.retain(|_, cached| cached.used.load(Ordering::Relaxed) > limit);
+    shard.retain(|_, cached| cached.dirty || cached.used.load(Ordering::Relaxed) > limit);
 }
 
 #[cfg(test)]
@@ -196,7 +437,7 @@ mod tests {
 
     fn store(blocks: usize) -> Store {
         let image = (0..blocks).flat_map(|n| vec![n as u8; 1024]).collect();
-        Store::new(Arc::new(Disk::memory(image)), 1024, 0)
+        Store::new(Arc::new(Disk::memory(image)), 1024, 128, 0)
     }
 
     #[test]

@@ -5,8 +5,12 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
+use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::inode;
+use crate::kind::Kind;
+use crate::mark::Mark;
 
 pub(crate) const MAGIC: u16 = 0xEF53;
 /// Where the superblock is, byte.
@@ -59,7 +63,7 @@ pub(crate) struct RawSuperblock {
     group: U16,
     compat: U32,
     pub(crate) incompat: U32,
-    ro_compat: U32,
+    pub(crate) ro_compat: U32,
     uuid: [u8; 16],
     label: [u8; 16],
     last_mounted: [u8; 64],
@@ -69,7 +73,7 @@ pub(crate) struct RawSuperblock {
     journal_uuid: [u8; 16],
     journal_inode: U32,
     journal_device: U32,
-    last_orphan: U32,
+    pub(crate) last_orphan: U32,
     hash_seed: [U32; 4],
     default_hash: u8,
     journal_backup: u8,
@@ -106,7 +110,9 @@ pub(crate) struct RawSuperblock {
     time_high: [u8; 8],
     encoding: [U16; 2],
     orphan_file_inode: U32,
-    reserved: [U32; 94],
+    /// Of an attached disk: which volume of which zone has its metadata.
+    mark: [u8; 24],
+    reserved: [U32; 88],
     pub(crate) checksum: U32,
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
@@ -135,6 +141,8 @@ pub(crate) struct Superblock {
     pub(crate) inodes: u32,
     pub(crate) inodes_per_group: u32,
     pub(crate) inode_bytes: usize,
+    /// Bytes of the fields that a new inode has beyond the first 128.
+    pub(crate) inode_extra_bytes: usize,
     /// The first inode that is not reserved.
     pub(crate) first_inode: u32,
     pub(crate) descriptor_bytes: usize,
@@ -142,6 +150,8 @@ pub(crate) struct Superblock {
     pub(crate) reserved_descriptor_blocks: u64,
     pub(crate) backup_groups: [u32; 2],
     pub(crate) reserved_blocks: u64,
+    /// For whom these are: a user, and a group unless it is 0.
+    pub(crate) reserved_for: (u32, u32),
     /// Blocks that no file can have; 0 if that is not known.
     pub(crate) overhead_blocks: u64,
     pub(crate) uuid: [u8; 16],
@@ -151,6 +161,8 @@ pub(crate) struct Superblock {
     pub(crate) checksum_seed: u32,
     pub(crate) hash_seed: [u32; 4],
     pub(crate) unsigned_hash: bool,
+    /// How names of new directories are hashed.
+    pub(crate) hash_version: u8,
     pub(crate) journal_inode: u32,
     pub(crate) last_orphan: u32,
     /// The file of orphans, or 0.
@@ -165,6 +177,21 @@ pub(crate) fn load(disk: &Disk) -> Result<RawSuperblock, Error> {
     load_at(disk, AT)
 }
 
+/// The superblock as it is at present: some of it changes while the file system is open.
+pub(crate) fn newest(core: &Core) -> vfs::Result<RawSuperblock> {
+    let block = core.superblock.block;
+    let bytes = core.store.read(Kind::Superblock, AT / block, |_| Ok(()))?;
+    Ok(RawSuperblock::of_block(&bytes, block))
+}
+
+/// Part of an operation: the file system has these features from now on, if it had them not.
+pub(crate) fn add_compat(core: &Core, features: Compat) -> vfs::Result<()> {
+    if core.superblock.features.compat.contains(features) {
+        return Ok(());
+    }
+    change(core, |raw| raw.compat.set(raw.compat.get() | features.bits()))
+}
+
 /// The same, of a copy at byte `at`.
 pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
     let not_ext = || Error::NotExt { disk: disk.name().into() };
@@ -177,12 +204,98 @@ pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
     if raw.magic.get() == MAGIC { Ok(raw) } else { Err(not_ext()) }
 }
 
+/// Part of an operation: changes the superblock.
+pub(crate) fn change(core: &Core, with: impl FnOnce(&mut RawSuperblock)) -> vfs::Result<()> {
+    let block = core.superblock.block;
+    core.store.change(
+        Kind::Superblock,
+        AT / block,
+        |_| Ok(()),
+        |bytes| {
+            let mut raw = RawSuperblock::of_block(bytes, block);
+            with(&mut raw);
+            raw.seal();
+            bytes[(AT % block) as usize..][..BYTES].copy_from_slice(raw.as_bytes());
+        },
+    )
+}
+
 impl RawSuperblock {
+    /// That in the block which holds it, of `block` bytes.
+    pub(crate) fn of_block(bytes: &[u8], block: u64) -> RawSuperblock {
+        RawSuperblock::of_bytes(bytes[(AT % block) as usize..].first_chunk().expect("the size fits"))
+    }
+
+    pub(crate) fn of_bytes(bytes: &[u8; BYTES]) -> RawSuperblock {
+        RawSuperblock::read_from_bytes(bytes).expect("the size fits")
+    }
+
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// What is free: blocks and inodes.
+    pub(crate) fn set_free(&mut self, blocks: u64, inodes: u64) {
+        self.free_blocks_low = (blocks as u32).into();
+        if self.features().incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+            self.free_blocks_high = ((blocks >> 32) as u32).into();
+        }
+        self.free_inodes = (inodes as u32).into();
+    }
+
+    /// It is as good as after a clean unmount.
+    pub(crate) fn set_clean(&mut self, now: std::time::SystemTime) {
+        let seconds = now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.write_time = (seconds as u32).into();
+        self.time_high[1] = (seconds >> 32) as u8;
+        self.state = (self.state.get() | STATE_CLEAN).into();
+    }
+
     pub(crate) fn features(&self) -> Features {
         Features {
             compat: Compat::from_bits_retain(self.compat.get()),
             incompat: Incompat::from_bits_retain(self.incompat.get()),
             ro_compat: RoCompat::from_bits_retain(self.ro_compat.get()),
+        }
+    }
+
+    /// Whose the disk is, if its metadata is in NVM.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let marked = self.features().incompat.contains(Incompat::ATTACHED);
+        let (volume, attachment) = self.mark.split_at(16);
+        marked.then(|| Mark {
+            volume: volume.try_into().expect("16 bytes"),
+            attachment: u64::from_le_bytes(attachment.try_into().expect("8 bytes")),
+        })
+    }
+
+    /// Says that the disk is attached, or is not.
+    pub(crate) fn set_attached(&mut self, attached: bool) {
+        let mut incompat = self.features().incompat;
+        incompat.set(Incompat::ATTACHED, attached);
+        self.incompat = incompat.bits().into();
+        self.seal();
+    }
+
+    /// Says whose the disk is when it is attached.
+    pub(crate) fn set_owner(&mut self, mark: Option<Mark>) {
+        self.mark = [0; 24];
+        if let Some(mark) = mark {
+            self.mark[..16].copy_from_slice(&mark.volume);
+            self.mark[16..].copy_from_slice(&mark.attachment.to_le_bytes());
+        }
+        self.seal();
+    }
+
+    /// Whether its checksum is right, if it has one.
+    pub(crate) fn is_intact(&self) -> bool {
+        !self.features().has_metadata_csum() || self.own_checksum() == self.checksum.get()
+    }
+
+    /// Sets the checksum right, if there is one.
+    pub(crate) fn seal(&mut self) {
+        if self.features().has_metadata_csum() {
+            self.checksum = self.own_checksum().into();
         }
     }
 
@@ -290,12 +403,14 @@ impl RawSuperblock {
             inodes,
             inodes_per_group,
             inode_bytes,
+            inode_extra_bytes: self.extra_bytes(features, inode_bytes),
             first_inode,
             descriptor_bytes,
             first_meta_group: self.first_meta_group.get(),
             reserved_descriptor_blocks: u64::from(self.reserved_descriptor_blocks.get()),
             backup_groups: self.backup_groups.map(U32::get),
             reserved_blocks: high(self.reserved_blocks_low, self.reserved_blocks_high).min(blocks),
+            reserved_for: (self.reserved_uid.get().into(), self.reserved_gid.get().into()),
             overhead_blocks: u64::from(self.overhead_clusters.get()) * cluster,
             uuid: self.uuid,
             label: self.label,
@@ -303,6 +418,7 @@ impl RawSuperblock {
             checksum_seed,
             hash_seed: self.hash_seed.map(U32::get),
             unsigned_hash: self.flags.get() & FLAG_UNSIGNED_HASH != 0,
+            hash_version: self.default_hash,
             journal_inode: self.journal_inode.get(),
             last_orphan: self.last_orphan.get(),
             orphan_file: match features.compat.contains(Compat::ORPHAN_FILE) {
@@ -313,6 +429,17 @@ impl RawSuperblock {
             has_errors: self.state.get() & STATE_ERRORS != 0,
             mmp_block,
         })
+    }
+
+    /// Bytes of the fields of a new inode beyond the first 128: all that are known, and more if that is wanted and fits.
+    fn extra_bytes(&self, features: Features, inode_bytes: usize) -> usize {
+        let room = inode_bytes - inode::SHORT;
+        let wanted =
+            [self.extra_inode_size_wanted, self.extra_inode_size_min].map(|bytes| usize::from(bytes.get()));
+        let wanted =
+            wanted.into_iter().filter(|bytes| *bytes <= room && bytes.is_multiple_of(4)).max().unwrap_or(0);
+        let has_wish = features.ro_compat.contains(RoCompat::EXTRA_ISIZE);
+        if has_wish { wanted.max(inode::EXTRA) } else { inode::EXTRA }.min(room)
     }
 
     /// Blocks of a cluster.
@@ -358,6 +485,11 @@ impl Superblock {
     /// The first block of a group.
     pub(crate) fn group_start(&self, group: u32) -> u64 {
         self.first_block + u64::from(group) * self.blocks_per_group
+    }
+
+    /// The first block of the group that has inode `number`.
+    pub(crate) fn group_of_inode_start(&self, number: u32) -> u64 {
+        self.group_start(number.saturating_sub(1) / self.inodes_per_group)
     }
 
     /// Whether a group begins with a superblock or a backup of it.

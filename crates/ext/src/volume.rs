@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use disk::Disk;
-use vfs::{Result, Statfs};
+use disk::{Disk, Queue};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use vfs::{InoSet, Result, Statfs};
 
+use crate::alloc::Space;
+use crate::attach::Replayed;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
+use crate::files::Files;
 use crate::handles::Handles;
+use crate::home::Home;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
+use crate::sync::Sync;
 use crate::{group, inode, journal, mmp};
 
 /// How to open a file system.
@@ -18,11 +24,17 @@ use crate::{group, inode, journal, mmp};
 pub struct Options {
     /// DRAM for metadata, bytes.
     pub cache_bytes: u64,
+    /// DRAM for bytes of files that are nowhere else, bytes. Who writes more waits for the disk.
+    pub page_bytes: u64,
+    /// What is durable when it returns.
+    pub sync: Sync,
+    /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
+    pub sync_in_nvm: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 64 << 20 }
+        Options { cache_bytes: 64 << 20, page_bytes: 64 << 20, sync: Sync::Nosync, sync_in_nvm: true }
     }
 }
 
@@ -70,8 +82,25 @@ pub struct Info {
 pub struct Volume {
     pub(crate) core: Core,
     pub(crate) handles: Handles,
+    /// Held by who reads metadata; alone by who changes it. The last lock that is taken but for those inside `core`.
+    pub(crate) tree: RwLock<()>,
+    /// The area in NVM, if the disk is attached; else it is only read.
+    pub(crate) home: Option<Home>,
+    pub(crate) files: Files,
+    /// As many pages may be nowhere but in DRAM.
+    pub(crate) pages_max: u64,
+    pub(crate) sync: Sync,
+    pub(crate) sync_in_nvm: bool,
+    /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
+    queue: Option<Mutex<Queue>>,
+    /// Files made by `O_TMPFILE` that may get a name and have none yet.
+    pub(crate) linkable: Mutex<InoSet<u32>>,
     recovery: Recovery,
+    pub(crate) replayed: Replayed,
 }
+
+/// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
+const QUEUE_DEPTH: usize = 8;
 
 /// What is on `disk`, by its superblock.
 pub fn info(disk: &Disk) -> std::result::Result<Info, Error> {
@@ -113,8 +142,12 @@ pub fn recover(disk: &Arc<Disk>) -> std::result::Result<Recovery, Error> {
 }
 
 /// The superblock of a file system that may be used.
-fn open_superblock(disk: &Disk) -> std::result::Result<Superblock, Error> {
-    let found = superblock::load(disk)?.verify(disk)?;
+pub(crate) fn open_superblock(disk: &Disk) -> std::result::Result<Superblock, Error> {
+    let raw = superblock::load(disk)?;
+    if let Some(mark) = raw.mark() {
+        return Err(Error::Attached { disk: disk.name().into(), volume: mark.volume });
+    }
+    let found = raw.verify(disk)?;
     if found.has_errors {
         return Err(Error::HasErrors { disk: disk.name().into() });
     }
@@ -126,7 +159,9 @@ impl Volume {
     /// Opens the file system on `disk`.
     pub fn open(disk: Arc<Disk>, options: &Options) -> std::result::Result<Volume, Error> {
         let mut superblock = open_superblock(&disk)?;
-        let mut store = Store::new(disk.clone(), superblock.block, options.cache_bytes);
+        let mut store =
+            Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
+        let block = superblock.block;
         let mut recovery = Recovery::default();
         if superblock.features.incompat.contains(Incompat::RECOVER) {
             let (log, after) = journal::read(&disk, &superblock)?;
@@ -134,7 +169,20 @@ impl Volume {
             superblock = after;
             store.overlay(log.into_blocks());
         }
-        let volume = Volume { core: Core { superblock, store }, handles: Handles::new(), recovery };
+        let volume = Volume {
+            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
+            handles: Handles::new(),
+            tree: RwLock::new(()),
+            home: None,
+            files: Files::new(),
+            pages_max: options.page_bytes / block,
+            sync: Sync::Nosync,
+            sync_in_nvm: true,
+            queue: None,
+            linkable: Mutex::default(),
+            recovery,
+            replayed: Replayed::default(),
+        };
         let root = inode::read(&volume.core, superblock::ROOT)?;
         if !root.is_dir() {
             return Err(Error::Volume(crate::error::corrupt(
@@ -148,6 +196,67 @@ impl Volume {
         Ok(volume)
     }
 
+    /// One whose metadata is in NVM.
+    pub(crate) fn with_home(
+        disk: Arc<Disk>,
+        superblock: Superblock,
+        home: Home,
+        next: u64,
+        options: &Options,
+    ) -> std::result::Result<Volume, Error> {
+        let mut store =
+            Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
+        store.attach(home.frames.clone(), next);
+        let pages_max = options.page_bytes / superblock.block;
+        Ok(Volume {
+            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
+            handles: Handles::new(),
+            tree: RwLock::new(()),
+            home: Some(home),
+            files: Files::new(),
+            pages_max,
+            sync: options.sync,
+            sync_in_nvm: options.sync_in_nvm,
+            queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
+            linkable: Mutex::default(),
+            recovery: Recovery::default(),
+            replayed: Replayed::default(),
+        })
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.home.is_none()
+    }
+
+    /// For writing bytes of files.
+    pub(crate) fn queue(&self) -> Result<MutexGuard<'_, Queue>> {
+        self.queue.as_ref().map(Mutex::lock).ok_or(vfs::Error::ReadOnly)
+    }
+
+    /// Tries again what found no room, when all pages have their places, which then need no more room for the worst case, and what was freed
+    /// can be used again. Called without locks.
+    pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
+        match attempt() {
+            Err(vfs::Error::NoSpace) => {
+                self.write_out_all()?;
+                self.commit_all()?;
+                attempt()
+            }
+            result => result,
+        }
+    }
+
+    /// Tries again behind a commit what found no room. Called without locks.
+    pub(crate) fn with_commit<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
+        match attempt() {
+            Err(vfs::Error::NoSpace) => {
+                self.commit_all()?;
+                attempt()
+            }
+            result => result,
+        }
+    }
+
     /// What replaying the journal found when it was opened.
     pub fn recovery(&self) -> Recovery {
         self.recovery
@@ -157,6 +266,29 @@ impl Volume {
     pub fn has_orphans(&self) -> bool {
         let superblock = &self.core.superblock;
         superblock.last_orphan != 0 || superblock.features.ro_compat.contains(crate::RoCompat::ORPHAN_PRESENT)
+    }
+
+    /// Runs an operation that changes metadata, alone: all of it happens, or nothing.
+    pub(crate) fn change<R>(&self, operation: impl FnOnce(&Core) -> Result<R>) -> Result<R> {
+        let _alone = self.tree.write();
+        self.core.store.begin();
+        let result = operation(&self.core);
+        match &result {
+            Ok(_) => self.core.finish(),
+            Err(_) => self.core.undo(),
+        }
+        result
+    }
+
+    /// The same, again behind a commit if there was no room, for who holds no lock; what must be committed before is.
+    pub(crate) fn operate<R>(&self, operation: impl Fn(&Core) -> Result<R>) -> Result<R> {
+        self.commit_if_large()?;
+        self.with_room(|| self.change(&operation))
+    }
+
+    /// Only what is attached is written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.home.is_some() { Ok(()) } else { Err(vfs::Error::ReadOnly) }
     }
 
     /// The disk below.
@@ -175,7 +307,8 @@ impl Volume {
             free_inodes += u64::from(group.free_inodes);
         }
         let blocks = superblock.blocks.saturating_sub(self.overhead()?);
-        let blocks_free = (free_clusters * superblock.cluster).min(blocks);
+        let blocks_free =
+            (free_clusters * superblock.cluster).saturating_sub(core.space.promised()).min(blocks);
         Ok(Statfs {
             block_size: superblock.block as u32,
             blocks,

@@ -1,17 +1,22 @@
 //! Extended attributes: behind an inode's fields, and in a block that inodes may share.
+//!
+//! Where they are is decided as the kernel does it: behind the fields if there is room, else in the block. Whichever of the two changes is
+//! written anew. A block that others have, too, is not changed: the inode gets its own.
+
+mod area;
+#[cfg(test)]
+mod tests;
 
 use vfs::{Error, Result};
-use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::acl;
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
+use crate::features::Compat;
 use crate::inode::Inode;
 use crate::store::{Block, Kind};
-
-const MAGIC: u32 = 0xEA02_0000;
+use crate::{acl, alloc, superblock};
+use area::Attribute;
 
 /// Namespaces by number: what stands before a name, and all of the name where none follows.
 const PREFIXES: [(u8, &[u8]); 6] = [
@@ -27,101 +32,143 @@ const ACLS: [u8; 2] = [2, 3];
 /// The namespace and name of contents that are in an inode.
 const INLINE: (u8, &[u8]) = (7, b"data");
 
-#[repr(C)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
-struct RawHeader {
-    magic: U32,
-    inodes: U32,
-    blocks: U32,
-    hash: U32,
-    checksum: U32,
-    reserved: [U32; 3],
-}
-const HEADER: usize = 32;
-const _: () = assert!(size_of::<RawHeader>() == HEADER);
-
-#[repr(C)]
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
-struct RawEntry {
-    name_length: u8,
-    namespace: u8,
-    value_at: U16,
-    value_inode: U32,
-    value_length: U32,
-    hash: U32,
-}
-const ENTRY: usize = 16;
-const _: () = assert!(size_of::<RawEntry>() == ENTRY);
-
-/// An attribute as it is on the disk.
-struct Found<'a> {
-    namespace: u8,
-    name: &'a [u8],
-    value: &'a [u8],
-}
-
-impl Found<'_> {
-    /// The whole name, if users can see it.
-    fn full_name(&self) -> Option<Vec<u8>> {
-        if (self.namespace, self.name) == INLINE {
-            return None;
-        }
-        let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == self.namespace)?;
-        Some([prefix, self.name].concat())
+/// The whole name of an attribute, if users can see it.
+fn full_name(found: &Attribute) -> Option<Vec<u8>> {
+    if (found.namespace, &found.name[..]) == INLINE {
+        return None;
     }
+    let (_, prefix) = PREFIXES.iter().find(|(number, _)| *number == found.namespace)?;
+    Some([prefix, &found.name[..]].concat())
+}
 
-    fn is(&self, full_name: &[u8]) -> bool {
-        self.full_name().is_some_and(|name| name == full_name)
-    }
+fn is(found: &Attribute, name: &[u8]) -> bool {
+    full_name(found).is_some_and(|full| full == name)
+}
+
+/// An attribute as the disk has it, by its whole name; [`Error::NotSupported`] if there is no such namespace.
+fn to_disk(name: &[u8], value: &[u8]) -> Result<Attribute> {
+    let is_whole = |prefix: &[u8]| !prefix.ends_with(b".");
+    let fits = |prefix: &[u8]| if is_whole(prefix) { name == prefix } else { name.starts_with(prefix) };
+    let (namespace, prefix) = PREFIXES.iter().find(|(_, prefix)| fits(prefix)).ok_or(Error::NotSupported)?;
+    let value = if ACLS.contains(namespace) { acl::to_disk(value) } else { value.to_vec() };
+    Ok(Attribute { namespace: *namespace, name: name[prefix.len()..].to_vec(), value })
 }
 
 /// The value of an attribute, by its whole name: [`Error::NoAttribute`] if there is none.
 pub(crate) fn get(core: &Core, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-    let mut value = None;
-    each(core, inode, &mut |found| {
-        if value.is_none() && found.is(name) {
-            value = Some(if ACLS.contains(&found.namespace) {
-                acl::from_disk(found.value)
-            } else {
-                Some(found.value.to_vec())
-            });
-        }
-    })?;
-    match value {
-        None => Err(Error::NoAttribute),
-        Some(Some(value)) => Ok(value),
-        Some(None) => Err(damaged(inode, "an ACL", "no list", "one")),
+    let found = all(core, inode)?.into_iter().find(|found| is(found, name)).ok_or(Error::NoAttribute)?;
+    if ACLS.contains(&found.namespace) {
+        acl::from_disk(&found.value).ok_or_else(|| damaged(inode, "an ACL", "no list", "one"))
+    } else {
+        Ok(found.value)
     }
 }
 
 /// The whole names of all attributes that users can see.
 pub(crate) fn names(core: &Core, inode: &Inode) -> Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    each(core, inode, &mut |found| names.extend(found.full_name()))?;
-    Ok(names)
+    Ok(all(core, inode)?.iter().filter_map(full_name).collect())
 }
 
 /// The contents of the inode that did not fit between its fields.
 pub(crate) fn inline_rest(core: &Core, inode: &Inode) -> Result<Vec<u8>> {
-    let mut rest = None;
-    each(core, inode, &mut |found| {
-        if (found.namespace, found.name) == INLINE {
-            rest.get_or_insert_with(|| found.value.to_vec());
-        }
-    })?;
-    rest.ok_or_else(|| damaged(inode, "its contents in the inode", "not there", "there"))
+    let found = all(core, inode)?.into_iter().find(|found| (found.namespace, &found.name[..]) == INLINE);
+    found
+        .map(|found| found.value)
+        .ok_or_else(|| damaged(inode, "its contents in the inode", "not there", "there"))
 }
 
-fn each(core: &Core, inode: &Inode, visit: &mut dyn FnMut(Found<'_>)) -> Result<()> {
-    if inode.tail.first_chunk().map(|magic| u32::from_le_bytes(*magic)) == Some(MAGIC) {
-        // Values count from the first entry.
-        let entries = &inode.tail[4..];
-        walk(inode, entries, 0, visit)?;
-    }
+fn all(core: &Core, inode: &Inode) -> Result<Vec<Attribute>> {
+    let mut all = area::decode_tail(inode)?;
     if inode.attributes != 0 {
-        let block = read_block(core, inode)?;
-        walk(inode, &block, HEADER, visit)?;
+        all.extend(area::decode_block(inode, &read_block(core, inode)?)?);
     }
+    Ok(all)
+}
+
+/// Part of an operation: sets an attribute, or removes it, if there is no value. [`Error::NoSpace`] if it fits nowhere. The caller writes the
+/// inode.
+pub(crate) fn set(core: &Core, inode: &mut Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let new = value.map(|value| to_disk(name, value)).transpose()?;
+    let mut in_tail = area::decode_tail(inode)?;
+    let mut in_block = match inode.attributes {
+        0 => Vec::new(),
+        _ => area::decode_block(inode, &read_block(core, inode)?)?,
+    };
+    let was_in_tail = in_tail.iter().any(|found| is(found, name));
+    let was_in_block = in_block.iter().any(|found| is(found, name));
+    in_tail.retain(|found| !is(found, name));
+    in_block.retain(|found| !is(found, name));
+    if let Some(new) = &new {
+        in_tail.push(new.clone());
+        if let Some(tail) = area::encode_tail(&in_tail, inode.tail.len()) {
+            inode.tail = tail;
+            return if was_in_block { write_block(core, inode, in_block) } else { Ok(()) };
+        }
+        in_tail.pop();
+    }
+    if was_in_tail {
+        inode.tail = area::encode_tail(&in_tail, inode.tail.len()).ok_or(Error::NoSpace)?;
+    }
+    let is_kept = new.is_some();
+    in_block.extend(new);
+    if is_kept || was_in_block { write_block(core, inode, in_block) } else { Ok(()) }
+}
+
+/// Part of an operation: the inode, which is being removed, has no attributes any more.
+pub(crate) fn release(core: &Core, inode: &mut Inode) -> Result<()> {
+    if inode.attributes == 0 { Ok(()) } else { give_up_block(core, inode) }
+}
+
+/// The block of an inode has these attributes: its own block, a new one, or none.
+fn write_block(core: &Core, inode: &mut Inode, all: Vec<Attribute>) -> Result<()> {
+    let mut was = None;
+    if inode.attributes != 0 {
+        let owners = area::owners(&read_block(core, inode)?);
+        if owners == 1 && !all.is_empty() {
+            was = Some(inode.attributes);
+        } else {
+            give_up_block(core, inode)?;
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let bytes = area::encode_block(all, core.superblock.block as usize).ok_or(Error::NoSpace)?;
+    let write = |number: u64, block: &mut [u8]| {
+        block.copy_from_slice(&bytes);
+        seal(core, number, block);
+    };
+    if let Some(number) = was {
+        return core.store.change(Kind::Attributes, number, |_| Ok(()), |block| write(number, block));
+    }
+    superblock::add_compat(core, Compat::EXT_ATTR)?;
+    let number = alloc::metadata(core, core.superblock.group_of_inode_start(inode.number))?;
+    core.store.make(Kind::Attributes, number, |block| write(number, block));
+    inode.attributes = number;
+    inode.blocks += core.superblock.block / 512;
+    Ok(())
+}
+
+/// The inode is one fewer that has its block.
+fn give_up_block(core: &Core, inode: &mut Inode) -> Result<()> {
+    let number = inode.attributes;
+    let owners = area::owners(&read_block(core, inode)?);
+    if owners > 1 {
+        core.store.change(
+            Kind::Attributes,
+            number,
+            |_| Ok(()),
+            |block| {
+                area::set_owners(block, owners - 1);
+                seal(core, number, block);
+            },
+        )?;
+    } else {
+        alloc::free(core, number..number + 1)?;
+        core.store.forget(number);
+    }
+    inode.attributes = 0;
+    inode.blocks = inode.blocks.saturating_sub(core.superblock.block / 512);
     Ok(())
 }
 
@@ -131,20 +178,11 @@ fn read_block(core: &Core, inode: &Inode) -> Result<Block> {
         return Err(damaged(inode, "their block", number, "one of the disk's"));
     }
     core.store.read(Kind::Attributes, number, |bytes| {
-        let header = RawHeader::read_from_bytes(&bytes[..HEADER]).expect("the size fits");
-        if header.magic.get() != MAGIC || header.blocks.get() != 1 {
-            return Err(damaged(
-                inode,
-                "their block's magic number",
-                format_args!("{:#x}", header.magic.get()),
-                "0xea020000",
-            ));
-        }
+        area::check_block(inode, bytes)?;
         if core.superblock.features.has_metadata_csum() {
-            let parts = [&number.to_le_bytes()[..], &bytes[..16], &[0; 4], &bytes[20..]];
-            let expected = parts.iter().fold(core.superblock.checksum_seed, |sum, part| crc32c(sum, part));
-            if header.checksum.get() != expected {
-                let found = format_args!("{:#x}", header.checksum.get());
+            let (found, expected) = (area::checksum(bytes), checksum(core, number, bytes));
+            if found != expected {
+                let found = format_args!("{found:#x}");
                 return Err(damaged(inode, "their block's checksum", found, format_args!("{expected:#x}")));
             }
         }
@@ -152,31 +190,17 @@ fn read_block(core: &Core, inode: &Inode) -> Result<Block> {
     })
 }
 
-/// Visits the entries from byte `at` on; values are at places in the same bytes.
-fn walk(inode: &Inode, bytes: &[u8], mut at: usize, visit: &mut dyn FnMut(Found<'_>)) -> Result<()> {
-    // Four zeros end the list; so does the end of the bytes.
-    while bytes.get(at..at + 4).is_some_and(|start| start != [0; 4]) {
-        let cut = || damaged(inode, "an entry", format_args!("at byte {at}"), "one that fits");
-        let (raw, rest) = RawEntry::read_from_prefix(&bytes[at..]).map_err(|_| cut())?;
-        let name = rest.get(..usize::from(raw.name_length)).ok_or_else(cut)?;
-        if raw.value_inode.get() != 0 {
-            return Err(damaged(
-                inode,
-                "a value",
-                format_args!("in inode {}", raw.value_inode.get()),
-                "one of its own",
-            ));
-        }
-        let (start, length) = (usize::from(raw.value_at.get()), raw.value_length.get() as usize);
-        let value =
-            if length == 0 { Some(&[][..]) } else { bytes.get(start..).and_then(|rest| rest.get(..length)) };
-        let value = value.ok_or_else(|| {
-            damaged(inode, "a value", format_args!("{length} bytes at {start}"), "one that fits")
-        })?;
-        visit(Found { namespace: raw.namespace, name, value });
-        at += (ENTRY + name.len()).next_multiple_of(4);
+/// The checksum that block `number` should have.
+fn checksum(core: &Core, number: u64, bytes: &[u8]) -> u32 {
+    let parts = [&number.to_le_bytes()[..], &bytes[..16], &[0; 4], &bytes[20..]];
+    parts.iter().fold(core.superblock.checksum_seed, |sum, part| crc32c(sum, part))
+}
+
+fn seal(core: &Core, number: u64, bytes: &mut [u8]) {
+    if core.superblock.features.has_metadata_csum() {
+        let sum = checksum(core, number, bytes);
+        area::set_checksum(bytes, sum);
     }
-    Ok(())
 }
 
 fn damaged(

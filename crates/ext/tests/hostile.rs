@@ -40,13 +40,13 @@ impl Victim {
 /// Opens and looks at everything; gives whether anything was found to be wrong.
 fn look(disk: &Arc<Disk>) -> bool {
     let began = Instant::now();
-    let found = match Volume::open(disk.clone(), &Options { cache_bytes: 1 << 20 }) {
+    let found = match Volume::open(disk.clone(), &Options { cache_bytes: 1 << 20, ..Options::default() }) {
         Ok(volume) => {
             let (_, errors) = walk(&volume);
             for error in &errors {
                 assert!(!error.to_string().is_empty());
             }
-            let checked = ext::check(disk.clone(), &Options { cache_bytes: 1 << 20 });
+            let checked = ext::check(disk.clone(), &Options { cache_bytes: 1 << 20, ..Options::default() });
             !errors.is_empty() || checked.map_or(true, |report| !report.is_clean())
         }
         Err(_) => true,

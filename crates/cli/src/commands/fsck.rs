@@ -2,6 +2,7 @@
 
 use nvm::VolumeKind;
 
+use crate::attached::open_volume;
 use crate::command_line::Fsck;
 use crate::exit;
 use crate::failure::{Explain, Failure};
@@ -16,6 +17,10 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
     let place = &arguments.place;
     let zone = open_alone(&place.zone, arguments.repair)?;
     let region = zone.volume(&place.volume).doing("opening the volume").leaving("nothing was checked")?;
+    if region.kind() == VolumeKind::Ext {
+        drop((region, zone));
+        return check_ext(arguments);
+    }
     if region.kind() != VolumeKind::Native {
         return Err(Failure::new(format!(
             "{place} is of kind {}, which this version does not check",
@@ -75,4 +80,43 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         (0, _) => exit::FSCK_UNCORRECTED,
         (_, _) => exit::FSCK_CORRECTED | exit::FSCK_UNCORRECTED,
     })
+}
+
+/// Checks a disk with its metadata in NVM, as both together have it: the log is replayed before. Nothing is repaired.
+fn check_ext(arguments: &Fsck) -> Result<u8, Failure> {
+    let place = &arguments.place;
+    let zone = open_alone(&place.zone, true)?;
+    let region = zone.volume(&place.volume).doing("opening the volume").leaving("nothing was checked")?;
+    let volume = open_volume(&region, None, &ext::Options::default())?;
+    let checked = ext::check_volume(&volume).doing("checking the volume")?;
+    volume.unmount().doing("closing the volume")?;
+    let problems = checked
+        .findings
+        .iter()
+        .map(|what| Fields::new().with("problem", what.as_str()).with("repaired", false));
+    let fields = Fields::new()
+        .with("volume", place.to_string())
+        .with("inodes", Value::Count(checked.inodes))
+        .with("blocks_used", Value::Count(checked.blocks))
+        .with("log_replayed", volume.replayed().transactions > 0)
+        .with("problems", Value::Rows(problems.collect()));
+    if arguments.json {
+        report::print_json(&fields.json())?;
+    } else {
+        for what in &checked.findings {
+            report::print_text(&format!("{place}: {what} (left)\n"))?;
+        }
+        let (verdict, advice) = match checked.count {
+            0 => ("clean".to_string(), String::new()),
+            count => (
+                format!("{count} problems"),
+                format!("; to repair: amberfs detach {place}, then e2fsck -f on the disk"),
+            ),
+        };
+        report::print_text(&format!(
+            "{place}: {verdict}: {} inodes, {} blocks used{advice}\n",
+            checked.inodes, checked.blocks
+        ))?;
+    }
+    Ok(if checked.is_clean() { 0 } else { exit::FSCK_UNCORRECTED })
 }

@@ -50,6 +50,7 @@ pub(crate) fn describe(zone: &Zone, name: &str, snapshots: Option<Value>) -> Res
         .with("persist", about_zone.persist.to_string());
     match region.kind() {
         VolumeKind::Native => describe_native(&region, fields, snapshots),
+        VolumeKind::Ext => describe_ext(&region, fields),
         kind => {
             Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version does not read")))
         }
@@ -79,6 +80,22 @@ fn describe_native(region: &Region, fields: Fields, snapshots: Option<Value>) ->
         .with("log_bytes", Value::Bytes(info.log_bytes))
         .with("checkpoint_version", Value::Count(info.checkpoint_version.into()))
         .with("snapshots", snapshots))
+}
+
+fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
+    let fields = fields.with("bytes", Value::Bytes(region.len()));
+    let Some(attachment) = ext::attachment(region).doing("looking which disk the volume has")? else {
+        return Ok(fields.with("attached", false));
+    };
+    Ok(fields
+        .with("attached", true)
+        .with("disk", attachment.disk)
+        .with("uuid", hyphenated(attachment.uuid))
+        .with("disk_bytes", Value::Bytes(attachment.disk_bytes))
+        .with("attachment", Value::Count(attachment.number))
+        .with("block_bytes", Value::Count(attachment.block_bytes))
+        .with("frames", Value::Count(attachment.frames))
+        .with("log_bytes", Value::Bytes(attachment.log_bytes)))
 }
 
 /// A UUID as people write it.

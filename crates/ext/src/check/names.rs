@@ -30,7 +30,7 @@ impl Check<'_> {
         while let Some((number, parent)) = todo.pop() {
             let Some(dir) = self.report.note(inode::read(self.core, number)) else { continue };
             let mut names = Vec::new();
-            let listed = directory::list(self.core, &dir, 0, &mut |entry| {
+            let listed = directory::each(self.core, &dir, &mut |entry| {
                 names.push(Name { bytes: entry.name.to_vec(), inode: entry.inode, kind: entry.kind });
                 true
             });

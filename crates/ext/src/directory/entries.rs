@@ -1,4 +1,7 @@
 //! The entries of one block, or of one part of an inode.
+//!
+//! A block is divided into slots, each as long as it says; a slot holds an entry, and perhaps room behind it, or nothing. Where an entry
+//! begins never changes while it is in a block that is not ordered by hash.
 
 use vfs::{FileKind, Result};
 
@@ -13,43 +16,60 @@ const HEAD: usize = 8;
 /// The entry that stands before a block's checksum: no inode, 12 bytes, no name, this kind.
 const TAIL: usize = 12;
 const TAIL_KIND: u8 = 0xDE;
+const TAIL_HEAD: [u8; HEAD] = [0, 0, 0, 0, TAIL as u8, 0, 0, TAIL_KIND];
 
-/// One entry.
+/// A part of a block that holds an entry, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    /// 0 of one that is not in use.
-    pub(crate) inode: u32,
+pub(super) struct Slot<'a> {
+    /// Where it begins.
+    pub(super) at: usize,
+    pub(super) length: usize,
+    /// 0 if it holds nothing.
+    pub(super) inode: u32,
     /// What the entry says it leads to, if it does.
-    pub(crate) kind: Option<FileKind>,
-    /// Where it ends.
-    pub(crate) next: u64,
-    pub(crate) name: &'a [u8],
+    pub(super) kind: Option<FileKind>,
+    pub(super) name: &'a [u8],
 }
 
-/// The entries in `bytes`, those not in use too. Each is checked, and ends the walk if it is wrong.
+impl Slot<'_> {
+    fn end(&self) -> usize {
+        self.at + self.length
+    }
+
+    /// Bytes that the entry needs.
+    fn used(&self) -> usize {
+        if self.inode == 0 { 0 } else { needed(self.name) }
+    }
+}
+
+/// Bytes that an entry with this name needs.
+pub(super) fn needed(name: &[u8]) -> usize {
+    (HEAD + name.len()).next_multiple_of(4)
+}
+
+/// The slots in `bytes`. Each is checked, and ends the walk if it is wrong.
 pub(super) fn walk<'a>(
     core: &'a Core,
     dir: &'a Inode,
     bytes: &'a [u8],
-) -> impl Iterator<Item = Result<Entry<'a>>> {
+) -> impl Iterator<Item = Result<Slot<'a>>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= bytes.len() {
             return None;
         }
-        let entry = decode(core, dir, bytes, at);
-        at = entry.as_ref().map_or(bytes.len(), |entry| entry.next as usize);
-        Some(entry)
+        let slot = decode(core, dir, bytes, at);
+        at = slot.as_ref().map_or(bytes.len(), Slot::end);
+        Some(slot)
     })
 }
 
-fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Entry<'a>> {
+fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Slot<'a>> {
     let cut = |found: usize| damaged(dir, "an entry's length", found, "what fits, a multiple of 4");
     let head = bytes[at..].first_chunk::<HEAD>().ok_or_else(|| cut(bytes.len() - at))?;
     let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
-    let has_kind = core.superblock.features.incompat.contains(Incompat::FILETYPE);
-    let name_length = usize::from(head[6]) | if has_kind { 0 } else { usize::from(head[7]) << 8 };
+    let name_length = usize::from(head[6]);
     if !length.is_multiple_of(4) || length < (HEAD + name_length).max(TAIL) || length > bytes.len() - at {
         return Err(cut(length));
     }
@@ -63,8 +83,12 @@ fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<En
         let text = String::from_utf8_lossy(name).escape_debug().to_string();
         return Err(damaged(dir, "a name", format_args!("'{text}'"), "1 to 255 bytes without '/' and NUL"));
     }
-    let kind = if has_kind { kind_of(head[7]) } else { None };
-    Ok(Entry { inode, kind, next: (at + length) as u64, name })
+    let kind = if has_kinds(core) { kind_of(head[7]) } else { None };
+    Ok(Slot { at, length, inode, kind, name })
+}
+
+fn has_kinds(core: &Core) -> bool {
+    core.superblock.features.incompat.contains(Incompat::FILETYPE)
 }
 
 /// The kinds as entries number them.
@@ -81,15 +105,118 @@ fn kind_of(number: u8) -> Option<FileKind> {
     })
 }
 
-/// The inode of a name in `bytes`.
-pub(super) fn find(core: &Core, dir: &Inode, bytes: &[u8], name: &[u8]) -> Result<Option<u32>> {
-    for entry in walk(core, dir, bytes) {
-        let entry = entry?;
-        if entry.inode != 0 && entry.name == name {
-            return Ok(Some(entry.inode));
+fn number_of(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
+    }
+}
+
+/// The entry with a name, if it is in `bytes`.
+pub(super) fn find<'a>(
+    core: &'a Core,
+    dir: &'a Inode,
+    bytes: &'a [u8],
+    name: &[u8],
+) -> Result<Option<Slot<'a>>> {
+    for slot in walk(core, dir, bytes) {
+        let slot = slot?;
+        if slot.inode != 0 && slot.name == name {
+            return Ok(Some(slot));
         }
     }
     Ok(None)
+}
+
+/// How much of a block of so many bytes entries may have: all but what stands before its checksum, and that.
+pub(super) fn usable(core: &Core, bytes: usize) -> usize {
+    if core.superblock.features.has_metadata_csum() { bytes - TAIL } else { bytes }
+}
+
+/// Where the slot begins that has room for an entry of `length` bytes, if one does.
+pub(super) fn place(core: &Core, dir: &Inode, bytes: &[u8], length: usize) -> Result<Option<usize>> {
+    for slot in walk(core, dir, &bytes[..usable(core, bytes.len())]) {
+        let slot = slot?;
+        if slot.length - slot.used() >= length {
+            return Ok(Some(slot.at));
+        }
+    }
+    Ok(None)
+}
+
+/// An entry by itself, as long as it needs to be.
+pub(super) fn encode(core: &Core, inode: u32, kind: FileKind, name: &[u8]) -> Vec<u8> {
+    let length = needed(name);
+    let mut bytes = vec![0; length];
+    bytes[..4].copy_from_slice(&inode.to_le_bytes());
+    set_length(&mut bytes, 0, length);
+    bytes[6] = name.len() as u8; // at most 255
+    bytes[7] = if has_kinds(core) { number_of(kind) } else { 0 };
+    bytes[HEAD..HEAD + name.len()].copy_from_slice(name);
+    bytes
+}
+
+fn length_at(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]))
+}
+
+fn set_length(bytes: &mut [u8], at: usize, length: usize) {
+    bytes[at + 4..at + 6].copy_from_slice(&(length as u16).to_le_bytes());
+}
+
+/// Puts an entry where [`place`] found room.
+pub(super) fn put(bytes: &mut [u8], at: usize, entry: &[u8]) {
+    let length = length_at(bytes, at);
+    let is_used = bytes[at..at + 4] != [0; 4];
+    let used = if is_used { (HEAD + usize::from(bytes[at + 6])).next_multiple_of(4) } else { 0 };
+    if is_used {
+        set_length(bytes, at, used);
+    }
+    bytes[at + used..][..entry.len()].copy_from_slice(entry);
+    set_length(bytes, at + used, length - used);
+}
+
+/// Removes the entry at `at`: its slot becomes part of the one before, or holds nothing.
+pub(super) fn remove(bytes: &mut [u8], at: usize) {
+    let length = length_at(bytes, at);
+    let mut before = None;
+    let mut next = 0;
+    while next < at {
+        before = Some(next);
+        next += length_at(bytes, next);
+    }
+    bytes[at..at + length].fill(0);
+    match before {
+        Some(before) => set_length(bytes, before, length_at(bytes, before) + length),
+        None => set_length(bytes, at, length),
+    }
+}
+
+/// Lets the entry at `at` lead elsewhere.
+pub(super) fn set(core: &Core, bytes: &mut [u8], at: usize, inode: u32, kind: FileKind) {
+    bytes[at..at + 4].copy_from_slice(&inode.to_le_bytes());
+    bytes[at + 7] = if has_kinds(core) { number_of(kind) } else { 0 };
+}
+
+/// Fills a block with these entries, in their order; the last one has what is left. They fit.
+pub(super) fn fill<'a>(core: &Core, bytes: &mut [u8], all: impl IntoIterator<Item = &'a [u8]>) {
+    let end = usable(core, bytes.len());
+    bytes.fill(0);
+    let (mut last, mut at) = (0, 0);
+    for entry in all {
+        bytes[at..at + entry.len()].copy_from_slice(entry);
+        set_length(bytes, at, entry.len());
+        (last, at) = (at, at + entry.len());
+    }
+    set_length(bytes, last, end - last);
+    if end < bytes.len() {
+        bytes[end..][..HEAD].copy_from_slice(&TAIL_HEAD);
+    }
 }
 
 /// Verifies the checksum of block `number` of a directory: one of a hash tree has it behind its limit, one of entries in a last
@@ -99,19 +226,30 @@ pub(super) fn verify(core: &Core, dir: &Inode, number: u64, bytes: &[u8]) -> Res
         return Ok(());
     }
     let seed = inode::seed(&core.superblock, dir.number, dir.generation);
-    if let Some((found, expected)) = tree::checksum(seed, bytes) {
-        return compare(dir, number, found, expected);
+    if let Some((at, expected)) = tree::checksum(seed, bytes) {
+        return compare(dir, number, &bytes[at..], expected);
     }
     let (entries, tail) = bytes.split_at(bytes.len() - TAIL);
     let (head, sum) = tail.split_at(HEAD);
-    if head != [0, 0, 0, 0, TAIL as u8, 0, 0, TAIL_KIND] {
+    if head != TAIL_HEAD {
         return Err(damaged(dir, "the checksum of a block", "not there", format_args!("in block {number}")));
     }
-    let found = u32::from_le_bytes(sum.try_into().expect("four bytes"));
-    compare(dir, number, found, crc32c(seed, entries))
+    compare(dir, number, sum, crc32c(seed, entries))
 }
 
-fn compare(dir: &Inode, number: u64, found: u32, expected: u32) -> Result<()> {
+/// Puts the checksum of a block right, of a tree or of entries.
+pub(super) fn seal(core: &Core, dir: &Inode, bytes: &mut [u8]) {
+    if !core.superblock.features.has_metadata_csum() {
+        return;
+    }
+    let seed = inode::seed(&core.superblock, dir.number, dir.generation);
+    let end = bytes.len() - TAIL;
+    let (at, sum) = tree::checksum(seed, bytes).unwrap_or_else(|| (end + HEAD, crc32c(seed, &bytes[..end])));
+    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+fn compare(dir: &Inode, number: u64, found: &[u8], expected: u32) -> Result<()> {
+    let found = found.first_chunk().map_or(0, |found| u32::from_le_bytes(*found));
     if found == expected {
         return Ok(());
     }

@@ -1,12 +1,8 @@
-//! What the kernel is asked to make: something of everything.
+//! What the kernel and volumes of ours are asked to make: something of everything.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::Path;
+use vfs::{FallocateMode, FileKind, Time};
 
-use rustix::fs::{CWD, FallocateFlags, FileType, Mode, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use super::maker::Maker;
 
 /// How much of it.
 #[derive(Clone, Copy)]
@@ -36,128 +32,111 @@ pub(crate) fn pattern(length: usize, salt: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
-pub(crate) fn fill(root: &Path, scale: Scale) {
-    names(root, scale);
-    files(root, scale);
-    links(root);
-    attributes(root, scale);
-    special(root);
-    ownership(root);
+pub(crate) fn fill(maker: &mut impl Maker, scale: Scale) {
+    names(maker, scale);
+    files(maker, scale);
+    links(maker);
+    attributes(maker, scale);
+    special(maker);
+    ownership(maker);
 }
 
-fn names(root: &Path, scale: Scale) {
-    let mut deep = root.to_path_buf();
+/// Names of all lengths, and with bytes that differ when signs do.
+fn name_in_large(n: u32) -> Vec<u8> {
+    let tail = pattern(n as usize % 40, n.into()).into_iter().map(|byte| byte | 0x81);
+    format!("large/{n:05}").into_bytes().into_iter().chain(tail).collect()
+}
+
+fn names(maker: &mut impl Maker, scale: Scale) {
+    let mut deep = String::new();
     for level in 0..60 {
-        deep.push(format!("level {level}"));
-        fs::create_dir(&deep).unwrap();
+        deep = format!("{deep}{}level {level}", if level > 0 { "/" } else { "" });
+        maker.mkdir(deep.as_bytes());
     }
-    fs::write(deep.join("bottom"), "here").unwrap();
-    let large = root.join("large");
-    fs::create_dir(&large).unwrap();
+    maker.write(format!("{deep}/bottom").as_bytes(), b"here");
+    maker.mkdir(b"large");
     for n in 0..scale.entries {
-        // Of all lengths, and bytes that differ when signs do.
-        let name = [
-            format!("{n:05}").as_bytes(),
-            &pattern(n as usize % 40, n.into()).iter().map(|byte| byte | 0x81).collect::<Vec<_>>(),
-        ]
-        .concat();
-        File::create(large.join(OsStr::from_bytes(&name))).unwrap();
+        maker.write(&name_in_large(n), b"");
     }
     for n in (0..scale.entries).step_by(7) {
-        let name = [
-            format!("{n:05}").as_bytes(),
-            &pattern(n as usize % 40, n.into()).iter().map(|byte| byte | 0x81).collect::<Vec<_>>(),
-        ]
-        .concat();
-        fs::remove_file(large.join(OsStr::from_bytes(&name))).unwrap();
+        maker.unlink(&name_in_large(n));
     }
-    let many = root.join("many");
-    fs::create_dir(&many).unwrap();
+    maker.mkdir(b"many");
     for n in 0..scale.directories {
-        fs::create_dir(many.join(n.to_string())).unwrap();
+        maker.mkdir(format!("many/{n}").as_bytes());
     }
-    let small = root.join("small");
-    fs::create_dir(&small).unwrap();
-    for name in ["a", "b", &"x".repeat(255), "-", "a name with spaces", "."] {
-        if name != "." {
-            fs::write(small.join(name), name).unwrap();
-        }
+    maker.mkdir(b"small");
+    for name in ["a", "b", &"x".repeat(255), "-", "a name with spaces"] {
+        maker.write(format!("small/{name}").as_bytes(), name.as_bytes());
     }
-    let tiny = root.join("tiny");
-    fs::create_dir(&tiny).unwrap();
-    File::create(tiny.join("only")).unwrap();
-    fs::create_dir(root.join("empty")).unwrap();
+    maker.mkdir(b"tiny");
+    maker.write(b"tiny/only", b"");
+    maker.mkdir(b"empty");
 }
 
-fn files(root: &Path, scale: Scale) {
+fn files(maker: &mut impl Maker, scale: Scale) {
     for length in [0, 1, 59, 60, 61, 100, 160, 1000, 1024, 4095, 4096, 4097, 60_000, 1_300_000] {
-        fs::write(root.join(format!("file {length}")), pattern(length, length as u64)).unwrap();
+        maker.write(format!("file {length}").as_bytes(), &pattern(length, length as u64));
     }
     let block = scale.block as u64;
-    let pieces = File::create(root.join("every other block")).unwrap();
+    let pieces = maker.open(b"every other block", false);
     for n in 0..scale.pieces {
-        pieces.write_all_at(&pattern(scale.block, n), n * 2 * block).unwrap();
+        maker.write_at(&pieces, &pattern(scale.block, n), n * 2 * block);
     }
-    let sparse = File::create(root.join("sparse")).unwrap();
+    maker.close(pieces);
+    let sparse = maker.open(b"sparse", false);
     for at in [3 * block, 11 * block, 12 * block, 13 * block, 300 * block, 70_000 * block, scale.far - 10] {
-        sparse.write_all_at(&pattern(10, at), at).unwrap();
+        maker.write_at(&sparse, &pattern(10, at), at);
     }
-    let hole = File::create(root.join("only a hole")).unwrap();
-    hole.set_len(1 << 20).unwrap();
+    maker.close(sparse);
+    let hole = maker.open(b"only a hole", false);
+    maker.set_len(&hole, 1 << 20);
+    maker.close(hole);
     if scale.extents {
-        let allocated = File::create(root.join("preallocated")).unwrap();
-        rustix::fs::fallocate(&allocated, FallocateFlags::empty(), 0, 40 * block).unwrap();
-        allocated.write_all_at(&pattern(scale.block, 1), 7 * block).unwrap();
-        allocated.write_all_at(&pattern(scale.block, 2), 20 * block).unwrap();
-        let beyond = File::create(root.join("preallocated beyond its end")).unwrap();
-        beyond.write_all_at(b"x", 0).unwrap();
-        rustix::fs::fallocate(&beyond, FallocateFlags::KEEP_SIZE, 0, 100 * block).unwrap();
-        let punched =
-            OpenOptions::new().read(true).write(true).create_new(true).open(root.join("punched")).unwrap();
-        punched.write_all_at(&pattern(50 * scale.block, 3), 0).unwrap();
-        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&punched, punch, 10 * block + 5, 20 * block).unwrap();
+        let allocated = maker.open(b"preallocated", false);
+        maker.fallocate(&allocated, FallocateMode::empty(), 0, 40 * block);
+        maker.write_at(&allocated, &pattern(scale.block, 1), 7 * block);
+        maker.write_at(&allocated, &pattern(scale.block, 2), 20 * block);
+        maker.close(allocated);
+        let beyond = maker.open(b"preallocated beyond its end", false);
+        maker.write_at(&beyond, b"x", 0);
+        maker.fallocate(&beyond, FallocateMode::KEEP_SIZE, 0, 100 * block);
+        maker.close(beyond);
+        let punched = maker.open(b"punched", false);
+        maker.write_at(&punched, &pattern(50 * scale.block, 3), 0);
+        let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        maker.fallocate(&punched, punch, 10 * block + 5, 20 * block);
+        maker.close(punched);
     }
     // Blocks of two files in turns, each on the disk before the next.
-    let turns = ["first in turns", "second in turns"].map(|name| {
-        let options = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .custom_flags(rustix::fs::OFlags::DSYNC.bits() as i32)
-            .clone();
-        options.open(root.join(name)).unwrap()
-    });
+    let turns = [b"first in turns".as_slice(), b"second in turns"].map(|name| maker.open(name, true));
     for n in 0..40 {
-        turns[n as usize % 2].write_all_at(&pattern(scale.block, n), n / 2 * block).unwrap();
+        maker.write_at(&turns[n as usize % 2], &pattern(scale.block, n), n / 2 * block);
     }
+    turns.into_iter().for_each(|file| maker.close(file));
 }
 
-fn links(root: &Path) {
-    fs::write(root.join("named twice"), "contents").unwrap();
-    fs::hard_link(root.join("named twice"), root.join("small/other name")).unwrap();
+fn links(maker: &mut impl Maker) {
+    maker.write(b"named twice", b"contents");
+    maker.link(b"named twice", b"small/other name");
     for length in [1, 58, 59, 60, 61, 100, 250, 900] {
-        symlink("t".repeat(length), root.join(format!("link {length}"))).unwrap();
+        maker.symlink("t".repeat(length).as_bytes(), format!("link {length}").as_bytes());
     }
 }
 
-fn attributes(root: &Path, scale: Scale) {
-    let set = |name: &str, key: &str, value: &[u8]| {
-        let path = root.join(name);
-        rustix::fs::lsetxattr(&path, key, value, XattrFlags::empty())
-            .unwrap_or_else(|error| panic!("{name} {key}: {error}"));
-    };
+fn attributes(maker: &mut impl Maker, scale: Scale) {
     for name in ["with one", "with many", "with a large one", "with acl"] {
-        fs::write(root.join(name), name).unwrap();
+        maker.write(name.as_bytes(), name.as_bytes());
     }
-    set("with one", "user.one", b"1");
+    maker.set_xattr(b"with one", b"user.one", b"1");
     for n in 0..8 {
-        set("with many", &format!("user.number {n}"), &pattern(n * 9, n as u64));
+        maker.set_xattr(b"with many", format!("user.number {n}").as_bytes(), &pattern(n * 9, n as u64));
     }
-    set("with many", "trusted.secret", b"hidden");
-    set("with many", "security.label", b"label\0");
-    set("with a large one", "user.large", &pattern(scale.block - 200, 5));
-    set("with a large one", "user.empty", b"");
-    set("small", "user.of a directory", b"value");
+    maker.set_xattr(b"with many", b"trusted.secret", b"hidden");
+    maker.set_xattr(b"with many", b"security.label", b"label\0");
+    maker.set_xattr(b"with a large one", b"user.large", &pattern(scale.block - 200, 5));
+    maker.set_xattr(b"with a large one", b"user.empty", b"");
+    maker.set_xattr(b"small", b"user.of a directory", b"value");
     let entry = |tag: u16, perm: u16, id: u32| {
         [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -173,42 +152,85 @@ fn attributes(root: &Path, scale: Scale) {
         entry(32, 0, none),
     ]
     .concat();
-    set("with acl", "system.posix_acl_access", &list);
-    set("tiny", "system.posix_acl_default", &list);
-    fs::write(root.join("tiny/inherits"), "x").unwrap();
-    symlink("somewhere", root.join("link with attribute")).unwrap();
-    set("link with attribute", "trusted.of a link", b"value");
+    maker.set_xattr(b"with acl", b"system.posix_acl_access", &list);
+    maker.set_xattr(b"tiny", b"system.posix_acl_default", &list);
+    maker.write(b"tiny/inherits", b"x");
+    maker.symlink(b"somewhere", b"link with attribute");
+    maker.set_xattr(b"link with attribute", b"trusted.of a link", b"value");
 }
 
-fn special(root: &Path) {
-    let make = |name: &str, kind: FileType, device: u64| {
-        rustix::fs::mknodat(CWD, root.join(name), kind, Mode::from_raw_mode(0o640), device).unwrap();
-    };
-    make("fifo", FileType::Fifo, 0);
-    make("socket", FileType::Socket, 0);
-    make("char device", FileType::CharacterDevice, rustix::fs::makedev(5, 1));
-    make("block device", FileType::BlockDevice, rustix::fs::makedev(8, 255));
-    make("large device", FileType::BlockDevice, rustix::fs::makedev(259, 70_000));
+fn special(maker: &mut impl Maker) {
+    maker.mknod(b"fifo", FileKind::Fifo, (0, 0));
+    maker.mknod(b"socket", FileKind::Socket, (0, 0));
+    maker.mknod(b"char device", FileKind::CharDevice, (5, 1));
+    maker.mknod(b"block device", FileKind::BlockDevice, (8, 255));
+    maker.mknod(b"large device", FileKind::BlockDevice, (259, 70_000));
 }
 
-fn ownership(root: &Path) {
+fn ownership(maker: &mut impl Maker) {
     for (n, mode) in [0o000, 0o4755, 0o2644, 0o1777, 0o600].into_iter().enumerate() {
-        let path = root.join(format!("mode {mode:o}"));
-        fs::write(&path, "x").unwrap();
-        std::os::unix::fs::chown(&path, Some(70_000 * n as u32), Some(1000 + n as u32)).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let path = format!("mode {mode:o}").into_bytes();
+        maker.write(&path, b"x");
+        maker.chown(&path, 70_000 * n as u32, 1000 + n as u32);
+        maker.chmod(&path, mode);
     }
     // The last fits inodes of 256 bytes alone; others clamp it, here and there alike.
-    for (n, seconds) in
+    for (n, sec) in
         [-2_000_000_000, -1, 0, 1, 2_000_000_000, 4_000_000_000, 10_000_000_000].into_iter().enumerate()
     {
-        let path = root.join(format!("time {n}"));
-        fs::write(&path, "x").unwrap();
-        let at = |nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
-        let times = Timestamps { last_access: at(123_456_789), last_modification: at(999_999_999) };
-        rustix::fs::utimensat(CWD, &path, &times, rustix::fs::AtFlags::empty()).unwrap();
+        let path = format!("time {n}").into_bytes();
+        maker.write(&path, b"x");
+        let at = |nsec| Time { sec, nsec };
+        maker.set_times(&path, Some(at(123_456_789)), at(999_999_999));
     }
-    let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    let times = Timestamps { last_access: omitted, last_modification: Timespec { tv_sec: 5, tv_nsec: 7 } };
-    rustix::fs::utimensat(CWD, root.join("empty"), &times, rustix::fs::AtFlags::empty()).unwrap();
+    maker.set_times(b"empty", None, Time { sec: 5, nsec: 7 });
+}
+
+/// Changes what [`fill`] has made: something of everything goes, moves, shrinks and grows.
+pub(crate) fn change(maker: &mut impl Maker, scale: Scale) {
+    let block = scale.block as u64;
+    // Entries go until whole blocks of the directory are empty, and some come again.
+    for n in (0..scale.entries).filter(|n| n % 7 != 0 && n % 5 != 0) {
+        maker.unlink(&name_in_large(n));
+    }
+    for n in (0..scale.entries).step_by(21) {
+        maker.write(&name_in_large(n), b"again");
+    }
+    for n in (0..scale.directories).filter(|n| n % 3 != 0) {
+        maker.rmdir(format!("many/{n}").as_bytes());
+    }
+    // A tree moves, a file takes another's place, a name goes and another stays.
+    maker.rename(b"level 0/level 1/level 2", b"small/level 2");
+    maker.rename(b"file 60000", b"file 1");
+    maker.rename(b"small/a", b"tiny/a");
+    maker.rename(b"tiny", b"empty/tiny");
+    maker.unlink(b"named twice");
+    maker.unlink(b"link 900");
+    maker.unlink(b"large device");
+    maker.unlink(b"with a large one");
+    maker.remove_xattr(b"with many", b"user.number 3");
+    maker.set_xattr(b"with many", b"user.number 4", b"shorter");
+    maker.set_xattr(b"with one", b"user.two", &pattern(scale.block / 2, 6));
+    // Pieces go from the middle, from the end, and come between.
+    let pieces = maker.open(b"every other block", false);
+    for n in (0..scale.pieces / 4).rev() {
+        maker.write_at(&pieces, &pattern(scale.block, n), (n * 2 + 1) * block);
+    }
+    maker.set_len(&pieces, scale.pieces * block + 77);
+    maker.close(pieces);
+    let large = maker.open(b"file 1300000", false);
+    if scale.extents {
+        let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        maker.fallocate(&large, punch, 100_000, 700_001);
+        maker.fallocate(&large, FallocateMode::ZERO_RANGE, 900_000, 70_000);
+    }
+    maker.write_at(&large, &pattern(100_000, 8), 1_250_000);
+    maker.close(large);
+    let sparse = maker.open(b"sparse", false);
+    maker.set_len(&sparse, 300 * block + 5);
+    maker.close(sparse);
+    let short = maker.open(b"file 4097", false);
+    maker.set_len(&short, 0);
+    maker.write_at(&short, b"x", 5000);
+    maker.close(short);
 }

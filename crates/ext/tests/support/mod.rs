@@ -1,7 +1,11 @@
 //! Images that mke2fs makes and the kernel fills, and what both sides say is in them.
 #![allow(dead_code)]
 
+pub(crate) mod cases;
 pub(crate) mod contents;
+pub(crate) mod cuts;
+pub(crate) mod maker;
+pub(crate) mod random;
 pub(crate) mod specimens;
 pub(crate) mod tree;
 pub(crate) mod walk;
@@ -89,10 +93,10 @@ impl Image {
         panic!("mount -o {options} {image}: {why}");
     }
 
-    /// The disk. A loop device may take a moment to let go of it.
+    /// The disk. A loop device may take a moment to let go of it, or longer if others have the mount, too.
     pub(crate) fn disk(&self, read_only: bool) -> Arc<Disk> {
         let options = OpenOptions { read_only, ..OpenOptions::default() };
-        for _ in 0..1000 {
+        for _ in 0..6000 {
             match Disk::open_path(&self.path, &options) {
                 Err(disk::Error::Busy { .. }) => std::thread::sleep(Duration::from_millis(10)),
                 opened => return Arc::new(opened.unwrap()),
@@ -121,8 +125,10 @@ pub(crate) struct Mounted {
 }
 
 impl Drop for Mounted {
-    /// A process that another test has just forked may still have a copy of a file here.
+    /// A process that another test has just forked may still have a copy of a file here. One that has a mount namespace of its own has the
+    /// file system mounted still when it is unmounted here: so it is made read-only first, and the image is whole.
     fn drop(&mut self) {
+        let _ = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.dir).output();
         for _ in 0..500 {
             let output = Command::new("umount").arg(&self.dir).output().unwrap();
             if output.status.success() {

@@ -114,16 +114,23 @@ pub(super) fn files_keep_them(s: &Scene<'_>) {
 pub(super) fn many_on_one_file(s: &Scene<'_>) {
     let ino = s.file("f", b"");
     let name = |number: usize| format!("user.attribute {number}");
-    for number in 0..40 {
-        set(s, ino, name(number).as_bytes(), &vec![number as u8; number]).unwrap();
+    let mut made = 0..0;
+    while made.end < 40 {
+        match set(s, ino, name(made.end).as_bytes(), &vec![made.end as u8; made.end]) {
+            // A volume with small blocks may have no room for all.
+            Err(Error::NoSpace) if made.end >= 20 => break,
+            set => set.unwrap(),
+        }
+        made.end += 1;
     }
-    for number in (0..40).step_by(3) {
+    for number in made.clone().step_by(3) {
         s.fs.removexattr(&s.root, ino, name(number).as_bytes()).unwrap();
     }
-    for number in (0..40).filter(|number| number % 3 != 0) {
-        assert_eq!(get(s, ino, name(number).as_bytes()), Ok(vec![number as u8; number]));
+    let kept: Vec<usize> = made.filter(|number| number % 3 != 0).collect();
+    for number in &kept {
+        assert_eq!(get(s, ino, name(*number).as_bytes()), Ok(vec![*number as u8; *number]));
     }
-    assert_eq!(list(s, &s.root, ino).len(), 26);
+    assert_eq!(list(s, &s.root, ino).len(), kept.len());
 }
 
 /// An ACL: owner, named users, group, mask if there is one, other.

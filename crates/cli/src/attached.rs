@@ -1,0 +1,122 @@
+//! Volumes of kind ext in use: finding the disk, keeping it, telling of it.
+
+use std::sync::{Arc, Mutex};
+
+use disk::{Disk, OpenOptions, Purpose, Source};
+use nvm::Region;
+
+use crate::failure::{Explain, Failure};
+use crate::options::Options;
+use crate::report::{Fields, Value};
+use crate::server::lock;
+
+/// A disk whose metadata is in NVM, in use.
+pub(crate) struct Attached {
+    pub(crate) volume: Arc<ext::Volume>,
+    /// Commits every so often, until it is closed.
+    background: Mutex<Option<ext::Background>>,
+}
+
+/// Which disk the volume has.
+pub(crate) fn attachment(region: &Region) -> Result<ext::Attachment, Failure> {
+    let attachment = ext::attachment(region).doing("looking which disk the volume has")?;
+    attachment.ok_or_else(|| {
+        Failure::new(format!("volume '{}' has no disk", region.name()))
+            .leaving("nothing was changed")
+            .remedy(format!("amberfs attach {}:{} DISK", region.zone().info().path.display(), region.name()))
+    })
+}
+
+/// Opens a disk that a user names.
+pub(crate) fn open_disk(name: &str, read_only: bool) -> Result<Arc<Disk>, Failure> {
+    let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
+    let options = OpenOptions { read_only, ..OpenOptions::default() };
+    let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
+    Ok(Arc::new(disk))
+}
+
+/// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
+pub(crate) fn open_volume(
+    region: &Region,
+    now_at: Option<&str>,
+    how: &ext::Options,
+) -> Result<ext::Volume, Failure> {
+    let attachment = attachment(region)?;
+    let disk = open_disk(now_at.unwrap_or(&attachment.disk), false);
+    let disk = disk.map_err(|failure| match now_at {
+        Some(_) => failure,
+        None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),
+    })?;
+    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
+}
+
+impl Attached {
+    /// Opens the volume as it is to be mounted.
+    pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
+        let sync = match (options.durability, options.dirsync) {
+            (native::Durability::Operation, _) => ext::Sync::Sync,
+            (_, true) => ext::Sync::Dirsync,
+            (_, false) => ext::Sync::Nosync,
+        };
+        let default = ext::Options::default();
+        let how = ext::Options {
+            cache_bytes: options.cache_bytes.unwrap_or(default.cache_bytes),
+            sync,
+            sync_in_nvm: !options.sync_on_disk,
+            ..default
+        };
+        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
+        let background = match options.read_only {
+            true => None,
+            false => {
+                Some(ext::Background::begin(&volume, options.commit_interval).doing("beginning to commit")?)
+            }
+        };
+        Ok(Attached { volume, background: Mutex::new(background) })
+    }
+
+    /// Leaves everything durable, metadata in NVM.
+    pub(crate) fn close(&self) -> Result<(), Failure> {
+        drop(lock(&self.background).take());
+        self.volume.unmount().doing("closing the volume")
+    }
+
+    /// What opening the volume had to do.
+    pub(crate) fn recovery(&self) -> Fields {
+        let replayed = self.volume.replayed();
+        Fields::new()
+            .with("was_clean", replayed.transactions == 0)
+            .with("transactions_replayed", Value::Count(replayed.transactions))
+            .with("log_bytes_replayed", Value::Bytes(replayed.log_bytes))
+            .with("orphans_reclaimed", Value::Count(replayed.orphans))
+            .with("seconds", Value::Seconds(replayed.duration.as_secs_f64()))
+    }
+
+    /// What went to the disk and came from it, and what there is in NVM.
+    pub(crate) fn stats(&self) -> Fields {
+        let account = self.volume.disk().account();
+        let of = |purpose| {
+            let transferred = account.of(purpose);
+            Fields::new()
+                .with("reads", Value::Count(transferred.reads))
+                .with("bytes_read", Value::Bytes(transferred.bytes_read))
+                .with("writes", Value::Count(transferred.writes))
+                .with("bytes_written", Value::Bytes(transferred.bytes_written))
+        };
+        let disk = Fields::new()
+            .with("data", Value::Fields(of(Purpose::Data)))
+            .with("metadata", Value::Fields(of(Purpose::Metadata)))
+            .with("flushes", Value::Count(account.flushes));
+        let stats = self.volume.stats();
+        Fields::new()
+            .with("transactions", Value::Count(stats.transactions))
+            .with("log_bytes", Value::Bytes(stats.log_bytes))
+            .with("log_used_bytes", Value::Bytes(stats.log_used_bytes))
+            .with("frames", Value::Count(stats.frames))
+            .with("frames_used", Value::Count(stats.frames_used))
+            .with("frames_dirty", Value::Count(stats.frames_dirty))
+            .with("frame_table_bytes", Value::Bytes(stats.table_bytes))
+            .with("pages_unsaved", Value::Count(stats.pages_unsaved))
+            .with("disk", Value::Fields(disk))
+    }
+}

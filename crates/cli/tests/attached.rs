@@ -1,0 +1,134 @@
+//! A disk's way through the commands: attached, mounted, killed, checked, detached, and everything that can be wrong on the way.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+mod support;
+
+use support::mounted::shell;
+use support::{Scratch, can_mount, eventually, run};
+
+/// A zone, a disk with an ext4 on it, and a directory.
+fn place() -> Option<(Scratch, String, String, String)> {
+    if !can_mount() {
+        return None;
+    }
+    let scratch = Scratch::new();
+    let (zone, disk, dir) = (scratch.text("nvm"), scratch.text("disk"), scratch.mount_point("mnt"));
+    run(&format!("zone create {zone} --size 40M")).ok();
+    shell(&format!("truncate -s 64M {disk} && mke2fs -q -F -t ext4 {disk}")).ok();
+    Some((scratch, zone, disk, dir))
+}
+
+fn e2fsck(disk: &str) {
+    let output = Command::new("e2fsck").args(["-fn", disk]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+}
+
+fn server_of(dir: &str) -> String {
+    run(&format!("stats {dir} --json")).ok().json()["pid"].to_string()
+}
+
+fn kill(pid: &str) {
+    shell(&format!("kill -9 {pid}")).ok();
+    eventually("the server's end", || {
+        fs::read_dir(format!("/proc/{pid}/fd")).map_or(true, |mut fds| fds.next().is_none())
+    });
+}
+
+#[test]
+fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    assert!(run(&format!("attach {zone}:disk {disk} --size 24M")).ok().out.contains("is attached"));
+    let info = run(&format!("info {zone}:disk --json")).ok().json();
+    assert_eq!(
+        (&info["kind"], &info["attached"], &info["disk"]),
+        (&"ext".into(), &true.into(), &disk.clone().into())
+    );
+    // While it is attached, nobody else takes it.
+    let refused = Command::new("e2fsck").args(["-fn", &disk]).output().unwrap();
+    assert!(
+        !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("unsupported feature")
+    );
+    shell(&format!("mount -o loop {disk} {dir}")).fails(32, &[]);
+
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    fs::create_dir_all(at("a/b")).unwrap();
+    for n in 0..300 {
+        fs::write(at(&format!("a/b/{n}")), vec![n as u8; n]).unwrap();
+    }
+    for entry in fs::read_dir(at("a/b")).unwrap() {
+        fs::File::open(entry.unwrap().path()).unwrap().sync_all().unwrap();
+    }
+    fs::write(at("later"), "not synced").unwrap();
+    kill(&server_of(&dir));
+    run(&format!("umount {dir}")).ok();
+    let told = run(&format!("mount {zone}:disk {dir}")).ok().out;
+    assert!(told.contains("was not unmounted cleanly: replayed"), "{told}");
+    for n in 0..300 {
+        assert_eq!(fs::read(at(&format!("a/b/{n}"))).unwrap(), vec![n as u8; n]);
+    }
+    let stats = run(&format!("stats {dir} --json")).ok().json();
+    assert_eq!(stats["ext"]["disk"]["metadata"]["bytes_written"], 0, "metadata stays in NVM");
+    run(&format!("umount {dir}")).ok();
+    assert!(run(&format!("fsck {zone}:disk")).ok().out.contains("clean"));
+    run(&format!("mount {zone}:disk {dir} -o ro")).ok();
+    assert_eq!(fs::write(at("no"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    run(&format!("detach {zone}:disk")).fails(1, &["is in use", "umount"]);
+    run(&format!("umount {dir}")).ok();
+    assert!(run(&format!("detach {zone}:disk")).ok().out.contains("plain ext disk again"));
+    e2fsck(&disk);
+    shell(&format!("mount -o loop {disk} {dir}")).ok();
+    assert_eq!(fs::read(at("a/b/299")).unwrap(), vec![43; 299]);
+    fs::write(at("by the kernel"), "and back").unwrap();
+    shell(&format!("umount {dir}")).ok();
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    assert_eq!(fs::read(at("by the kernel")).unwrap(), b"and back");
+    run(&format!("umount {dir}")).ok();
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    run(&format!("attach {zone}:disk")).fails(2, &["DISK"]);
+    run(&format!("attach {zone}:disk {}", scratch.text("nothing")))
+        .fails(1, &["opening the disk", "nothing was changed"]);
+    fs::write(scratch.path("zeros"), vec![0; 1 << 20]).unwrap();
+    run(&format!("attach {zone}:disk {}", scratch.text("zeros"))).fails(1, &["no ext2, ext3 or ext4 here"]);
+    assert_eq!(run(&format!("zone show {zone} --json")).ok().json()["volumes"], serde_json::json!([]));
+    run(&format!("attach {zone}:disk {disk} --size 4M"))
+        .fails(1, &["takes 8 MiB at least", "nothing was changed"]);
+    run(&format!("attach {zone}:disk {disk} --size 12M")).ok();
+    run(&format!("attach {zone}:disk {disk}")).fails(1, &["has a disk"]);
+    run(&format!("attach {zone}:other {disk} --size 12M"))
+        .fails(1, &["newest metadata of this disk is in NVM"]);
+    run(&format!("info {disk}")).ok();
+
+    // Another disk, and this one as it was before.
+    let copy = scratch.text("copy");
+    shell(&format!("truncate -s 64M {copy} && mke2fs -q -F -t ext4 {copy}")).ok();
+    run(&format!("mount {zone}:disk {dir} -o disk={copy}")).fails(32, &["its UUID is"]);
+    run(&format!("mount {zone}:disk {dir} -o snapshot=x")).fails(32, &["no snapshots"]);
+    run(&format!("snapshot take {zone}:disk x")).fails(1, &["ext"]);
+    let moved = scratch.text("moved");
+    fs::rename(&disk, &moved).unwrap();
+    run(&format!("mount {zone}:disk {dir}")).fails(32, &["disk=DISK"]);
+    run(&format!("mount {zone}:disk {dir} -o disk={moved}")).ok();
+    fs::write(Path::new(&dir).join("file"), "text").unwrap();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk --disk {moved}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).fails(32, &["has no disk", "amberfs attach"]);
+    run(&format!("detach {zone}:disk")).fails(1, &["has no disk"]);
+    e2fsck(&moved);
+
+    // The NVM is lost.
+    run(&format!("attach {zone}:disk {moved}")).ok();
+    fs::remove_file(&zone).unwrap();
+    assert!(run(&format!("attach --force-from-disk {moved}")).ok().out.contains("e2fsck -f"));
+    assert!(run(&format!("attach --force-from-disk {moved}")).ok().out.contains("no mark"));
+    e2fsck(&moved);
+}

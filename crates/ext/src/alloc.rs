@@ -1,0 +1,112 @@
+//! Free space: which blocks and inodes are given out, and to whom.
+//!
+//! Bitmaps and counts say what is in use ([`take`], [`free`], [`new_inode`], [`free_inode`]: parts of an operation). Beside them, in
+//! DRAM, stands what is *not to be given out although its bit is clear* ([`Space`]):
+//!
+//! - blocks that were picked for data which is being written, before their map may say so ([`pick`]);
+//! - blocks that were freed by an operation whose transaction is not durable: their old owner may come back after a crash, so their
+//!   bytes must not change ([`Space::reusable`] lets go of them);
+//! - blocks promised to data that is only in DRAM and has no place yet ([`Space::promise`]), a count.
+//!
+//! A block is *available* when its bit is clear and it is none of the first two. So `available + withheld + in use` is all there is, at
+//! any time. Taking and freeing move blocks between the last two; only picking, giving up and [`Space::reusable`] change what is
+//! available.
+//!
+//! Where fixed metadata is (superblocks, descriptors, bitmaps, inode tables) is known from the descriptors: no bitmap and no map is
+//! believed that would have a file there.
+
+mod blocks;
+mod inodes;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use vfs::{Caller, Error, Result};
+
+pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
+pub(crate) use self::inodes::{free_inode, new_inode};
+use self::state::State;
+use crate::core::Core;
+
+/// What is free, in DRAM: known from the first time that it is asked for.
+#[derive(Default)]
+pub(crate) struct Space {
+    state: Mutex<Option<State>>,
+}
+
+impl Space {
+    pub(crate) fn new() -> Space {
+        Space::default()
+    }
+
+    fn state(&self, core: &Core) -> Result<MappedMutexGuard<'_, State>> {
+        let mut state = self.state.lock();
+        if state.is_none() {
+            *state = Some(State::load(core)?);
+        }
+        Ok(MutexGuard::map(state, |state| state.as_mut().expect("just loaded")))
+    }
+
+    /// Promises `blocks` to data of `caller` without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need and,
+    /// for most callers, what the superblock reserves. There may be enough when what was freed is durable, and what has been promised has
+    /// its place.
+    pub(crate) fn promise(&self, core: &Core, caller: &Caller, blocks: u64) -> Result<()> {
+        let superblock = &core.superblock;
+        let (user, group) = superblock.reserved_for;
+        let may_have_all = caller.uid == 0 || caller.uid == user || group != 0 && caller.in_group(group);
+        let spared = if may_have_all { 0 } else { superblock.reserved_blocks };
+        let mut state = self.state(core)?;
+        if blocks > 0 && state.spoken_for(core, blocks) + spared > state.available {
+            return Err(Error::NoSpace);
+        }
+        state.promised += blocks;
+        Ok(())
+    }
+
+    /// Takes a promise back: they have a place now, or need none.
+    pub(crate) fn release(&self, blocks: u64) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.promised -= blocks;
+        }
+    }
+
+    /// Blocks that are promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.state.lock().as_ref().map_or(0, |state| state.promised)
+    }
+
+    /// Whether fixed metadata of the file system is in one of these blocks.
+    pub(crate) fn is_fixed(&self, core: &Core, blocks: &Range<u64>) -> Result<bool> {
+        Ok(self.state(core)?.is_fixed(blocks))
+    }
+
+    /// The operation that runs has been: what it freed is free when its transaction is durable.
+    pub(crate) fn finish(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.finish();
+        }
+    }
+
+    /// The operation that runs is undone: what it freed is not free, what it took is picked still.
+    pub(crate) fn undo(&self) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.undo();
+        }
+    }
+
+    /// What was freed since the last call, by operations that have finished: the transaction that is now taken to be committed has
+    /// it. Called alone (`tree`).
+    pub(crate) fn take_freed(&self) -> Vec<Range<u64>> {
+        self.state.lock().as_mut().map_or_else(Vec::new, |state| std::mem::take(&mut state.freed))
+    }
+
+    /// These blocks, of [`Space::take_freed`], may be given out again: their transaction is durable.
+    pub(crate) fn reusable(&self, freed: &[Range<u64>]) {
+        if let Some(state) = &mut *self.state.lock() {
+            freed.iter().for_each(|blocks| state.let_go(blocks.clone()));
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! `fallocate`: blocks ahead of their bytes, holes, zeros.
+//!
+//! Where a map has extents, blocks that are allocated are unwritten; where it has pointers only, which cannot say that, zeros are written, and
+//! nothing is allocated behind a file's end: a written block there would be damage.
+
+use std::ops::Range;
+
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time};
+
+use crate::alloc;
+use crate::files::{Held, State};
+use crate::inode::{self, Flags, Inode};
+use crate::map::{self, Place};
+use crate::resize::{free_some, zero};
+use crate::volume::Volume;
+use crate::write::{Draft, blocks};
+
+/// Bytes that are zeroed at once.
+const PIECE: u64 = 1 << 20;
+/// Blocks that one operation allocates.
+const ALLOCATED_MAX: u64 = 1 << 16;
+
+impl Volume {
+    /// As `fallocate(2)`.
+    pub(crate) fn allocate_file(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let keeps_size = mode.contains(FallocateMode::KEEP_SIZE);
+        let punches = mode.contains(FallocateMode::PUNCH_HOLE);
+        let zeroes = mode.contains(FallocateMode::ZERO_RANGE);
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        if punches && (zeroes || !keeps_size) {
+            return Err(Error::NotSupported);
+        }
+        let (file, flags) = self.handles.get(handle)?;
+        if !flags.contains(OpenFlags::WRITE) {
+            return Err(Error::BadHandle);
+        }
+        let file = self.files.hold(file);
+        if punches {
+            self.punch(caller, &file, offset, length)?;
+        } else {
+            self.allocate(caller, &file, offset, length, keeps_size)?;
+            if zeroes {
+                self.zero_bytes(caller, &file, offset..offset + length)?;
+            }
+        }
+        if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
+    }
+
+    /// Frees the blocks of a range, and fills the rest of it with zeros. A large range goes in parts.
+    fn punch(&self, caller: &Caller, file: &Held<'_>, offset: u64, length: u64) -> Result<()> {
+        let block = self.core.superblock.block;
+        let range = self.reading_file(file, |inode| self.range(inode, offset, length))?;
+        self.with_room(|| {
+            let mut state = file.alone();
+            let mut draft = self.reading(|| {
+                let inode = self.newest(&state, file.number)?;
+                let mut draft = Draft::default();
+                for edge in edges(range.clone(), block) {
+                    self.draft(&state, &inode, edge, is_mapped, &mut draft)?;
+                }
+                Ok(draft)
+            })?;
+            draft.read(&self.core.store)?;
+            self.change(|core| {
+                let mut inode = inode::read(core, file.number)?;
+                inode.rewritten(caller, Time::now());
+                inode::write(core, &inode)
+            })?;
+            draft.add_to(&mut state);
+            for edge in edges(range.clone(), block) {
+                zero(&mut state, edge, block);
+            }
+            Ok(())
+        })?;
+        let mut from = range.start.div_ceil(block);
+        let end = range.end / block;
+        while from < end {
+            self.commit_if_large()?;
+            from = self.with_room(|| {
+                let mut state = file.alone();
+                let mut rest = from..end;
+                self.change(|core| {
+                    let mut inode = inode::read(core, file.number)?;
+                    free_some(core, &mut inode, &mut rest)?;
+                    inode::write(core, &inode)
+                })?;
+                self.drop_pages(&mut state, from..rest.start);
+                Ok(rest.start)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a range has blocks, and unless `keeps_size` that the file goes as far.
+    fn allocate(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        offset: u64,
+        length: u64,
+        keeps_size: bool,
+    ) -> Result<()> {
+        let (range, inode) =
+            self.reading_file(file, |inode| Ok((self.range(inode, offset, length)?, inode.clone())))?;
+        if inode.flags.contains(Flags::EXTENTS) {
+            self.allocate_unwritten(caller, file, &range)?;
+            return self.with_room(|| self.allocated(caller, file, &range, keeps_size));
+        }
+        let end = if keeps_size { range.end.min(inode.size) } else { range.end };
+        let filled = range.start..end.max(range.start);
+        let missing =
+            self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
+        // Nothing is done if it could not be finished.
+        self.with_room(|| self.promise_blocks(caller, missing))?;
+        self.core.space.release(missing);
+        self.with_room(|| self.allocated(caller, file, &range, keeps_size))?;
+        self.fill(caller, file, filled, |place| place == Place::Hole, false)
+    }
+
+    /// A range has been allocated.
+    fn allocated(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        range: &Range<u64>,
+        keeps_size: bool,
+    ) -> Result<()> {
+        let mut state = file.alone();
+        let size = self.reading(|| Ok(self.newest(&state, file.number)?.size))?;
+        let size = if keeps_size { size } else { size.max(range.end) };
+        self.resize_alone(file, &mut state, size, &|_, inode: &mut Inode, _| {
+            inode.rewritten(caller, Time::now());
+            Ok(())
+        })
+    }
+
+    /// Blocks of a range that are nowhere and have no page.
+    pub(crate) fn holes(
+        &self,
+        file: &Held<'_>,
+        state: &State,
+        range: &Range<u64>,
+    ) -> Result<Vec<Range<u64>>> {
+        let block = self.core.superblock.block;
+        let (mut at, end) = (range.start / block, range.end.div_ceil(block));
+        let mut holes = Vec::new();
+        let _tree = self.tree.read();
+        let inode = inode::read(&self.core, file.number)?;
+        while at < end {
+            let run = map::run(&self.core, &inode, at)?;
+            let to = at.saturating_add(run.blocks).min(end);
+            if run.place == Place::Hole {
+                let mut from = at;
+                for (number, _) in state.pages.range(at..to) {
+                    holes.push(from..number);
+                    from = number + 1;
+                }
+                holes.push(from..to);
+            }
+            at = to;
+        }
+        holes.retain(|hole| !hole.is_empty());
+        Ok(holes)
+    }
+
+    fn allocate_unwritten(&self, caller: &Caller, file: &Held<'_>, range: &Range<u64>) -> Result<()> {
+        let missing = self.holes(file, &file.shared(), range)?.iter().map(|hole| hole.end - hole.start).sum();
+        self.with_room(|| self.promise_blocks(caller, missing))?;
+        let mut promised = missing;
+        let mut rest = range.clone();
+        let mut result = Ok(());
+        while !rest.is_empty() && result.is_ok() {
+            result = self.commit_if_large().and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
+        }
+        self.core.space.release(promised);
+        result
+    }
+
+    /// Allocates blocks for holes from the start of a range on; what is left of it is left in `rest`.
+    fn allocate_some(&self, file: &Held<'_>, rest: &mut Range<u64>, promised: &mut u64) -> Result<()> {
+        let state = file.alone();
+        self.end_cut(file, &state)?;
+        let mut allocated = 0;
+        for mut hole in self.holes(file, &state, rest)? {
+            while !hole.is_empty() {
+                let count = self.allocate_run(file, &state, &hole)?;
+                hole.start += count;
+                allocated += count;
+                // Somebody else may have cut the file meanwhile: more is missing then than was promised.
+                let kept = count.min(*promised);
+                self.core.space.release(kept);
+                *promised -= kept;
+                if allocated >= ALLOCATED_MAX {
+                    rest.start = (hole.start * self.core.superblock.block).min(rest.end);
+                    return Ok(());
+                }
+            }
+        }
+        rest.start = rest.end;
+        Ok(())
+    }
+
+    /// Allocates neighbouring blocks from the start of a hole on; how many.
+    fn allocate_run(&self, file: &Held<'_>, state: &State, hole: &Range<u64>) -> Result<u64> {
+        let picked = self.reading(|| {
+            let inode = inode::read(&self.core, file.number)?;
+            let goal = crate::write_out::goal(&self.core, &inode, state, hole.start)?;
+            alloc::pick(&self.core, goal, (hole.end - hole.start).min(ALLOCATED_MAX))
+        })?;
+        let count = picked.end - picked.start;
+        let done = self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            alloc::take(core, picked.clone())?;
+            map::insert(core, &mut inode, hole.start, picked.start, count, false)?;
+            inode::write(core, &inode)
+        });
+        if done.is_err() {
+            alloc::give_up(&self.core, picked);
+        }
+        done.map(|()| count)
+    }
+
+    /// Zeros for a range, where it is anything but a hole.
+    fn zero_bytes(&self, caller: &Caller, file: &Held<'_>, range: Range<u64>) -> Result<()> {
+        let size = self.reading_file(file, |inode| Ok(inode.size))?;
+        let end = range.end.min(size);
+        self.fill(caller, file, range.start..end.max(range.start), is_mapped, true)
+    }
+
+    /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.
+    fn fill(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        range: Range<u64>,
+        wants: impl Fn(Place) -> bool,
+        pages: bool,
+    ) -> Result<()> {
+        let block = self.core.superblock.block;
+        let mut at = range.start;
+        while at < range.end {
+            let piece = at..range.end.min((at / PIECE + 1) * PIECE);
+            at = piece.end;
+            self.make_room(file, piece.end - piece.start)?;
+            self.with_room(|| {
+                let mut state = file.alone();
+                let mut draft = self.reading(|| {
+                    let inode = self.newest(&state, file.number)?;
+                    let mut draft = Draft::default();
+                    self.draft(&state, &inode, piece.clone(), &wants, &mut draft)?;
+                    Ok(draft)
+                })?;
+                draft.read(&self.core.store)?;
+                self.promise_blocks(caller, draft.homeless())?;
+                let known: Vec<u64> = match pages {
+                    true => Vec::new(),
+                    false => {
+                        let touched = piece.start / block..piece.end.div_ceil(block);
+                        state.pages.range(touched).map(|(number, _)| number).collect()
+                    }
+                };
+                draft.add_to(&mut state);
+                for (number, within) in blocks(piece.clone(), block) {
+                    if known.binary_search(&number).is_err() && state.pages.get(number).is_some() {
+                        state.pages.change(number, within, |bytes| bytes.fill(0));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn is_mapped(place: Place) -> bool {
+    matches!(place, Place::Mapped(_))
+}
+
+/// What of a range is of blocks that are not wholly in it.
+fn edges(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
+    let cut = blocks(range.clone(), block).filter(move |(_, within)| within.len() as u64 != block);
+    cut.map(move |(number, within)| number * block + within.start as u64..number * block + within.end as u64)
+}

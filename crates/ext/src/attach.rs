@@ -1,0 +1,353 @@
+//! Attaching a disk to a volume of a zone, mounting it again, and detaching it (FSMAC III.B, III.D).
+//!
+//! **From attaching to detaching, disk and NVM together are the file system.** The area says which disk it has ([`Area`]), the disk whose it is
+//! ([`Mark`]); both say the same number, which grows with every attachment. What is at rest in between:
+//!
+//! | area | disk | what it is |
+//! |---|---|---|
+//! | detached | no mark | two strangers |
+//! | attached | no mark | attaching was cut short: nothing of the area counts |
+//! | attached | its mark | attached |
+//! | attached | another's mark, or an older one | refused: somebody has changed the disk |
+//! | emptied | its mark | detaching was cut short: all is on the disk, and the frames still say the same |
+//! | emptied | no mark | detaching was cut short at its very end |
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use disk::Disk;
+use nvm::{Durable, Region};
+use zerocopy::IntoBytes;
+
+use crate::error::Error;
+use crate::home::{Area, Frames, Home, Logged, State, read_log};
+use crate::mark::{self, Mark};
+use crate::superblock::{self, RawSuperblock, Superblock};
+use crate::volume::{Options, Volume, open_superblock, recover};
+
+/// What a volume of a zone says of its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Where the disk was when it was attached.
+    pub disk: String,
+    /// The UUID of its file system.
+    pub uuid: [u8; 16],
+    /// Its size, bytes.
+    pub disk_bytes: u64,
+    /// Which attachment of the volume it is.
+    pub number: u64,
+    /// Bytes of a block, and blocks that the area has room for.
+    pub block_bytes: u64,
+    /// Blocks of metadata that the NVM has room for.
+    pub frames: u64,
+    /// Bytes of the log, both halves.
+    pub log_bytes: u64,
+}
+
+/// Which disk a volume has; nothing if none.
+pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
+    Ok(Area::read(region)?.filter(|area| area.state != State::Detached).map(|area| Attachment {
+        disk: area.disk_name,
+        uuid: area.disk_uuid,
+        disk_bytes: area.disk_bytes,
+        number: area.attachment,
+        block_bytes: area.block,
+        frames: area.frames,
+        log_bytes: 2 * area.half,
+    }))
+}
+
+/// Takes the mark from a disk whose NVM is lost. What was only there is lost with it: the metadata changed since the disk was attached, and
+/// synced writes that had not been drained. Run e2fsck on it then.
+pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
+    if mark::read(disk)?.is_none() {
+        return Ok(false);
+    }
+    mark::remove(disk)?;
+    Ok(true)
+}
+
+/// Attaches the file system on `disk` to the volume of `region`, which has none: its journal is replayed, the area made, the disk marked.
+///
+/// # Errors
+/// What keeps the file system from being written, a volume that has a disk, a disk that has a volume. The disk is unchanged then but for
+/// its journal.
+pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
+    let old = Area::read(region)?;
+    if let Some(area) = &old
+        && area.state != State::Detached
+    {
+        if !is_cut_short(area, region, disk)? {
+            return Err(Error::HasDisk { volume: region.name().into(), disk: area.disk_name.clone() });
+        }
+        // Of the disk's superblock one sector may be there and the other not.
+        mark::write_superblock(disk, &RawSuperblock::of_bytes(&area.superblock))?;
+        disk.flush()?;
+    }
+    if let Some(mark) = mark::read(disk)? {
+        return Err(Error::Attached { disk: disk.name().into(), volume: mark.volume });
+    }
+    if disk.is_read_only() {
+        return Err(disk::Error::ReadOnly { disk: disk.name().into() }.into());
+    }
+    let found = open_superblock(disk)?;
+    found.features.check_writable(disk.name())?;
+    recover(disk)?;
+    let found = open_superblock(disk)?;
+    let part = found.inode_bytes.max(found.block as usize / 64) as u64;
+    let mut area = Area::lay_out(region, found.block, part)?;
+    area.attachment = 1;
+    let mut retired = 0;
+    if let Some(old) = &old {
+        area.follow(old);
+        retired = old.retired(region);
+    }
+    area.disk_uuid = found.uuid;
+    area.disk_bytes = found.blocks * found.block;
+    area.disk_name = disk.name().into();
+    let raw = superblock::load(disk)?;
+    area.superblock.copy_from_slice(raw.as_bytes());
+    // An empty log and an empty table first: the state makes them count.
+    let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
+    area.retire(region, retired + 2, frames.checkpoint()).ignore();
+    area.state = State::Attached;
+    area.write(region).ignore();
+    mark::write(disk, raw, mark_of(&area, region))
+}
+
+fn mark_of(area: &Area, region: &Region) -> Mark {
+    Mark { volume: *region.uuid().as_bytes(), attachment: area.attachment }
+}
+
+/// Whether an area's disk was never marked, or is no longer: nothing that counts is in it.
+fn is_cut_short(area: &Area, region: &Region, disk: &Disk) -> Result<bool, Error> {
+    let found = superblock::load(disk)?;
+    Ok(match area.state {
+        _ if found.uuid() != area.disk_uuid || found.mark().is_some() => false,
+        State::Emptied => found.is_intact(),
+        _ => is_untouched(area, region),
+    })
+}
+
+fn is_untouched(area: &Area, region: &Region) -> bool {
+    let mut first = true;
+    let read = read_log(region, area, |_| {
+        first = false;
+        Ok(())
+    });
+    read.is_ok() && first && Frames::is_clear(region, area)
+}
+
+/// What opening a volume found in its log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Transactions that were committed and not in the frames for certain.
+    pub transactions: u64,
+    /// Bytes of files among them, which are on the disk now.
+    pub data_bytes: u64,
+    /// Bytes of the log that they took.
+    pub log_bytes: u64,
+    /// Files without a name that were removed.
+    pub orphans: u64,
+    /// How long it all took.
+    pub duration: Duration,
+}
+
+impl Volume {
+    /// Opens the file system whose metadata is in `region` and whose data is on `disk`: what was committed since the last checkpoint is
+    /// applied again (in time that follows that alone), and removed files that were open are reclaimed.
+    ///
+    /// # Errors
+    /// [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
+    pub fn mount(region: &Region, disk: Arc<Disk>, options: &Options) -> Result<Volume, Error> {
+        let started = Instant::now();
+        let area = Area::read(region)?.filter(|area| area.state != State::Detached);
+        let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
+        check_disk(&area, region, &disk)?;
+        if area.state == State::Emptied || !superblock::load(&disk)?.is_intact() {
+            // One sector of the disk's superblock may be that of another moment.
+            mark::write(&disk, RawSuperblock::of_bytes(&area.superblock), mark_of(&area, region))?;
+            area.state = State::Attached;
+            area.write(region).ignore();
+        }
+        let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
+        let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
+        let superblock = superblock_of(&frames, &area, &disk)?;
+        let home = Home::begin(region.clone(), area.clone(), frames.clone(), next);
+        let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
+        volume.unmark(&area, &frames)?;
+        replayed.orphans = volume.reclaim_orphans()?;
+        replayed.duration = started.elapsed();
+        volume.replayed = replayed;
+        Ok(volume)
+    }
+
+    /// What opening it found in the log.
+    pub fn replayed(&self) -> Replayed {
+        self.replayed
+    }
+
+    /// Ends its use: all is durable, the metadata in NVM, from where the next mount has it at once. The disk stays attached.
+    ///
+    /// # Errors
+    /// What the disk says: then what it did not take is in the log.
+    pub fn unmount(&self) -> Result<(), Error> {
+        let Some(home) = &self.home else { return Ok(()) };
+        self.syncfs_all()?;
+        Ok(home.checkpoint(self)?)
+    }
+
+    /// The superblock's block, as it comes from the disk, has the mark, which is not for those who read it here. From now on it has a
+    /// frame, which does not leave the NVM before the disk is detached.
+    fn unmark(&self, area: &Area, frames: &Frames) -> Result<(), Error> {
+        if !frames.holds(superblock::AT / area.block) {
+            let raw = RawSuperblock::of_bytes(&area.superblock);
+            self.change(|core| superblock::change(core, |there| *there = raw))?;
+        }
+        Ok(())
+    }
+
+    /// Gives the disk back: everything goes to it, then its mark goes. It is a plain ext file system again, unmounted cleanly.
+    ///
+    /// # Errors
+    /// A file that is open ([`vfs::Error::Busy`]); what the disk says. Cut short anywhere, mounting or detaching goes on where it was.
+    pub fn detach(&self) -> Result<(), Error> {
+        let home = self.home.as_ref().ok_or(vfs::Error::ReadOnly)?;
+        if self.has_handles() {
+            return Err(vfs::Error::Busy.into());
+        }
+        self.syncfs_all()?;
+        let space = self.space()?;
+        self.change(|core| {
+            superblock::change(core, |raw| {
+                raw.set_free(space.blocks_free, space.files_free);
+                raw.set_clean(SystemTime::now());
+            })
+        })?;
+        self.commit_all()?;
+        home.checkpoint(self)?;
+        home.frames.write_all_to_disk()?;
+        let disk = self.disk();
+        let mut area = home.area.lock();
+        let mut block = vec![0; area.block as usize];
+        home.frames.current(superblock::AT / area.block, &mut block)?;
+        let raw = RawSuperblock::of_block(&block, area.block);
+        area.superblock.copy_from_slice(raw.as_bytes());
+        area.state = State::Emptied;
+        area.write(home.region()).ignore();
+        mark::write_superblock(disk, &raw)?;
+        disk.flush()?;
+        area.state = State::Detached;
+        area.write(home.region()).ignore();
+        Ok(())
+    }
+}
+
+fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
+    let other =
+        |why: String| Error::OtherDisk { disk: disk.name().into(), volume: region.name().into(), why };
+    let found = superblock::load(disk)?;
+    let uuid = uuid::Uuid::from_bytes;
+    if found.uuid() != area.disk_uuid {
+        return Err(other(format!("its UUID is {}, not {}", uuid(found.uuid()), uuid(area.disk_uuid))));
+    }
+    if disk.bytes() < area.disk_bytes {
+        return Err(other(format!("it has {} bytes, not {}", disk.bytes(), area.disk_bytes)));
+    }
+    match found.mark() {
+        // The sector that says whose it is may have been written already.
+        _ if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
+        Some(mark) if mark.volume != *region.uuid().as_bytes() => {
+            Err(other(format!("it is attached to volume {} of another zone", uuid(mark.volume))))
+        }
+        Some(mark) if mark.attachment != area.attachment => Err(other(format!(
+            "it was attached {} times and the NVM knows of {}: one of them is a copy from another time",
+            mark.attachment, area.attachment
+        ))),
+        Some(_) => Ok(()),
+        None if is_cut_short(area, region, disk)? => Err(Error::NotAttached { volume: region.name().into() }),
+        None => Err(other("somebody has taken its mark away, and may have changed it".into())),
+    }
+}
+
+/// The superblock as the newest metadata has it.
+fn superblock_of(frames: &Frames, area: &Area, disk: &Disk) -> Result<Superblock, Error> {
+    let number = superblock::AT / area.block;
+    if !frames.holds(number) {
+        return RawSuperblock::of_bytes(&area.superblock).verify(disk);
+    }
+    let mut block = vec![0; area.block as usize];
+    frames.current(number, &mut block)?;
+    RawSuperblock::of_block(&block, area.block).verify(disk)
+}
+
+/// Applies what the log has, and empties it; gives the number of the next transaction. Cut short, it is done again and gives the same.
+pub(crate) fn replay(
+    region: &Region,
+    area: &Area,
+    frames: &Frames,
+    disk: &Disk,
+) -> Result<(u64, Replayed), Error> {
+    let mut replayed = Replayed::default();
+    let mut data = std::collections::BTreeMap::<u64, Vec<crate::store::LogItem>>::new();
+    let next = read_log(region, area, |logged| {
+        let Logged { blocks, freed, ranges, items, bytes, .. } = logged;
+        replayed.transactions += 1;
+        replayed.log_bytes += bytes;
+        replayed.data_bytes += items.iter().map(|item| item.bytes.len() as u64).sum::<u64>();
+        for item in items {
+            data.entry(item.block).or_default().push(item);
+        }
+        for range in ranges {
+            let dropped: Vec<u64> = data.range(range).map(|(block, _)| *block).collect();
+            dropped.iter().for_each(|block| drop(data.remove(block)));
+        }
+        let mut images = Vec::new();
+        for (number, kind, parts) in blocks {
+            let mut image = vec![0; area.block as usize];
+            let bits = parts.iter().fold(0, |bits, (n, _)| bits | 1u64 << n);
+            let whole = parts.len() as u64 * area.part == area.block;
+            if !whole {
+                frames.current(number, &mut image)?;
+            }
+            for (n, bytes) in &parts {
+                image[n * area.part as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+            images.push((number, kind, bits, image));
+        }
+        let reserve = || frames.reserve(images.iter().map(|(number, ..)| *number));
+        match reserve() {
+            Err(vfs::Error::NoSpace) => {
+                // Frames of blocks that are gone are free behind a checkpoint, which takes nothing from the log.
+                frames.checkpoint().ignore();
+                reserve()?;
+            }
+            other => other?,
+        }
+        frames.apply(
+            images.iter().map(|(number, kind, bits, image)| (*number, *kind, *bits, &image[..])),
+            &freed,
+        );
+        Ok(())
+    })?;
+    let block = area.block;
+    for (number, items) in data {
+        let mut bytes = vec![0; block as usize];
+        if !items[0].fresh {
+            disk.read(disk::Purpose::Data, number * block, &mut bytes)?;
+        }
+        for item in items {
+            if item.fresh {
+                bytes.fill(0);
+            }
+            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
+        }
+        disk.write(disk::Purpose::Data, number * block, &bytes)?;
+    }
+    disk.flush()?;
+    let in_frames: Durable = frames.checkpoint();
+    let epoch = area.retired(region);
+    // Both epochs that there can be.
+    area.retire(region, epoch + 2, in_frames).ignore();
+    Ok((next.unwrap_or(1).max(1), replayed))
+}

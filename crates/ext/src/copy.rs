@@ -1,0 +1,56 @@
+//! `copy_file_range`: bytes from file to file, by way of memory.
+
+use vfs::{Caller, Error, Handle, OpenFlags, Result};
+
+use crate::volume::Volume;
+
+/// Bytes that are copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// A place in an open file.
+pub(crate) type Place = (Handle, u64);
+
+impl Volume {
+    /// As `copy_file_range(2)`. Each piece is read and written by itself: who changes the source meanwhile may find it in part.
+    pub(crate) fn copy_range(&self, caller: &Caller, from: Place, to: Place, length: u64) -> Result<u64> {
+        let (source, may) = self.handles.get(from.0)?;
+        let (sink, may_write) = self.handles.get(to.0)?;
+        let is_allowed = may.contains(OpenFlags::READ)
+            && may_write.contains(OpenFlags::WRITE)
+            && !may_write.contains(OpenFlags::APPEND);
+        if !is_allowed {
+            return Err(Error::BadHandle);
+        }
+        let (source, sink) = (self.files.hold(source), self.files.hold(sink));
+        let (start, at) = (from.1, to.1);
+        let size = self.reading_file(&source, |inode| Ok(inode.size))?;
+        let length = length.min(size.saturating_sub(start));
+        if length == 0 {
+            return Ok(0);
+        }
+        let range = self.reading_file(&sink, |inode| self.range(inode, at, length))?;
+        if source.number == sink.number && range.start < start + length && start < range.end {
+            return Err(Error::Invalid);
+        }
+        let missing =
+            self.holes(&sink, &sink.shared(), &range)?.iter().map(|hole| hole.end - hole.start).sum();
+        // Nothing is done if it could not be finished.
+        self.with_room(|| self.promise_blocks(caller, missing))?;
+        self.core.space.release(missing);
+        let mut buffer = vec![0; length.min(PIECE) as usize];
+        let mut done = 0;
+        while done < length {
+            let most = (length - done).min(PIECE) as usize;
+            let read = self.read_bytes(&source, start + done, &mut buffer[..most])?;
+            if read == 0 {
+                break; // somebody has cut the source
+            }
+            self.write_bytes(caller, &sink, Some(at + done), &buffer[..read])?;
+            done += read as u64;
+        }
+        if may_write.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
+            self.sync_file(&sink)?;
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,131 @@
+//! Listing by hash: an entry's cookie is its name's place in the order, which stays the same wherever a tree that changes moves the
+//! entry. So are the entries of a directory of one block listed that may get a tree.
+//!
+//! ```text
+//! cookie: (hash / 2 + 1) << 32 | second hash (31 bits), and one more for each name before it that has the same; `.` is 1, `..` 2
+//! ```
+
+use vfs::Result;
+
+use super::tree::{self, Root};
+use super::{Entry, damaged, entries, read};
+use crate::checksum::crc32c;
+use crate::core::Core;
+use crate::features::Compat;
+use crate::hash::NameHash;
+use crate::inode::{Flags, Inode};
+use crate::store::Block;
+
+/// How a directory is ordered by hash.
+pub(super) enum Order {
+    Tree(Root),
+    OneBlock(NameHash),
+}
+
+impl Order {
+    /// Nothing if it is not ordered so.
+    pub(super) fn of(core: &Core, dir: &Inode) -> Result<Option<Order>> {
+        let superblock = &core.superblock;
+        if !superblock.features.compat.contains(Compat::DIR_INDEX) {
+            return Ok(None);
+        }
+        if dir.flags.contains(Flags::INDEX) {
+            return Ok(tree::root(core, dir)?.map(Order::Tree));
+        }
+        let hash =
+            NameHash::of_version(superblock.hash_version, superblock.unsigned_hash, superblock.hash_seed);
+        Ok(hash.filter(|_| dir.size == superblock.block).map(Order::OneBlock))
+    }
+
+    fn hash(&self) -> NameHash {
+        match self {
+            Order::Tree(root) => root.hash,
+            Order::OneBlock(hash) => *hash,
+        }
+    }
+}
+
+/// As [`super::list`].
+pub(super) fn list(
+    core: &Core,
+    dir: &Inode,
+    order: &Order,
+    from: u64,
+    sink: &mut dyn FnMut(Entry<'_>) -> bool,
+) -> Result<()> {
+    let Some(first) = read(core, dir, 0)? else { return Ok(()) };
+    for (next, name) in [(1, &b"."[..]), (2, b"..")] {
+        if next > from
+            && let Some(slot) = entries::find(core, dir, &first, name)?
+            && !sink(Entry { inode: slot.inode, kind: slot.kind, next, name })
+        {
+            return Ok(());
+        }
+    }
+    let mut group = Group { core, dir, hash: order.hash(), from, blocks: Vec::new(), least: 0 };
+    let Order::Tree(root) = order else {
+        group.blocks.push(first);
+        return group.list(u64::MAX, sink).map(drop);
+    };
+    let start = (from >> 32).checked_sub(1).map_or(0, |half| (half as u32) << 1);
+    let mut wants_more = true;
+    tree::leaves(core, dir, *root, start, &mut |leaf| {
+        // Where the hash before goes on, it belongs to the blocks before.
+        if leaf.least & 1 == 0 && !group.blocks.is_empty() {
+            wants_more = group.list(leaf.least.into(), sink)?;
+            group.blocks.clear();
+        }
+        if group.blocks.is_empty() {
+            group.least = leaf.least & !1;
+        }
+        group.blocks.push(tree::read_child(core, dir, leaf.number)?);
+        Ok(wants_more)
+    })?;
+    if wants_more { group.list(u64::MAX, sink).map(drop) } else { Ok(()) }
+}
+
+/// Neighbouring blocks that no other has a hash of.
+struct Group<'a> {
+    core: &'a Core,
+    dir: &'a Inode,
+    hash: NameHash,
+    from: u64,
+    blocks: Vec<Block>,
+    least: u32,
+}
+
+impl Group<'_> {
+    /// Lists the group, all hashes of which are below `end`; false if that is enough.
+    fn list(&self, end: u64, sink: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<bool> {
+        let mut names = Vec::new();
+        for block in &self.blocks {
+            for slot in entries::walk(self.core, self.dir, block) {
+                let slot = slot?;
+                if slot.inode == 0 || slot.name == b"." || slot.name == b".." {
+                    continue;
+                }
+                let hash = self.hash.of(slot.name);
+                if hash < self.least || u64::from(hash) >= end {
+                    let expected = format_args!("{:#x} or more, below {end:#x}", self.least);
+                    return Err(damaged(self.dir, "a name's hash", format_args!("{hash:#x}"), expected));
+                }
+                names.push((cookie(hash, slot.name), slot));
+            }
+        }
+        names.sort_unstable_by_key(|(cookie, slot)| (*cookie, slot.name));
+        let mut last = 0;
+        for (cookie, slot) in names {
+            last = cookie.max(last + 1);
+            let entry = Entry { inode: slot.inode, kind: slot.kind, next: last, name: slot.name };
+            if last > self.from && !sink(entry) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The least cookie of a name with this hash.
+fn cookie(hash: u32, name: &[u8]) -> u64 {
+    (u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name) >> 1)
+}

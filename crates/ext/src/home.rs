@@ -1,0 +1,331 @@
+//! The volume's area in a zone of NVM: where metadata lives while the disk is attached (FSMAC III.B).
+//!
+//! Home of a block is a **frame** ([`Frames`]); what was committed since is in the **log**, too, until its lines in the frames
+//! are durable. Nothing here knows what blocks mean.
+//!
+//! Two transactions at a time (FSMAC III.C): the *running* one is above, in DRAM. [`Home::commit`] takes it, and it is *committing* until a
+//! fence has passed; meanwhile the next one runs. There is never a third.
+//!
+//! A **checkpoint** begins the log's other half, has what the old one holds made durable elsewhere (files' bytes on the disk: that is
+//! the caller's; metadata in its frames), and retires it. Commits go on meanwhile, until the other half is full, too: then they wait.
+
+mod area;
+mod frames;
+mod log;
+
+use nvm::Region;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use vfs::{Error, Result};
+
+pub(crate) use area::{Area, State};
+pub(crate) use frames::Frames;
+use log::Log;
+pub(crate) use log::{Logged, Transaction, read as read_log};
+
+/// What a checkpoint needs of who knows files.
+pub(crate) trait Above {
+    /// Takes what has run since the last time, alone; nothing if nothing has. Called in the order of transactions.
+    fn take(&self) -> Option<Transaction>;
+
+    /// A transaction is durable, and in its frames.
+    fn settled(&self, transaction: &Transaction);
+
+    /// Makes all bytes of files that the log has in transactions up to `number` durable on the disk.
+    fn drain(&self, number: u64) -> Result<()>;
+
+    /// The log has nothing of transactions up to `number` any longer.
+    fn retired(&self, number: u64);
+}
+
+struct Committing {
+    log: Log,
+    /// Taken, and too long for what is left of the running half.
+    waiting: Option<Transaction>,
+    /// Number of the last transaction that is durable.
+    committed: u64,
+}
+
+/// The area in use.
+pub(crate) struct Home {
+    region: Region,
+    pub(crate) area: Mutex<Area>,
+    pub(crate) frames: Arc<Frames>,
+    committing: Mutex<Committing>,
+    checkpointing: Mutex<()>,
+}
+
+impl Home {
+    /// Begins with an empty log; `next` is the number of the next transaction.
+    pub(crate) fn begin(region: Region, area: Area, frames: Arc<Frames>, next: u64) -> Home {
+        let log = Log::begin(region.clone(), area.clone(), next);
+        let committing = Committing { log, waiting: None, committed: next - 1 };
+        Home {
+            region,
+            area: Mutex::new(area),
+            frames,
+            committing: Mutex::new(committing),
+            checkpointing: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Makes all transactions up to `number` durable. Called without any lock of the volume.
+    pub(crate) fn commit(&self, above: &dyn Above, number: u64) -> Result<()> {
+        // A second checkpoint is for a transaction that began to wait behind the first.
+        for _ in 0..3 {
+            let epoch = {
+                let committing = &mut *self.committing.lock();
+                if committing.committed >= number {
+                    return Ok(());
+                }
+                loop {
+                    let some = self.commit_next(committing, above)?;
+                    if committing.waiting.is_some() {
+                        break committing.log.epoch();
+                    }
+                    if !some || committing.committed >= number {
+                        return Ok(());
+                    }
+                }
+            };
+            self.checkpoint_after(above, epoch)?;
+        }
+        // Larger than all frames, or than half of the log.
+        Err(Error::NoSpace)
+    }
+
+    /// Commits the next transaction, or leaves it waiting; false if there is none.
+    fn commit_next(&self, committing: &mut Committing, above: &dyn Above) -> Result<bool> {
+        self.region.check().map_err(|error| Error::Io(error.to_string()))?;
+        let Some(transaction) = committing.waiting.take().or_else(|| above.take()) else { return Ok(false) };
+        let numbers = transaction.blocks.iter().map(|(number, ..)| *number);
+        match self.frames.reserve(numbers) {
+            Ok(()) => {}
+            Err(Error::NoSpace) => {
+                committing.waiting = Some(transaction);
+                return Ok(true);
+            }
+            Err(error) => {
+                committing.waiting = Some(transaction);
+                return Err(error);
+            }
+        }
+        match committing.log.append(&transaction) {
+            Ok(durable) => durable.ignore(),
+            Err(log::Full) => {
+                committing.waiting = Some(transaction);
+                return Ok(true);
+            }
+        }
+        let blocks = transaction
+            .blocks
+            .iter()
+            .map(|(number, kind, parts, bytes)| (*number, *kind, *parts, &bytes[..]));
+        self.frames.apply(blocks, &transaction.freed);
+        committing.committed = transaction.number;
+        above.settled(&transaction);
+        Ok(true)
+    }
+
+    /// Whether the running half is so full that a checkpoint is due.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        let (filled, half) = self.committing.lock().log.fill();
+        filled > half / 2
+    }
+
+    /// Transactions that are durable, and how full the running half of the log is: bytes, of so many.
+    pub(crate) fn progress(&self) -> (u64, u64, u64) {
+        let committing = self.committing.lock();
+        let (filled, half) = committing.log.fill();
+        (committing.committed, filled, half)
+    }
+
+    /// Bytes that one record may have so that two fit a half.
+    pub(crate) fn record_bytes_max(&self) -> u64 {
+        self.committing.lock().log.fill().1 / 4
+    }
+
+    /// Empties the log: all that was committed before is durable elsewhere.
+    pub(crate) fn checkpoint(&self, above: &dyn Above) -> Result<()> {
+        let epoch = self.committing.lock().log.epoch();
+        self.checkpoint_after(above, epoch)
+    }
+
+    /// The same, unless somebody has begun one since `epoch` filled: then that is waited for.
+    fn checkpoint_after(&self, above: &dyn Above, epoch: u64) -> Result<()> {
+        let _one = self.checkpointing.lock();
+        let area = self.area.lock().clone();
+        let (running, committed) = {
+            let committing = &mut *self.committing.lock();
+            if committing.log.epoch() > epoch && committing.waiting.is_none() {
+                return Ok(());
+            }
+            // One that failed half-way, when the disk did, is made up for: both halves are in use.
+            if area.retired(&self.region) + 1 == committing.log.epoch() {
+                committing.log.switch(committing.committed + 1);
+            }
+            (committing.log.epoch(), committing.committed)
+        };
+        above.drain(committed)?;
+        let in_frames = self.frames.checkpoint();
+        area.retire(&self.region, running - 1, in_frames).ignore();
+        above.retired(committed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use disk::Disk;
+    use nvm::{OpenOptions, VolumeKind, Zone};
+
+    use super::*;
+    use crate::kind::Kind;
+    use crate::store::Store;
+
+    const BLOCK: u64 = 1024;
+    const BLOCKS: u64 = 512;
+
+    /// What is above: blocks with nothing in them.
+    struct Blocks {
+        store: Store,
+        home: Home,
+    }
+
+    impl Above for Blocks {
+        fn take(&self) -> Option<Transaction> {
+            self.store.take_running()
+        }
+
+        fn settled(&self, transaction: &Transaction) {
+            self.store.settled(transaction);
+        }
+
+        fn drain(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn retired(&self, _: u64) {}
+    }
+
+    impl Blocks {
+        fn begin(region: Region, area: Area, frames: Frames, disk: &Arc<Disk>, next: u64) -> Blocks {
+            let frames = Arc::new(frames);
+            let mut store = Store::new(disk.clone(), BLOCK, area.part as usize, 0);
+            store.attach(frames.clone(), next);
+            Blocks { store, home: Home::begin(region, area, frames, next) }
+        }
+
+        /// What every block begins with.
+        fn words(&self, kinds: &BTreeMap<u64, Kind>) -> BTreeMap<u64, u64> {
+            let word = |(number, kind): (&u64, &Kind)| {
+                let block = self.store.read(*kind, *number, |_| Ok(())).unwrap();
+                (*number, u64::from_le_bytes(block[..8].try_into().unwrap()))
+            };
+            kinds.iter().map(word).collect()
+        }
+
+        fn commit(&self) {
+            self.home.commit(self, self.store.running().0).unwrap();
+        }
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % limit
+        }
+    }
+
+    /// Random changes with few frames, so that they are given up and dirty ones go to the disk; commits, checkpoints, and the end of the
+    /// process at any time: what was committed is there, and nothing else.
+    #[test]
+    fn what_is_committed_is_there_whatever_was_given_up() {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            let mut zone = Zone::anonymous(16 << 20, &OpenOptions::default()).unwrap();
+            zone.create_volume("disk", VolumeKind::Ext, Some(10 << 20)).unwrap();
+            let disk = Arc::new(Disk::memory(vec![0; (BLOCK * BLOCKS) as usize]));
+            let mut area = Area::lay_out(&zone.volume("disk").unwrap(), BLOCK, 128).unwrap();
+            area.frames = 96;
+            area.disk_bytes = BLOCK * BLOCKS;
+            let mut kinds = BTreeMap::new();
+            let mut committed = BTreeMap::new();
+            for life in 0..6 {
+                let region = zone.volume("disk").unwrap();
+                let (frames, next) = match life {
+                    0 => (Frames::empty(region.clone(), area.clone(), disk.clone()), 1),
+                    _ => {
+                        let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
+                        let next = crate::attach::replay(&region, &area, &frames, &disk).unwrap().0;
+                        (frames, next)
+                    }
+                };
+                let blocks = Blocks::begin(region, area.clone(), frames, &disk, next);
+                assert_eq!(blocks.words(&kinds), committed, "seed {seed}, life {life}");
+                let mut now = (kinds.clone(), committed.clone());
+                for step in 0..400 {
+                    blocks.store.begin();
+                    let mut then = now.clone();
+                    for _ in 0..=random.below(4) {
+                        let number = 1 + random.below(BLOCKS - 1);
+                        let word = random.below(u64::MAX >> 34);
+                        match then.0.get(&number).copied() {
+                            Some(_) if random.below(6) == 0 && now.0.contains_key(&number) => {
+                                blocks.store.forget(number);
+                                then.0.remove(&number);
+                                then.1.remove(&number);
+                            }
+                            Some(kind) => {
+                                let at = (random.below(8) * 128) as usize;
+                                let with = |bytes: &mut [u8]| {
+                                    bytes[at + 8..at + 16].copy_from_slice(&word.to_le_bytes());
+                                    bytes[..8].copy_from_slice(&word.to_le_bytes());
+                                };
+                                blocks.store.change(kind, number, |_| Ok(()), with).unwrap();
+                                then.1.insert(number, word);
+                            }
+                            // What was given up in this transaction is not given out again.
+                            None if now.0.contains_key(&number) || blocks.store.is_freed(number) => {}
+                            None => {
+                                let kind = Kind::Directory(step);
+                                blocks.store.make(kind, number, |bytes| {
+                                    bytes[..8].copy_from_slice(&word.to_le_bytes())
+                                });
+                                then.0.insert(number, kind);
+                                then.1.insert(number, word);
+                            }
+                        }
+                    }
+                    if random.below(5) == 0 {
+                        blocks.store.undo();
+                    } else {
+                        blocks.store.finish();
+                        now = then;
+                    }
+                    if random.below(8) == 0 || step % 24 == 0 {
+                        blocks.commit();
+                        (kinds, committed) = now.clone();
+                    }
+                    if random.below(60) == 0 {
+                        blocks.home.checkpoint(&blocks).unwrap();
+                    }
+                    if random.below(10) == 0 {
+                        assert_eq!(blocks.words(&now.0), now.1, "seed {seed}, life {life}, step {step}");
+                    }
+                }
+                let image = zone.snapshot_image();
+                drop(blocks);
+                zone = Zone::from_bytes(&image, &OpenOptions::default()).unwrap();
+            }
+        }
+    }
+}

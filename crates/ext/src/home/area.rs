@@ -1,0 +1,303 @@
+//! What is where in the area, and which disk it belongs to.
+//!
+//! ```text
+//! 0        superblock, first copy
+//! 4096     superblock, second copy
+//! 8192     the newest epoch of the log that is retired: 8 bytes
+//! 12288    frame table: 16 bytes a frame
+//! …        frames: a block of the disk each
+//! …        log: two halves
+//! ```
+//!
+//! A superblock is written to the copy that is not the newest, so that one is always whole.
+
+use nvm::{Durable, Purpose, Region};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::checksum::crc32c;
+use crate::error::Error;
+use crate::superblock;
+
+const MAGIC: [u8; 8] = *b"AMBEREXT";
+const VERSION: u32 = 1;
+const COPY: u64 = 4096;
+/// Where the number of the newest retired epoch is.
+const RETIRED: u64 = 2 * COPY;
+const TABLE: u64 = 3 * COPY;
+/// Bytes of a frame's entry.
+pub(super) const ENTRY: u64 = 16;
+/// Longest name of a disk, bytes.
+const NAME_MAX: usize = 1024;
+/// Smallest area.
+pub(crate) const BYTES_MIN: u64 = 8 << 20;
+const HALF_MIN: u64 = 1 << 20;
+const HALF_MAX: u64 = 128 << 20;
+
+/// How far attaching and detaching have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No disk: nothing here means anything.
+    Detached,
+    /// The disk's newest metadata is here.
+    Attached,
+    /// All of it is on the disk, durably, whose mark goes next.
+    Emptied,
+}
+
+#[repr(C)]
+#[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    /// CRC-32C of all that follows, with the volume's UUID before it.
+    crc: U32,
+    turn: U64,
+    disk_uuid: [u8; 16],
+    disk_bytes: U64,
+    attachment: U64,
+    state: U32,
+    block: U32,
+    part: U32,
+    name_length: U32,
+    frames: U64,
+    frames_at: U64,
+    log_at: U64,
+    half: U64,
+    name: [u8; NAME_MAX],
+    superblock: [u8; superblock::BYTES],
+}
+const _: () = assert!(size_of::<Raw>() <= COPY as usize);
+
+/// A superblock of the area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    turn: u64,
+    pub(crate) disk_uuid: [u8; 16],
+    pub(crate) disk_bytes: u64,
+    /// Grows with every attachment; the disk carries it in its mark.
+    pub(crate) attachment: u64,
+    pub(crate) state: State,
+    /// Bytes of a block of the disk, and of a sub-block.
+    pub(crate) block: u64,
+    pub(crate) part: u64,
+    /// Frames that there are.
+    pub(crate) frames: u64,
+    pub(super) frames_at: u64,
+    pub(super) log_at: u64,
+    /// Bytes of each half of the log.
+    pub(crate) half: u64,
+    /// Where the user said that the disk is.
+    pub(crate) disk_name: String,
+    /// The disk's superblock, as it was when it was attached or, if it is emptied, as it will be. Writing the disk's own takes two sectors
+    /// of which one may be there and the other not.
+    pub(crate) superblock: Box<[u8; superblock::BYTES]>,
+}
+
+impl Area {
+    /// The area of a region for a disk with blocks of `block` bytes.
+    ///
+    /// # Errors
+    /// [`Error::AreaTooSmall`] says how much it takes.
+    pub(crate) fn lay_out(region: &Region, block: u64, part: u64) -> Result<Area, Error> {
+        let bytes = region.len();
+        if bytes < BYTES_MIN {
+            return Err(Error::AreaTooSmall { volume: region.name().into(), bytes, needed: BYTES_MIN });
+        }
+        // An eighth for the log.
+        let half = (bytes / 16 / COPY * COPY).clamp(HALF_MIN, HALF_MAX);
+        let log_at = (bytes - 2 * half) / COPY * COPY;
+        let frames = (log_at - TABLE - COPY) / (block + ENTRY);
+        let frames_at = (TABLE + frames * ENTRY).next_multiple_of(COPY);
+        Ok(Area {
+            turn: 0,
+            disk_uuid: [0; 16],
+            disk_bytes: 0,
+            attachment: 0,
+            state: State::Detached,
+            block,
+            part,
+            frames,
+            frames_at,
+            log_at,
+            half,
+            disk_name: String::new(),
+            superblock: Box::new([0; superblock::BYTES]),
+        })
+    }
+
+    /// Reads the newer of the copies that are whole; nothing if the region never was an area.
+    ///
+    /// # Errors
+    /// [`Error::Area`] for one that was and cannot be read.
+    pub(crate) fn read(region: &Region) -> Result<Option<Area>, Error> {
+        let damaged = |what: String| Error::Area { volume: region.name().into(), what };
+        if region.len() < BYTES_MIN {
+            return Ok(None);
+        }
+        let raws: [Raw; 2] = [region.load(0), region.load(COPY)];
+        if raws.iter().all(|raw| raw.magic != MAGIC) {
+            return Ok(None);
+        }
+        if let Some(raw) = raws.iter().find(|raw| raw.magic == MAGIC && raw.version.get() != VERSION) {
+            return Err(damaged(format!("its format is of version {}, and this is {VERSION}", raw.version)));
+        }
+        let newest = raws.iter().filter(|raw| raw.magic == MAGIC && raw.checksum(region) == raw.crc.get());
+        let newest = newest.max_by_key(|raw| raw.turn.get());
+        let Some(raw) = newest else {
+            return Err(damaged("neither copy of its superblock has the right checksum".into()));
+        };
+        let area = raw.decode().ok_or_else(|| damaged("its superblock contradicts itself".into()))?;
+        let laid_out = Area::lay_out(region, area.block, area.part)?;
+        if (area.frames, area.frames_at, area.log_at, area.half)
+            != (laid_out.frames, laid_out.frames_at, laid_out.log_at, laid_out.half)
+        {
+            return Err(damaged("its superblock is of an area of another size".into()));
+        }
+        Ok(Some(area))
+    }
+
+    /// Is the next version of `old`, for another disk.
+    pub(crate) fn follow(&mut self, old: &Area) {
+        self.turn = old.turn;
+        self.attachment = old.attachment + 1;
+    }
+
+    /// Writes the next version.
+    pub(crate) fn write(&mut self, region: &Region) -> Durable {
+        self.turn += 1;
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: 0.into(),
+            turn: self.turn.into(),
+            disk_uuid: self.disk_uuid,
+            disk_bytes: self.disk_bytes.into(),
+            attachment: self.attachment.into(),
+            state: match self.state {
+                State::Detached => 0,
+                State::Attached => 1,
+                State::Emptied => 2,
+            }
+            .into(),
+            block: (self.block as u32).into(),
+            part: (self.part as u32).into(),
+            name_length: (self.disk_name.len().min(NAME_MAX) as u32).into(),
+            frames: self.frames.into(),
+            frames_at: self.frames_at.into(),
+            log_at: self.log_at.into(),
+            half: self.half.into(),
+            name: [0; NAME_MAX],
+            superblock: *self.superblock,
+        };
+        let name = &self.disk_name.as_bytes()[..self.disk_name.len().min(NAME_MAX)];
+        raw.name[..name.len()].copy_from_slice(name);
+        raw.crc = raw.checksum(region).into();
+        let flushed = region.stream(Purpose::Metadata, self.turn % 2 * COPY, raw.as_bytes());
+        region.fence(flushed)
+    }
+
+    /// The newest epoch of the log whose transactions are in the frames, durably.
+    pub(crate) fn retired(&self, region: &Region) -> u64 {
+        region.load_u64(RETIRED)
+    }
+
+    /// An epoch is: its half of the log may be written over.
+    pub(crate) fn retire(&self, region: &Region, epoch: u64, _in_frames: Durable) -> Durable {
+        region.persist_u64(Purpose::Journal, RETIRED, epoch)
+    }
+
+    /// Where the entry of a frame is.
+    pub(super) fn entry_at(&self, frame: u32) -> u64 {
+        TABLE + u64::from(frame) * ENTRY
+    }
+
+    /// Where a frame is.
+    pub(super) fn frame_at(&self, frame: u32) -> u64 {
+        self.frames_at + u64::from(frame) * self.block
+    }
+
+    /// Where a half of the log is.
+    pub(super) fn half_at(&self, half: u64) -> u64 {
+        self.log_at + half * self.half
+    }
+}
+
+impl Raw {
+    fn checksum(&self, region: &Region) -> u32 {
+        crc32c(crc32c(!0, region.uuid().as_bytes()), &self.as_bytes()[16..])
+    }
+
+    fn decode(&self) -> Option<Area> {
+        let name = self.name.get(..self.name_length.get() as usize)?;
+        let (block, part) = (u64::from(self.block.get()), u64::from(self.part.get()));
+        let sound =
+            [1024, 2048, 4096].contains(&block) && part.is_power_of_two() && (64..=block).contains(&part);
+        if !sound {
+            return None;
+        }
+        Some(Area {
+            turn: self.turn.get(),
+            disk_uuid: self.disk_uuid,
+            disk_bytes: self.disk_bytes.get(),
+            attachment: self.attachment.get(),
+            state: match self.state.get() {
+                0 => State::Detached,
+                1 => State::Attached,
+                2 => State::Emptied,
+                _ => return None,
+            },
+            block,
+            part,
+            frames: self.frames.get(),
+            frames_at: self.frames_at.get(),
+            log_at: self.log_at.get(),
+            half: self.half.get(),
+            disk_name: String::from_utf8(name.to_vec()).ok()?,
+            superblock: Box::new(self.superblock),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvm::{OpenOptions, VolumeKind, Zone};
+
+    fn region(bytes: u64) -> Region {
+        let zone = Zone::anonymous(64 << 20, &OpenOptions::default()).unwrap();
+        zone.create_volume("disk", VolumeKind::Ext, Some(bytes)).unwrap()
+    }
+
+    #[test]
+    fn the_newer_copy_counts_and_a_torn_one_does_not() {
+        let region = region(16 << 20);
+        assert_eq!(Area::read(&region).unwrap(), None);
+        let mut area = Area::lay_out(&region, 4096, 256).unwrap();
+        area.write(&region).ignore();
+        area.state = State::Attached;
+        area.disk_name = "/dev/some disk".into();
+        area.write(&region).ignore();
+        assert_eq!(Area::read(&region).unwrap().as_ref(), Some(&area));
+        let mut next = area.clone();
+        next.state = State::Emptied;
+        next.write(&region).ignore();
+        region.store(Purpose::Metadata, next.turn % 2 * COPY + 40, &[0xFF; 8]);
+        assert_eq!(Area::read(&region).unwrap(), Some(area));
+    }
+
+    #[test]
+    fn everything_has_its_place() {
+        for (bytes, block) in [(8 << 20, 1024), (8 << 20, 4096), (32 << 20, 2048), (62 << 20, 4096)] {
+            let region = region(bytes);
+            let area = Area::lay_out(&region, block, 256).unwrap();
+            assert!(area.entry_at(area.frames as u32) <= area.frames_at);
+            assert!(area.frame_at(area.frames as u32) <= area.log_at);
+            assert!(area.half_at(2) <= region.len());
+            assert!(area.frames * block > region.len() * 7 / 10, "{} frames", area.frames);
+        }
+        let small = region(4 << 20);
+        let error = Area::lay_out(&small, 4096, 256).unwrap_err();
+        assert!(error.to_string().contains("8 MiB"), "{error}");
+    }
+}

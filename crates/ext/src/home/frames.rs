@@ -1,0 +1,486 @@
+//! Frames: blocks of the disk's metadata in NVM, and the table that says which.
+//!
+//! Blocks are fetched from the disk on first touch (FSMAC III.B: on demand) and changed in place by what the log has committed, unflushed: a
+//! **checkpoint** makes their lines durable, and then their entries. FSMAC keeps a list of blocks and one of dirty blocks; here the table is
+//! both.
+//!
+//! **An entry never says what its frame does not hold durably.** It is written behind a fence that follows the frame's bytes, and it is
+//! cleared, durably, before the frame holds another block. The one exception is harmless: a block that is metadata no longer leaves its
+//! entry until the next checkpoint, and its frame is not used before; the log, which says so, is not retired before.
+//!
+//! When all frames are taken, clean ones are given up, those not asked for lately first. If all are dirty, those changed longest ago go to the
+//! disk first (a case that FSMAC leaves out).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use disk::{Disk, Purpose as DiskPurpose};
+use nvm::{Durable, Flushed, Purpose, Region};
+use parking_lot::RwLock;
+use vfs::Result;
+
+use crate::error::{corrupt, io};
+use crate::home::Area;
+use crate::kind::Kind;
+
+/// Of an entry's first word: the disk has other bytes.
+const DIRTY: u64 = 1 << 63;
+/// Of an entry's first word: there is a block; its number is in the rest.
+const USED: u64 = 1 << 62;
+/// Dirty blocks that go to the disk at a time when there are only such.
+const FLUSH_BATCH: usize = 256;
+/// Frames whose entries are written, or whose lines are flushed, while readers wait.
+const BATCH: usize = 1024;
+
+struct Frame {
+    /// Which block, if there is one.
+    block: u64,
+    kind: Kind,
+    used: bool,
+    dirty: bool,
+    /// Its entry on the medium says that it holds this block.
+    listed: bool,
+    /// Asked for since the hand passed.
+    referenced: AtomicBool,
+    /// Sub-blocks stored since the last checkpoint.
+    stored: u64,
+}
+
+struct State {
+    of: HashMap<u64, u32>,
+    frames: Vec<Frame>,
+    free: Vec<u32>,
+    /// Held by blocks that are metadata no longer: free behind the next checkpoint.
+    freed: Vec<u32>,
+    /// Stored to since the last checkpoint.
+    stored: Vec<u32>,
+    /// Their entries are not what the medium has.
+    unlisted: Vec<u32>,
+    /// Dirty ones, by when they became so; some of them are no longer.
+    dirty: VecDeque<u32>,
+    hand: usize,
+    /// Free ones that are kept for what is being committed.
+    reserved: usize,
+}
+
+/// What there is in an area.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) frames: u64,
+    pub(crate) used: u64,
+    pub(crate) dirty: u64,
+}
+
+pub(crate) struct Frames {
+    region: Region,
+    area: Area,
+    disk: Arc<Disk>,
+    state: RwLock<State>,
+}
+
+impl Frames {
+    /// No frame holds anything: the table is cleared.
+    pub(crate) fn empty(region: Region, area: Area, disk: Arc<Disk>) -> Frames {
+        let flushed =
+            region.stream_zero(Purpose::Allocation, area.entry_at(0), area.frames * super::area::ENTRY);
+        region.fence(flushed).ignore();
+        let frames = (0..area.frames).map(|_| Frame::free()).collect();
+        let free = (0..area.frames as u32).rev().collect();
+        Frames::with(region, area, disk, frames, HashMap::new(), free)
+    }
+
+    fn with(
+        region: Region,
+        area: Area,
+        disk: Arc<Disk>,
+        frames: Vec<Frame>,
+        of: HashMap<u64, u32>,
+        free: Vec<u32>,
+    ) -> Frames {
+        let dirty = (0..frames.len() as u32).filter(|n| frames[*n as usize].dirty).collect();
+        let state = State {
+            of,
+            frames,
+            free,
+            freed: Vec::new(),
+            stored: Vec::new(),
+            unlisted: Vec::new(),
+            dirty,
+            hand: 0,
+            reserved: 0,
+        };
+        Frames { region, area, disk, state: RwLock::new(state) }
+    }
+
+    /// Whether the table on the medium has no entry.
+    pub(crate) fn is_clear(region: &Region, area: &Area) -> bool {
+        (0..area.frames as u32).all(|n| region.load_u64(area.entry_at(n)) & USED == 0)
+    }
+
+    /// Reads the table: 16 bytes a frame.
+    pub(crate) fn open(region: Region, area: Area, disk: Arc<Disk>) -> Result<Frames> {
+        let blocks = area.disk_bytes / area.block;
+        let (mut frames, mut of, mut free) = (Vec::new(), HashMap::new(), Vec::new());
+        for n in 0..area.frames as u32 {
+            let at = area.entry_at(n);
+            let (word, kind) = (region.load_u64(at), region.load_u64(at + 8));
+            if word & USED == 0 {
+                frames.push(Frame::free());
+                free.push(n);
+                continue;
+            }
+            let block = word & !(USED | DIRTY);
+            let wrong = |field: &str, found: u64, expected: &str| {
+                Err(corrupt("frame table", format_args!("entry {n}"), field, found, expected))
+            };
+            let Some(kind) = Kind::from_words(kind as u32, (kind >> 32) as u32) else {
+                return wrong("the kind", kind, "one that there is");
+            };
+            if block >= blocks {
+                return wrong("the block", block, "one of the disk's");
+            }
+            if of.insert(block, n).is_some() {
+                return wrong("the block", block, "no other entry's");
+            }
+            let dirty = word & DIRTY != 0;
+            frames.push(Frame { block, kind, used: true, dirty, listed: true, ..Frame::free() });
+        }
+        free.reverse();
+        Ok(Frames::with(region, area, disk, frames, of, free))
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let state = self.state.read();
+        let dirty = state.frames.iter().filter(|frame| frame.dirty).count() as u64;
+        Counts { frames: self.area.frames, used: state.of.len() as u64, dirty }
+    }
+
+    /// DRAM that the frames take, bytes.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let state = self.state.read();
+        (state.of.capacity() * 16 + state.frames.capacity() * size_of::<Frame>()) as u64
+    }
+
+    /// Reads block `number`, which is a `kind`, from its frame. False if it has none.
+    pub(crate) fn read(&self, kind: Kind, number: u64, into: &mut [u8]) -> Result<bool> {
+        let state = self.state.read();
+        let Some(&n) = state.of.get(&number) else { return Ok(false) };
+        let frame = &state.frames[n as usize];
+        if frame.kind != kind {
+            return Err(corrupt("block", number, "its use", format!("{} and {kind}", frame.kind), "one"));
+        }
+        frame.referenced.store(true, Relaxed);
+        self.region.read(self.area.frame_at(n), into);
+        drop(state);
+        self.check()?;
+        Ok(true)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.region.check().map_err(|error| vfs::Error::Io(error.to_string()))
+    }
+
+    /// Gives a block that has just come from the disk a frame, if there is one that nobody misses.
+    pub(crate) fn fill(&self, kind: Kind, number: u64, bytes: &[u8]) {
+        let state = &mut *self.state.write();
+        if state.of.contains_key(&number) {
+            return;
+        }
+        let spare = if state.free.len() > state.reserved { state.free.pop() } else { None };
+        let Some(n) = spare.or_else(|| self.give_up_clean(state)) else { return };
+        state.put(n, kind, number, false);
+        self.store(state, n, u64::MAX, bytes);
+    }
+
+    /// Sees to it that [`Frames::apply`] of so many blocks cannot fail: it comes when they are committed.
+    ///
+    /// # Errors
+    /// [`vfs::Error::NoSpace`] if it takes a checkpoint before, that of the disk if dirty blocks had to go there and could not.
+    pub(crate) fn reserve(&self, blocks: impl Iterator<Item = u64>) -> Result<()> {
+        let state = &mut *self.state.write();
+        // Those that have a frame may lose it meanwhile: they count, too.
+        let count = blocks.count();
+        while state.free.len() < count {
+            match self.give_up_clean(state) {
+                Some(n) => state.free.push(n),
+                None => self.clean_some(state)?,
+            }
+        }
+        state.reserved = count;
+        Ok(())
+    }
+
+    /// Applies what is committed, for which there is room ([`Frames::reserve`]): sub-blocks of blocks, each with its block's newest bytes for those that have no frame; then what is
+    /// metadata no longer.
+    pub(crate) fn apply<'a>(
+        &self,
+        blocks: impl IntoIterator<Item = (u64, Kind, u64, &'a [u8])>,
+        freed: &[u64],
+    ) {
+        let state = &mut *self.state.write();
+        state.reserved = 0;
+        for number in freed {
+            state.forget(*number);
+        }
+        for (number, kind, parts, bytes) in blocks {
+            let n = match state.of.get(&number).copied() {
+                Some(n) if state.frames[n as usize].kind == kind => n,
+                had => {
+                    // Its entry, if it has one, tells of what it was: away with it, behind the next checkpoint.
+                    if had.is_some() {
+                        state.forget(number);
+                    }
+                    let n = state.free.pop().expect("room was reserved");
+                    state.put(n, kind, number, true);
+                    self.store(state, n, u64::MAX, bytes);
+                    continue;
+                }
+            };
+            state.make_dirty(n);
+            self.store(state, n, parts, bytes);
+        }
+    }
+
+    /// Whether block `number` has a frame.
+    pub(crate) fn holds(&self, number: u64) -> bool {
+        self.state.read().of.contains_key(&number)
+    }
+
+    /// Block `number` as it is: its frame's, or the disk's.
+    pub(crate) fn current(&self, number: u64, into: &mut [u8]) -> Result<()> {
+        let state = self.state.read();
+        match state.of.get(&number) {
+            Some(&n) => self.region.read(self.area.frame_at(n), into),
+            None => {
+                self.disk
+                    .read(DiskPurpose::Metadata, number * self.area.block, into)
+                    .map_err(|error| io(&error))?;
+            }
+        }
+        drop(state);
+        self.check()
+    }
+
+    /// Stores sub-blocks of a frame.
+    fn store(&self, state: &mut State, n: u32, parts: u64, bytes: &[u8]) {
+        let frame = &mut state.frames[n as usize];
+        if frame.stored == 0 {
+            state.stored.push(n);
+        }
+        frame.stored |= parts;
+        frame.referenced.store(true, Relaxed);
+        let (at, part) = (self.area.frame_at(n), self.area.part as usize);
+        if parts == u64::MAX {
+            return self.region.store(Purpose::Metadata, at, bytes);
+        }
+        for run in runs(parts, bytes.len() / part) {
+            let bytes = &bytes[run.start * part..run.end * part];
+            self.region.store(Purpose::Metadata, at + (run.start * part) as u64, bytes);
+        }
+    }
+
+    /// A clean frame, given up: not asked for since the hand came by last, if there is one.
+    fn give_up_clean(&self, state: &mut State) -> Option<u32> {
+        let count = state.frames.len();
+        for _ in 0..2 * count {
+            state.hand = (state.hand + 1) % count;
+            let frame = &state.frames[state.hand];
+            if !frame.used || frame.dirty || frame.referenced.swap(false, Relaxed) {
+                continue;
+            }
+            let n = state.hand as u32;
+            let frame = &mut state.frames[n as usize];
+            state.of.remove(&frame.block);
+            let listed = std::mem::replace(frame, Frame { stored: frame.stored, ..Frame::free() }).listed;
+            if listed {
+                self.region.persist_u64(Purpose::Allocation, self.area.entry_at(n), 0).ignore();
+            }
+            return Some(n);
+        }
+        None
+    }
+
+    /// Writes the blocks that have been dirty for longest to the disk, durably.
+    fn clean_some(&self, state: &mut State) -> Result<()> {
+        let (mut written, mut kept) = (Vec::new(), None);
+        while written.len() < FLUSH_BATCH
+            && let Some(n) = state.dirty.pop_front()
+        {
+            match &state.frames[n as usize] {
+                // The disk's carries its mark, and goes last.
+                Frame { dirty: true, kind: Kind::Superblock, .. } => kept = Some(n),
+                Frame { dirty: true, .. } => written.push(n),
+                _ => {}
+            }
+        }
+        state.dirty.extend(kept);
+        if written.is_empty() {
+            // Every frame is held by a block that is gone, until the next checkpoint.
+            return Err(vfs::Error::NoSpace);
+        }
+        written.sort_unstable_by_key(|n| state.frames[*n as usize].block);
+        let result = self.write_to_disk(state, &written);
+        for n in written {
+            if result.is_ok() {
+                let frame = &mut state.frames[n as usize];
+                frame.dirty = false;
+                state.unlisted.push(n);
+            } else {
+                state.dirty.push_front(n);
+            }
+        }
+        result
+    }
+
+    fn write_to_disk(&self, state: &State, frames: &[u32]) -> Result<()> {
+        let mut bytes = vec![0; self.area.block as usize];
+        for n in frames {
+            self.region.read(self.area.frame_at(*n), &mut bytes);
+            self.check()?;
+            let at = state.frames[*n as usize].block * self.area.block;
+            self.disk.write(DiskPurpose::Metadata, at, &bytes).map_err(|error| io(&error))?;
+        }
+        self.disk.flush().map_err(|error| io(&error))
+    }
+
+    /// Writes all that the disk has not to it, durably, but for the superblock's block. The log must be empty.
+    pub(crate) fn write_all_to_disk(&self) -> Result<()> {
+        let state = &mut *self.state.write();
+        loop {
+            match self.clean_some(state) {
+                Err(vfs::Error::NoSpace) => return Ok(()),
+                other => other?,
+            }
+        }
+    }
+
+    /// Makes all that was applied before durable: then what the log has of it is needed no more.
+    pub(crate) fn checkpoint(&self) -> Durable {
+        let (stored, unlisted, freed) = {
+            let state = &mut *self.state.write();
+            let mut parts = Vec::new();
+            for n in std::mem::take(&mut state.stored) {
+                let frame = &mut state.frames[n as usize];
+                parts.push((n, std::mem::take(&mut frame.stored)));
+            }
+            let unlisted: Vec<(u32, u64)> = std::mem::take(&mut state.unlisted)
+                .into_iter()
+                .map(|n| (n, state.frames[n as usize].block))
+                .collect();
+            (parts, unlisted, std::mem::take(&mut state.freed))
+        };
+        let mut flushed = Flushed::none();
+        for (n, parts) in stored {
+            let (at, part) = (self.area.frame_at(n), self.area.part);
+            for run in runs(parts, (self.area.block / part) as usize) {
+                let bytes = (run.end - run.start) as u64 * part;
+                flushed =
+                    flushed.and(self.region.flush(Purpose::Checkpoint, at + run.start as u64 * part, bytes));
+            }
+        }
+        let bytes_are_there = self.region.fence(flushed);
+        let cleared = self.clear_entries(&freed);
+        let durable = self.write_entries(&unlisted, bytes_are_there.and(cleared));
+        let state = &mut *self.state.write();
+        for n in freed {
+            state.frames[n as usize] = Frame::free();
+            state.free.push(n);
+        }
+        durable
+    }
+
+    fn clear_entries(&self, freed: &[u32]) -> Durable {
+        let mut flushed = Flushed::none();
+        for n in freed {
+            let at = self.area.entry_at(*n);
+            self.region.store_u64(Purpose::Allocation, at, 0);
+            flushed = flushed.and(self.region.flush(Purpose::Allocation, at, 8));
+        }
+        self.region.fence(flushed)
+    }
+
+    /// Writes the entries of frames that still hold the block that they held when `_bytes` became durable.
+    fn write_entries(&self, unlisted: &[(u32, u64)], _bytes: Durable) -> Durable {
+        let mut flushed = Flushed::none();
+        for batch in unlisted.chunks(BATCH) {
+            let state = &mut *self.state.write();
+            for (n, block) in batch {
+                let frame = &mut state.frames[*n as usize];
+                if !frame.used || frame.block != *block {
+                    continue;
+                }
+                frame.listed = true;
+                let (which, ino) = frame.kind.to_words();
+                let at = self.area.entry_at(*n);
+                let dirty = if frame.dirty { DIRTY } else { 0 };
+                // In one line, and so in this order.
+                self.region.store_u64(Purpose::Allocation, at + 8, u64::from(which) | u64::from(ino) << 32);
+                self.region.store_u64(Purpose::Allocation, at, USED | dirty | block);
+                flushed = flushed.and(self.region.flush(Purpose::Allocation, at, super::area::ENTRY));
+            }
+        }
+        self.region.fence(flushed)
+    }
+}
+
+impl Frame {
+    fn free() -> Frame {
+        Frame {
+            block: 0,
+            kind: Kind::Bitmap,
+            used: false,
+            dirty: false,
+            listed: false,
+            referenced: AtomicBool::new(false),
+            stored: 0,
+        }
+    }
+}
+
+impl State {
+    /// A free frame holds a block now.
+    fn put(&mut self, n: u32, kind: Kind, block: u64, dirty: bool) {
+        let stored = self.frames[n as usize].stored;
+        self.frames[n as usize] = Frame { block, kind, used: true, stored, ..Frame::free() };
+        self.of.insert(block, n);
+        self.unlisted.push(n);
+        if dirty {
+            self.make_dirty(n);
+        }
+    }
+
+    fn make_dirty(&mut self, n: u32) {
+        let frame = &mut self.frames[n as usize];
+        if !frame.dirty {
+            frame.dirty = true;
+            self.unlisted.push(n);
+            self.dirty.push_back(n);
+        }
+    }
+
+    /// A block is metadata no longer.
+    fn forget(&mut self, number: u64) {
+        let Some(n) = self.of.remove(&number) else { return };
+        let frame = &mut self.frames[n as usize];
+        frame.used = false;
+        frame.dirty = false;
+        self.freed.push(n);
+    }
+}
+
+/// The runs of set bits among the first `count`.
+fn runs(bits: u64, count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let set = move |n: usize| n < count && bits >> n & 1 != 0;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < count && !set(at) {
+            at += 1;
+        }
+        let start = at;
+        while set(at) {
+            at += 1;
+        }
+        (start < at).then_some(start..at)
+    })
+}

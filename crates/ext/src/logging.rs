@@ -1,0 +1,106 @@
+//! Pages by way of the log in NVM: an `fsync` costs no time of the disk.
+//!
+//! [`Volume::collect`] hands what changed of a file to the running transaction, in the operation that maps it and sets the length; when that
+//! transaction is durable, so are they. From then on the pages are the log's (see [`crate::pages`]) until it lets go of them: first
+//! [`Volume::drain_files`] makes them durable on the disk, then, when that part of the log is void, [`Volume::retired_files`] drops them.
+
+use vfs::{Error, Result};
+
+use crate::error::io;
+use crate::files::Held;
+use crate::inode;
+use crate::map;
+use crate::pages::Site;
+use crate::store::LogItem;
+use crate::volume::Volume;
+use crate::write_out::{map_pages, mapped};
+
+/// Bytes that one transaction gets of a file.
+const COLLECTED_MAX: u64 = 1 << 20;
+
+impl Volume {
+    /// Hands a file's changes to the running transaction, or to several if that would be too large. Called without locks.
+    pub(crate) fn collect(&self, file: &Held<'_>) -> Result<()> {
+        let Some(home) = &self.home else { return Err(Error::ReadOnly) };
+        let most = COLLECTED_MAX.min(home.record_bytes_max()) / self.core.superblock.block;
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.with_commit(|| self.collect_some(file, from, most.max(1) as usize))?;
+            if next.is_some() {
+                self.commit_if_large()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same, of at most so many pages from one on; tells from where to go on.
+    fn collect_some(&self, file: &Held<'_>, from: u64, most: usize) -> Result<Option<u64>> {
+        let mut state = file.alone();
+        self.find_places(file.number, &mut state, |_| true)?;
+        let changed = state.pages.changed(from).map(|(number, page)| (number, page.site()));
+        let mut pages: Vec<(u64, Site)> = changed.take(most + 1).collect();
+        let next = if pages.len() > most { pages.pop().map(|(number, _)| number) } else { None };
+        if pages.is_empty() && state.size.is_none() {
+            return Ok(None);
+        }
+        let items = pages.iter().filter_map(|(number, site)| {
+            let page = state.pages.get(*number)?;
+            let changed = page.changed();
+            let fresh = !matches!(site, Site::Mapped(_));
+            let offset = changed.start as u32;
+            Some(LogItem { block: site.block()?, offset, bytes: page.bytes()[changed].into(), fresh })
+        });
+        // No length covers bytes that are not in the transaction or before it, and no block lies behind the length.
+        let covered = next.map_or(u64::MAX, |next| next * self.core.superblock.block);
+        let (transaction, on_disk) = self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            map_pages(core, &mut inode, &pages)?;
+            inode.size = inode.size.max(state.size.unwrap_or(0).min(covered));
+            inode::write(core, &inode)?;
+            Ok((core.store.log_data(items), inode.size))
+        })?;
+        state.size = state.size.filter(|size| *size != on_disk);
+        for (number, _) in pages {
+            mapped(&mut state, number);
+            state.pages.log(number, transaction);
+        }
+        self.files.logged.lock().entry(transaction).or_default().insert(file.number);
+        Ok(next)
+    }
+
+    /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files.
+    pub(crate) fn drain_files(&self, transaction: u64) -> Result<()> {
+        let queue = self.queue()?;
+        let files = self.logged_up_to(transaction);
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for number in files {
+            let Some(file) = self.files.find(number) else { continue };
+            let state = file.shared();
+            let pages = state.pages.range(0..map::END);
+            let logged =
+                pages.filter(|(_, page)| page.logged().is_some_and(|logged| logged.first <= transaction));
+            result = result.and(self.write_pages(&queue, &state, logged.map(|(number, _)| number)));
+        }
+        result?;
+        self.disk().flush().map_err(|error| io(&error))
+    }
+
+    /// The log has nothing any more of transactions up to `transaction`: what they had is on the disk.
+    pub(crate) fn retired_files(&self, transaction: u64) {
+        for number in self.logged_up_to(transaction) {
+            if let Some(file) = self.files.find(number) {
+                file.alone().pages.retire(transaction);
+            }
+        }
+        let logged = &self.files.logged;
+        logged.lock().retain(|number, _| *number > transaction);
+    }
+
+    /// Files of which transactions up to `transaction` have logged pages.
+    fn logged_up_to(&self, transaction: u64) -> vfs::InoSet<u32> {
+        self.files.logged.lock().range(..=transaction).flat_map(|(_, files)| files.iter().copied()).collect()
+    }
+}

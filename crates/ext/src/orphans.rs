@@ -1,0 +1,276 @@
+//! Inodes that are to be removed, or cut, by whoever comes next: unlinked and still open, made by `O_TMPFILE`, or not finished
+//! before a crash.
+//!
+//! They are in a list: the superblock names the first, each inode the next one. Others may have left some in a file that some file systems
+//! have for them; here nothing is put there.
+//!
+//! **An inode without a link is in the list, or is removed by the operation that took the last one.**
+
+#[cfg(test)]
+mod tests;
+
+use parking_lot::Mutex;
+use vfs::{Error, FileKind, InoMap, Result};
+
+use crate::checksum::crc32c;
+use crate::core::Core;
+use crate::error::corrupt;
+use crate::features::RoCompat;
+use crate::inode::{self, Inode};
+use crate::map::{self, Place};
+use crate::resize::free_some;
+use crate::store::Kind;
+use crate::volume::Volume;
+use crate::{alloc, superblock, xattr};
+
+/// An inode with more sectors than these is removed in several operations.
+const SECTORS_MAX: u64 = 1 << 17;
+/// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
+pub(crate) const FILE_TAIL: usize = 8;
+pub(crate) const FILE_MAGIC: u32 = 0x0B10_CA04;
+
+/// The first of the list, or 0.
+pub(crate) fn first(core: &Core) -> Result<u32> {
+    Ok(superblock::newest(core)?.last_orphan.get())
+}
+
+/// Which inode stands before which in the list, as far as is remembered: nothing relies on it unseen.
+#[derive(Default)]
+pub(crate) struct Before(Mutex<InoMap<u32, u32>>);
+
+/// Part of an operation: `inode` joins the list. The caller writes it.
+pub(crate) fn insert(core: &Core, inode: &mut Inode) -> Result<()> {
+    inode.next_orphan = first(core)?;
+    core.orphans.0.lock().insert(inode.next_orphan, inode.number);
+    superblock::change(core, |raw| raw.last_orphan.set(inode.number))
+}
+
+/// Part of an operation: `inode` leaves the list. The caller writes it.
+pub(crate) fn remove(core: &Core, inode: &mut Inode) -> Result<()> {
+    let behind = std::mem::take(&mut inode.next_orphan);
+    let remembered = core.orphans.0.lock().remove(&inode.number);
+    if first(core)? == inode.number {
+        return superblock::change(core, |raw| raw.last_orphan.set(behind));
+    }
+    let remembered = remembered.and_then(|number| inode::read(core, number).ok());
+    let mut before = match remembered.filter(|before| before.next_orphan == inode.number) {
+        Some(before) => before,
+        None => search_before(core, inode.number)?,
+    };
+    before.next_orphan = behind;
+    core.orphans.0.lock().insert(behind, before.number);
+    inode::write(core, &before)
+}
+
+/// The inode that stands before `number` in the list.
+fn search_before(core: &Core, number: u32) -> Result<Inode> {
+    let mut at = first(core)?;
+    // A list is no longer than there are inodes; one that is leads in a circle.
+    for _ in 0..core.superblock.inodes {
+        let before = listed(core, at)?;
+        if before.next_orphan == number {
+            return Ok(before);
+        }
+        at = before.next_orphan;
+    }
+    Err(damaged(at))
+}
+
+fn listed(core: &Core, number: u32) -> Result<Inode> {
+    if number < core.superblock.first_inode {
+        return Err(damaged(number));
+    }
+    inode::read(core, number).map_err(|error| if error == Error::Stale { damaged(number) } else { error })
+}
+
+fn damaged(number: u32) -> Error {
+    corrupt("list", "orphans", "an inode", number, "one in use, and none twice")
+}
+
+/// Part of an operation: removes an inode that has no link, and what it has; or, if that is more than one operation should free, some of that.
+/// False if there is more. `is_listed` says whether it is in the list, where it is to be if it is large.
+fn remove_some(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
+    if has_map(core, &inode) {
+        if inode.kind() != FileKind::Regular {
+            forget_blocks(core, &inode)?;
+        }
+        let mut rest = 0..map::END;
+        free_some(core, &mut inode, &mut rest)?;
+        if !rest.is_empty() {
+            return inode::write(core, &inode).map(|()| false);
+        }
+    }
+    xattr::release(core, &mut inode)?;
+    if is_listed {
+        remove(core, &mut inode)?;
+    }
+    inode.size = 0;
+    inode::write(core, &inode)?;
+    alloc::free_inode(core, inode.number, inode.is_dir()).map(|()| true)
+}
+
+/// Part of an operation: `inode` has lost its last link. It is removed, or joins the list, if it is open or is to be removed by
+/// [`Volume::remove_unnamed`]; whether by that.
+pub(crate) fn unlinked(volume: &Volume, core: &Core, mut inode: Inode) -> Result<bool> {
+    let is_open = volume.is_open(inode.number);
+    let is_large = inode.blocks > SECTORS_MAX;
+    if !is_open && !is_large && !volume.has_contents_in_memory(inode.number) {
+        return remove_some(core, inode, false).map(|is_done| !is_done);
+    }
+    if inode.is_dir() {
+        inode.size = 0; // nothing is found in it
+    }
+    if !volume.is_being_cut(inode.number) {
+        insert(core, &mut inode)?;
+    }
+    inode::write(core, &inode)?;
+    Ok(!is_open)
+}
+
+/// Whether an inode has blocks, or could have.
+fn has_map(core: &Core, inode: &Inode) -> bool {
+    match inode.kind() {
+        FileKind::Regular | FileKind::Directory => !inode.is_inline(),
+        FileKind::Symlink => !inode.is_inline() && inode.fast_target(&core.superblock).is_none(),
+        _ => false,
+    }
+}
+
+/// The blocks of a directory or a link, which are metadata, are so no longer.
+fn forget_blocks(core: &Core, inode: &Inode) -> Result<()> {
+    let (mut number, mut count) = (0, 0);
+    while number < map::END {
+        let run = map::run(core, inode, number)?;
+        if let Place::Mapped(start) = run.place {
+            count += run.blocks;
+            if count > core.superblock.blocks {
+                let of = format_args!("inode {}", inode.number);
+                return Err(corrupt("block map", of, "its blocks", count, "no more than the disk's"));
+            }
+            (start..start + run.blocks).for_each(|block| core.store.forget(block));
+        }
+        number = number.saturating_add(run.blocks);
+    }
+    Ok(())
+}
+
+impl Volume {
+    /// Removes inode `number` if it has neither link nor handle, with what it has.
+    pub(crate) fn remove_unnamed(&self, number: u32) -> Result<()> {
+        let file = self.files.get(number);
+        let mut is_done = false;
+        while !is_done {
+            // Without the file's lock: the log may have to be drained.
+            self.commit_if_large()?;
+            let mut state = file.alone();
+            let done = self.change(|core| match inode::read(core, number) {
+                Ok(inode) if inode.links == 0 && !file.is_open() => {
+                    let is_done = remove_some(core, inode, true)?;
+                    if is_done {
+                        self.linkable.lock().remove(&number);
+                        file.set_being_cut(false);
+                    }
+                    Ok(Some(is_done))
+                }
+                Ok(_) | Err(Error::Stale) => Ok(None),
+                Err(error) => Err(error),
+            })?;
+            match done {
+                None => return Ok(()),
+                Some(done) => is_done = done,
+            }
+            self.give_up_contents(&mut state);
+        }
+        Ok(())
+    }
+
+    /// Removes or cuts what others left: called once, before anything is open. Gives how many there were.
+    pub(crate) fn reclaim_orphans(&self) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            let number = self.reading(|| first(&self.core))?;
+            if number == 0 {
+                break;
+            }
+            while !self.change(|core| reclaim(core, listed(core, number)?, true))? {
+                self.commit_if_large()?;
+            }
+            count += 1;
+        }
+        if self.core.superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            count += self.reclaim_file()?;
+        }
+        Ok(count)
+    }
+
+    /// The same, of those in the file; then it is empty.
+    fn reclaim_file(&self) -> Result<u64> {
+        let mut count = 0;
+        let file = inode::read(&self.core, self.core.superblock.orphan_file)?;
+        let block = self.core.superblock.block;
+        for number in 0..(file.size / block).min(self.core.superblock.blocks) {
+            let Some(at) = map::block(&self.core, &file, number)? else { continue };
+            let verify = |bytes: &[u8]| verify_file(&self.core, &file, at, bytes);
+            let bytes = self.core.store.read(Kind::Orphans, at, verify)?;
+            let (entries, _) = bytes[..bytes.len() - FILE_TAIL].as_chunks::<4>();
+            for (n, orphan) in entries.iter().map(|word| u32::from_le_bytes(*word)).enumerate() {
+                if orphan == 0 {
+                    continue;
+                }
+                while !self.change(|core| reclaim(core, listed(core, orphan)?, false))? {}
+                self.change(|core| {
+                    core.store.change(
+                        Kind::Orphans,
+                        at,
+                        |_| Ok(()),
+                        |bytes| {
+                            bytes[n * 4..(n + 1) * 4].fill(0);
+                            let sum = file_checksum(core, &file, at, bytes);
+                            if core.superblock.features.has_metadata_csum() {
+                                bytes[block as usize - 4..].copy_from_slice(&sum.to_le_bytes());
+                            }
+                        },
+                    )
+                })?;
+                count += 1;
+            }
+        }
+        let present = RoCompat::ORPHAN_PRESENT.bits();
+        self.change(|core| {
+            superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
+        })?;
+        Ok(count)
+    }
+}
+
+/// Part of an operation: removes an orphan, or, if it has a name, cuts what lies behind its end. False if there is more to do.
+fn reclaim(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
+    if inode.links == 0 {
+        return remove_some(core, inode, is_listed);
+    }
+    let mut rest = 0..0;
+    if inode.kind() == FileKind::Regular && has_map(core, &inode) {
+        rest = inode.size.div_ceil(core.superblock.block).min(map::END)..map::END;
+        free_some(core, &mut inode, &mut rest)?;
+    }
+    if rest.is_empty() && is_listed {
+        remove(core, &mut inode)?;
+    }
+    inode::write(core, &inode)?;
+    Ok(rest.is_empty())
+}
+
+fn verify_file(core: &Core, file: &Inode, at: u64, bytes: &[u8]) -> Result<()> {
+    let (magic, sum) = bytes[bytes.len() - FILE_TAIL..].split_at(4);
+    let expected = file_checksum(core, file, at, bytes);
+    let is_sealed = !core.superblock.features.has_metadata_csum() || sum == expected.to_le_bytes();
+    if magic == FILE_MAGIC.to_le_bytes() && is_sealed {
+        return Ok(());
+    }
+    Err(corrupt("orphan file", format_args!("block {at}"), "its checksum or magic number", "wrong", "right"))
+}
+
+fn file_checksum(core: &Core, file: &Inode, at: u64, bytes: &[u8]) -> u32 {
+    let seed = inode::seed(&core.superblock, file.number, file.generation);
+    crc32c(crc32c(seed, &at.to_le_bytes()), &bytes[..bytes.len() - FILE_TAIL])
+}

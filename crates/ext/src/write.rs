@@ -1,0 +1,252 @@
+//! Bytes into pages.
+//!
+//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, and then
+//! nothing fails any more. So a write that fails has changed nothing, and one that has returned finds its room on the disk later.
+
+use std::ops::Range;
+
+use disk::Purpose;
+use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
+
+use crate::files::{Held, State};
+use crate::inode::{self, Inode};
+use crate::map::{self, Place};
+use crate::pages::{Page, Site};
+use crate::store::Store;
+use crate::volume::Volume;
+
+/// Pages that a change of a file needs and that are not there yet.
+#[derive(Default)]
+pub(crate) struct Draft {
+    /// The page, and how many bytes from its start are on the disk and stay.
+    pages: Vec<(u64, Page, usize)>,
+    tail: Option<Tail>,
+}
+
+/// The block of a file's end, where bytes may lie behind it.
+struct Tail {
+    number: u64,
+    /// Where they begin.
+    end: usize,
+    /// The block needs a page whatever lies there.
+    is_needed: bool,
+}
+
+impl Draft {
+    /// Reads bytes that stay. `tree` is not needed for that: who has the file's lock knows that its blocks remain its.
+    pub(crate) fn read(&mut self, store: &Store) -> Result<()> {
+        for (_, page, kept) in &mut self.pages {
+            if let (Site::Mapped(block), true) = (page.site(), *kept > 0) {
+                page.read(*kept, |bytes| store.read_through(Purpose::Data, block, 0, bytes))?;
+            }
+        }
+        if let Some(Tail { number, end, is_needed }) = self.tail {
+            let at = self.pages.iter().position(|(other, ..)| *other == number).expect("it has a page");
+            if self.pages[at].1.bytes()[end..].iter().all(|byte| *byte == 0) {
+                self.tail = None;
+                if !is_needed {
+                    self.pages.remove(at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Blocks that have no place.
+    pub(crate) fn homeless(&self) -> u64 {
+        self.pages.iter().filter(|(_, page, _)| page.site() == Site::Promised).count() as u64
+    }
+
+    /// Adds the pages to the file's.
+    pub(crate) fn add_to(self, state: &mut State) {
+        for (number, page, _) in self.pages {
+            state.pages.insert(number, page);
+        }
+        if let Some(Tail { number, end, .. }) = self.tail {
+            let block = state.pages.get(number).expect("it was added").bytes().len();
+            state.pages.change(number, end..block, |bytes| bytes.fill(0));
+        }
+    }
+}
+
+/// Cuts a range of bytes at the ends of blocks: the number of each, the range in it.
+pub(crate) fn blocks(range: Range<u64>, block: u64) -> impl Iterator<Item = (u64, Range<usize>)> {
+    let numbers = range.start / block..range.end.div_ceil(block);
+    numbers.map(move |number| {
+        let start = range.start.saturating_sub(number * block);
+        (number, start as usize..(range.end - number * block).min(block) as usize)
+    })
+}
+
+impl Volume {
+    /// Writes through a handle, at its file's end if it appends.
+    pub(crate) fn write_file(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let (file, flags) = self.handles.get(handle)?;
+        if !flags.contains(OpenFlags::WRITE) {
+            return Err(Error::BadHandle);
+        }
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let file = self.files.hold(file);
+        let offset = if flags.contains(OpenFlags::APPEND) { None } else { Some(offset) };
+        self.write_bytes(caller, &file, offset, data)?;
+        if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
+            self.sync_file(&file)?;
+        }
+        Ok(data.len())
+    }
+
+    /// Writes at `offset`, or at the end.
+    pub(crate) fn write_bytes(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<()> {
+        self.make_room(file, data.len() as u64)?;
+        self.with_room(|| {
+            let mut state = file.alone();
+            self.end_cut(file, &state)?;
+            let (range, size, mut draft) = self.reading(|| {
+                let inode = self.newest(&state, file.number)?;
+                let offset = offset.unwrap_or(inode.size);
+                let range = self.range(&inode, offset, data.len() as u64)?;
+                let mut draft = Draft::default();
+                if range.start > inode.size {
+                    self.draft_tail(&state, &inode, inode.size, &mut draft)?;
+                }
+                self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
+                Ok((range, inode.size, draft))
+            })?;
+            draft.read(&self.core.store)?;
+            self.promise(caller, file, &draft)?;
+            draft.add_to(&mut state);
+            let mut rest = data;
+            for (number, within) in blocks(range.clone(), self.core.superblock.block) {
+                let (here, behind) = rest.split_at(within.len());
+                state.pages.change(number, within, |bytes| bytes.copy_from_slice(here));
+                rest = behind;
+            }
+            if range.end > size {
+                state.size = Some(range.end);
+            }
+            Ok(())
+        })
+    }
+
+    /// A range that a file can have.
+    pub(crate) fn range(&self, inode: &Inode, offset: u64, length: u64) -> Result<Range<u64>> {
+        let most = map::bytes_max(&self.core.superblock, inode);
+        let end = offset.checked_add(length).filter(|end| *end <= most).ok_or(Error::FileTooLarge)?;
+        Ok(offset..end)
+    }
+
+    /// Waits until there is room for `bytes` in pages. The file's own make place first.
+    pub(crate) fn make_room(&self, file: &Held<'_>, bytes: u64) -> Result<()> {
+        let needed = bytes.div_ceil(self.core.superblock.block);
+        let is_full = || self.files.unsaved() + needed > self.pages_max;
+        if is_full() {
+            self.write_out(file)?;
+        }
+        if is_full() { self.write_out_all() } else { Ok(()) }
+    }
+
+    /// Promises blocks to what has no place.
+    pub(crate) fn promise_blocks(&self, caller: &Caller, blocks: u64) -> Result<()> {
+        if blocks == 0 {
+            Ok(())
+        } else {
+            self.reading(|| self.core.space.promise(&self.core, caller, blocks))
+        }
+    }
+
+    /// What a write or another change of contents by `caller` changes of metadata at once; and blocks for pages without a place.
+    fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
+        let homeless = draft.homeless();
+        self.promise_blocks(caller, homeless)?;
+        let changed = self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            inode.rewritten(caller, Time::now());
+            inode::write(core, &inode)
+        });
+        if changed.is_err() {
+            self.core.space.release(homeless);
+        }
+        changed
+    }
+
+    /// Pages for what of `range` has none and is in a place that `wants` one. Called with `tree` held.
+    pub(crate) fn draft(
+        &self,
+        state: &State,
+        inode: &Inode,
+        range: Range<u64>,
+        wants: impl Fn(Place) -> bool,
+        draft: &mut Draft,
+    ) -> Result<()> {
+        let block = self.core.superblock.block;
+        let mut run: Option<(Range<u64>, Place)> = None;
+        for (number, within) in blocks(range, block) {
+            if state.pages.get(number).is_some() {
+                continue;
+            }
+            let (of, place) = match run.take() {
+                Some(known) if known.0.contains(&number) => known,
+                _ => {
+                    let found = map::run_to_write(&self.core, inode, number)?;
+                    (number..number.saturating_add(found.blocks), found.place)
+                }
+            };
+            if !wants(place) {
+                run = Some((of, place));
+                continue;
+            }
+            let used = inode.size.saturating_sub(number * block).min(block) as usize;
+            let (site, kept) = match place {
+                Place::Hole => (Site::Promised, 0),
+                Place::Unwritten(start) => (Site::Unwritten(start + (number - of.start)), 0),
+                Place::Mapped(start) => {
+                    let is_replaced = within.start == 0 && within.end >= used;
+                    (Site::Mapped(start + (number - of.start)), if is_replaced { 0 } else { used })
+                }
+            };
+            run = Some((of, place));
+            match &mut draft.tail {
+                Some(tail) if tail.number == number => tail.is_needed = true,
+                _ => draft.pages.push((number, Page::new(vec![0; block as usize].into(), site), kept)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Before a file that ends at `end` grows, and after it was cut there: that what lies behind in its last block is zeros. Whoever
+    /// wrote the disk need not have seen to it, and a crash may come between a file's cut and the zeros. Called with `tree` held.
+    pub(crate) fn draft_tail(&self, state: &State, inode: &Inode, end: u64, draft: &mut Draft) -> Result<()> {
+        let block = self.core.superblock.block;
+        let (number, used) = (end / block, (end % block) as usize);
+        if used == 0 || end >= map::END.saturating_mul(block) || state.pages.get(number).is_some() {
+            return Ok(());
+        }
+        if let Place::Mapped(start) = map::run_to_write(&self.core, inode, number)?.place {
+            let page = Page::new(vec![0; block as usize].into(), Site::Mapped(start));
+            draft.pages.push((number, page, block as usize));
+            draft.tail = Some(Tail { number, end: used, is_needed: false });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,600 @@
+//! Random changes of files beside what they should be; in the end e2fsck and the kernel judge.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use disk::Disk;
+use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
+use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO, SeekFrom};
+
+use crate::inode;
+use crate::support::{self, Image};
+use crate::volume::{Options, Volume};
+
+const FILES: usize = 5;
+const LONGEST: u64 = 900 << 10;
+const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % limit
+    }
+
+    /// Mostly small, seldom as large as `limit`.
+    fn length(&mut self, limit: u64) -> u64 {
+        let bits = 64 - limit.leading_zeros() as u64;
+        let limit = limit.min(1 << self.below(bits + 1));
+        self.below(limit.max(1)) + 1
+    }
+}
+
+/// A disk in DRAM that is attached to NVM in DRAM.
+struct Machine {
+    zone: Zone,
+    disk: Arc<Disk>,
+}
+
+/// What mke2fs makes, with some empty files.
+fn made(size: &str, options: &[&str]) -> Image {
+    let source = tempfile::tempdir().unwrap();
+    (0..2 * FILES).for_each(|n| std::fs::write(source.path().join(n.to_string()), "").unwrap());
+    let from = source.path().display().to_string();
+    Image::make(size, &[options, &["-d", &from]].concat())
+}
+
+impl Machine {
+    fn new(options: &[&str]) -> Machine {
+        Machine::of(Arc::new(Disk::memory(made("48M", options).bytes())))
+    }
+
+    fn of(disk: Arc<Disk>) -> Machine {
+        let zone = Zone::anonymous(64 << 20, &ZoneOptions::default()).unwrap();
+        zone.create_volume("disk", VolumeKind::Ext, Some(48 << 20)).unwrap();
+        let machine = Machine { zone, disk };
+        crate::attach(&machine.region(), &machine.disk).unwrap();
+        machine
+    }
+
+    fn region(&self) -> Region {
+        self.zone.volume("disk").unwrap()
+    }
+
+    fn mount(&self) -> Volume {
+        // Little room for pages, so that writers wait.
+        let options = Options { page_bytes: 256 << 10, ..Options::default() };
+        Volume::mount(&self.region(), self.disk.clone(), &options).unwrap()
+    }
+
+    /// The machine as it is after a crash at this moment.
+    fn crashed(&self) -> Machine {
+        let zone = Zone::from_bytes(&self.zone.snapshot_image(), &ZoneOptions::default()).unwrap();
+        Machine { zone, disk: Arc::new(Disk::memory(self.image())) }
+    }
+
+    fn image(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.disk.bytes() as usize];
+        self.disk.read(disk::Purpose::Data, 0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn number(volume: &Volume, n: usize) -> u32 {
+    let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
+    inode::from_vfs(&volume.core.superblock, attr.ino).unwrap()
+}
+
+fn open(volume: &Volume, n: usize, flags: OpenFlags) -> Handle {
+    let attr = volume.lookup(&Caller::root(), ROOT_INO, n.to_string().as_bytes()).unwrap();
+    volume.open(&Caller::root(), attr.ino, flags).unwrap()
+}
+
+struct Ordeal {
+    seed: u64,
+    step: u64,
+    random: Random,
+    /// The name of its first file.
+    first: usize,
+    files: Vec<Vec<u8>>,
+}
+
+impl Ordeal {
+    fn new(seed: u64, first: usize) -> Ordeal {
+        Ordeal { seed, step: 0, random: Random(seed), first, files: vec![Vec::new(); FILES] }
+    }
+
+    fn handle(&self, volume: &Volume, n: usize, flags: OpenFlags) -> Handle {
+        open(volume, self.first + n, flags)
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        let offset = self.random.length(LONGEST) - 1;
+        (offset, self.random.length(LONGEST - offset))
+    }
+
+    fn bytes(&mut self, length: u64) -> Vec<u8> {
+        let mut byte = self.random.below(255) as u8;
+        let mut next = || {
+            byte = byte.wrapping_mul(5).wrapping_add(3);
+            byte | 1
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    /// One change or look at one file, through a handle of its own.
+    fn step(&mut self, volume: &Volume) {
+        self.step += 1;
+        let n = self.random.below(FILES as u64) as usize;
+        let (offset, length) = self.range();
+        let range = offset as usize..(offset + length) as usize;
+        let root = Caller::root();
+        match self.random.below(20) {
+            0..6 => {
+                let bytes = self.bytes(length);
+                let handle = self.handle(volume, n, RW);
+                assert_eq!(volume.write(&root, handle, offset, &bytes), Ok(bytes.len()));
+                volume.release(handle).unwrap();
+                let file = &mut self.files[n];
+                file.resize(file.len().max(range.end), 0);
+                file[range].copy_from_slice(&bytes);
+            }
+            6 if (self.files[n].len() as u64) < LONGEST => {
+                let bytes = self.bytes(length.min(20_000));
+                let handle = self.handle(volume, n, RW | OpenFlags::APPEND);
+                assert_eq!(volume.write(&root, handle, 0, &bytes), Ok(bytes.len()));
+                volume.release(handle).unwrap();
+                self.files[n].extend(&bytes);
+            }
+            7 | 8 => {
+                let number = self.number(volume, n);
+                volume.cut_file(&root, &volume.files.get(number), offset).unwrap();
+                self.files[n].resize(offset as usize, 0);
+            }
+            9 if self.random.below(4) == 0 => {
+                volume.release(self.handle(volume, n, RW | OpenFlags::TRUNCATE)).unwrap();
+                self.files[n].clear();
+            }
+            10..13 => self.allocate(volume, n, offset, length),
+            13 => {
+                let m = self.random.below(FILES as u64) as usize;
+                let to = self.random.length(LONGEST - length) - 1;
+                let (from, sink) = (self.handle(volume, n, RW), self.handle(volume, m, RW));
+                let result = volume.copy_file_range(&root, from, offset, sink, to, length);
+                let copied =
+                    &self.files[n][range.start.min(self.files[n].len())..range.end.min(self.files[n].len())];
+                let overlaps =
+                    n == m && offset < to + copied.len() as u64 && to < offset + copied.len() as u64;
+                if overlaps && !copied.is_empty() {
+                    assert_eq!(result, Err(Error::Invalid));
+                } else {
+                    assert_eq!(result, Ok(copied.len() as u64));
+                    let (copied, to) = (copied.to_vec(), to as usize);
+                    if !copied.is_empty() {
+                        let file = &mut self.files[m];
+                        file.resize(file.len().max(to + copied.len()), 0);
+                        file[to..to + copied.len()].copy_from_slice(&copied);
+                    }
+                }
+                volume.release(from).unwrap();
+                volume.release(sink).unwrap();
+            }
+            14 => {
+                let handle = self.handle(volume, n, OpenFlags::READ);
+                let mut buffer = vec![0xEE; length as usize];
+                let read = volume.read(handle, offset, &mut buffer).unwrap();
+                let file = &self.files[n];
+                assert!(buffer[..read] == file[range.start.min(file.len())..range.end.min(file.len())]);
+                self.seek(volume, n, handle, offset);
+                volume.release(handle).unwrap();
+            }
+            15 | 16 => {
+                let handle = self.handle(volume, n, RW);
+                volume.fsync(handle, false).unwrap();
+                volume.release(handle).unwrap();
+            }
+            17 if self.random.below(4) == 0 => volume.write_out_all().unwrap(),
+            18 if self.random.below(4) == 0 => volume.syncfs().unwrap(),
+            19 if self.random.below(4) == 0 => {
+                volume.commit_all().unwrap();
+                volume.home.as_ref().unwrap().checkpoint(volume).unwrap();
+            }
+            _ => {}
+        }
+        let number = self.number(volume, n);
+        assert_eq!(volume.attr(number).unwrap().size, self.files[n].len() as u64, "{}", self.at());
+    }
+
+    fn number(&self, volume: &Volume, n: usize) -> u32 {
+        number(volume, self.first + n)
+    }
+
+    fn allocate(&mut self, volume: &Volume, n: usize, offset: u64, length: u64) {
+        let (keep, punch) = (FallocateMode::KEEP_SIZE, FallocateMode::PUNCH_HOLE);
+        let modes = [
+            FallocateMode::empty(),
+            keep,
+            keep | punch,
+            keep | punch,
+            FallocateMode::ZERO_RANGE,
+            keep | FallocateMode::ZERO_RANGE,
+        ];
+        let mode = modes[self.random.below(6) as usize];
+        let handle = self.handle(volume, n, RW);
+        volume.fallocate(&Caller::root(), handle, mode, offset, length).unwrap();
+        volume.release(handle).unwrap();
+        let (file, end) = (&mut self.files[n], (offset + length) as usize);
+        if !mode.contains(keep) {
+            file.resize(file.len().max(end), 0);
+        }
+        if mode.intersects(punch | FallocateMode::ZERO_RANGE) {
+            let end = end.min(file.len());
+            file[(offset as usize).min(end)..end].fill(0);
+        }
+    }
+
+    /// What is not in data is zeros.
+    fn seek(&self, volume: &Volume, n: usize, handle: Handle, offset: u64) {
+        let file = &self.files[n];
+        let size = file.len() as u64;
+        if offset >= size {
+            assert_eq!(volume.seek(handle, SeekFrom::Data(offset)), Err(Error::NoSuchOffset));
+            return;
+        }
+        let data = volume.seek(handle, SeekFrom::Data(offset));
+        let data = if data == Err(Error::NoSuchOffset) { size } else { data.unwrap() };
+        assert!(file[offset as usize..data as usize].iter().all(|byte| *byte == 0), "{}", self.at());
+        let hole = volume.seek(handle, SeekFrom::Hole(data.min(size - 1))).unwrap();
+        assert!(hole <= size);
+        let next = volume.seek(handle, SeekFrom::Data(hole.min(size - 1))).unwrap_or(size);
+        assert!(
+            hole == size || file[hole as usize..next as usize].iter().all(|byte| *byte == 0),
+            "{}",
+            self.at()
+        );
+    }
+
+    fn compare(&self, volume: &Volume) {
+        for (n, file) in self.files.iter().enumerate() {
+            let handle = self.handle(volume, n, OpenFlags::READ);
+            let mut buffer = vec![0xEE; file.len() + 10];
+            let read = volume.read(handle, 0, &mut buffer).unwrap();
+            assert_eq!(read, file.len(), "length of {n}, {}", self.at());
+            let differs = file.iter().zip(&buffer).position(|(one, other)| one != other);
+            assert_eq!(differs, None, "byte of file {n}, {}", self.at());
+            volume.release(handle).unwrap();
+        }
+    }
+
+    fn at(&self) -> String {
+        format!("seed {}, step {}", self.seed, self.step)
+    }
+}
+
+fn seed() -> u64 {
+    std::env::var("AMBERFS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11)
+}
+
+/// `rounds` of a mount each. Each ends as a crash does, behind a `syncfs` or an `fsync` of each file; or in a detach, behind which e2fsck finds
+/// nothing and the kernel reads what was written.
+fn ordeal(options: &[&str], rounds: u64) {
+    let mut ordeal = Ordeal::new(seed(), 0);
+    let mut machine = Machine::new(options);
+    for round in 0..rounds {
+        let volume = machine.mount();
+        ordeal.compare(&volume);
+        for step in 0..400 {
+            ordeal.step(&volume);
+            if step % 50 == 0 {
+                ordeal.compare(&volume);
+            }
+        }
+        match round % 3 {
+            0 => volume.syncfs().unwrap(),
+            1 => {
+                for n in 0..FILES {
+                    let handle = ordeal.handle(&volume, n, RW);
+                    volume.fsync(handle, true).unwrap();
+                    volume.release(handle).unwrap();
+                }
+            }
+            _ => {
+                volume.detach().unwrap();
+                assert_eq!(volume.files.all().len(), 0, "nothing is left in DRAM");
+                drop(volume);
+                let image = Image::of(&machine.image());
+                image.fsck();
+                if support::can_mount() {
+                    let mounted = image.mount("ro");
+                    for (n, file) in ordeal.files.iter().enumerate() {
+                        let found = std::fs::read(mounted.dir.join(n.to_string())).unwrap();
+                        assert!(found == *file, "file {n}, {}", ordeal.at());
+                    }
+                }
+                crate::attach(&machine.region(), &machine.disk).unwrap();
+                continue;
+            }
+        }
+        machine = machine.crashed();
+        drop(volume);
+    }
+}
+
+const ROUNDS: u64 = 6;
+
+#[test]
+fn extents() {
+    ordeal(&["-t", "ext4", "-b", "4096", "-O", "metadata_csum"], ROUNDS);
+    ordeal(&["-t", "ext4", "-b", "1024", "-O", "metadata_csum"], ROUNDS);
+    ordeal(&["-t", "ext4", "-b", "2048", "-O", "^metadata_csum"], ROUNDS);
+}
+
+#[test]
+fn block_maps() {
+    ordeal(&["-t", "ext2", "-b", "1024"], ROUNDS);
+    ordeal(&["-t", "ext3", "-b", "4096"], ROUNDS);
+    ordeal(&["-t", "ext2", "-b", "2048"], ROUNDS);
+}
+
+/// Two threads change files of their own, two others write everything out, commit and drain.
+#[test]
+fn threads_beside_each_other() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "1024"]);
+    let volume = machine.mount();
+    let mut ordeals = [Ordeal::new(seed(), 0), Ordeal::new(seed() + 1, FILES)];
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let changing: Vec<_> = ordeals
+            .iter_mut()
+            .map(|ordeal| threads.spawn(|| (0..2000).for_each(|_| ordeal.step(&volume))))
+            .collect();
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume.write_out_all().unwrap();
+            }
+        });
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume.home.as_ref().unwrap().checkpoint(&volume).unwrap();
+                volume.commit_all().unwrap();
+            }
+        });
+        let ended: Vec<_> = changing.into_iter().map(|thread| thread.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    ordeals.iter().for_each(|ordeal| ordeal.compare(&volume));
+    volume.syncfs().unwrap();
+    let crashed = machine.crashed();
+    ordeals.iter().for_each(|ordeal| ordeal.compare(&crashed.mount()));
+    volume.detach().unwrap();
+    Image::of(&machine.image()).fsck();
+}
+
+/// The log keeps bytes of two transactions, and only the first is durable when it is drained: the page goes to the disk all the same.
+#[test]
+fn a_page_that_is_logged_again_is_drained() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    let handle = open(&volume, 0, RW);
+    volume.write(&Caller::root(), handle, 0, b"first").unwrap();
+    volume.fsync(handle, true).unwrap();
+    volume.write(&Caller::root(), handle, 500, b"second").unwrap();
+    volume.collect(&volume.files.get(number(&volume, 0))).unwrap();
+    volume.home.as_ref().unwrap().checkpoint(&volume).unwrap();
+    let crashed = machine.crashed().mount();
+    let mut found = [0; 5];
+    crashed.read(open(&crashed, 0, RW), 0, &mut found).unwrap();
+    assert_eq!(&found, b"first");
+    volume.release(handle).unwrap();
+}
+
+/// Whatever lies behind a file's end on the disk, it is zeros when the file grows.
+#[test]
+fn what_lies_behind_the_end_is_zeros() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    for grows in 0..3 {
+        let n = grows;
+        let handle = open(&volume, n, RW);
+        volume.write(&Caller::root(), handle, 0, &[7; 3000]).unwrap();
+        volume.write_out_all().unwrap();
+        volume.commit_all().unwrap();
+        let inode = inode::read(&volume.core, number(&volume, n)).unwrap();
+        let block = crate::map::block(&volume.core, &inode, 0).unwrap().unwrap();
+        machine.disk.write(disk::Purpose::Data, block * 4096, &[9; 4096]).unwrap();
+        let root = Caller::root();
+        match grows {
+            0 => drop(volume.write(&root, handle, 3500, &[7; 10]).unwrap()),
+            1 => drop(volume.write(&root, handle, 9000, &[7; 10]).unwrap()),
+            _ => volume.cut_file(&root, &volume.files.get(inode.number), 6000).unwrap(),
+        }
+        // What is logged is enough for that.
+        volume.fsync(handle, false).unwrap();
+        let crashed = machine.crashed().mount();
+        for volume in [&volume, &crashed] {
+            let mut found = vec![1; 4096];
+            let read = volume.read(open(volume, n, RW), 0, &mut found).unwrap();
+            assert_eq!(found[..3000], [9; 3000], "what was on the disk");
+            assert!(found[3000..read.min(3500)].iter().all(|byte| *byte == 0), "way {grows}");
+        }
+        volume.release(handle).unwrap();
+    }
+}
+
+/// More than one operation frees is freed in several, whoever unlinks the file meanwhile.
+#[test]
+fn large_files_are_cut_in_steps() {
+    let image = made("8G", &["-t", "ext4", "-b", "4096"]);
+    let machine = Machine::of(image.disk(false));
+    let volume = machine.mount();
+    let root = Caller::root();
+    let free = || volume.statfs().unwrap().blocks_free;
+    let before = free();
+    for n in 0..4 {
+        let handle = open(&volume, n, RW);
+        volume.fallocate(&root, handle, FallocateMode::empty(), 0, 1 << 30).unwrap();
+        let name = n.to_string();
+        std::thread::scope(|threads| {
+            if n > 0 {
+                threads.spawn(|| volume.unlink(&root, ROOT_INO, name.as_bytes()).unwrap());
+            }
+            if n < 3 {
+                volume
+                    .cut_file(&root, &volume.files.get(volume.handles.get(handle).unwrap().0.number), 10)
+                    .unwrap();
+            }
+        });
+        volume.release(handle).unwrap();
+    }
+    assert_eq!(free(), before - 1);
+    volume.detach().unwrap();
+    drop(volume);
+    image.fsck();
+}
+
+/// A crash shows no length that covers what had not been written.
+#[test]
+fn a_length_waits_for_its_bytes() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = machine.mount();
+    let handle = open(&volume, 0, RW);
+    let root = Caller::root();
+    let file = volume.files.get(number(&volume, 0));
+    let size_behind_crash = || {
+        volume.commit_all().unwrap();
+        machine.crashed().mount().attr(file.number).unwrap().size
+    };
+    volume.write(&root, handle, 0, &[7; 5000]).unwrap();
+    assert_eq!((volume.attr(file.number).unwrap().size, size_behind_crash()), (5000, 0));
+    volume.cut_file(&root, &file, 9000).unwrap();
+    assert_eq!((volume.attr(file.number).unwrap().size, size_behind_crash()), (9000, 0));
+    volume.write_out_all().unwrap();
+    assert_eq!(size_behind_crash(), 9000);
+    volume.cut_file(&root, &file, 20_000).unwrap();
+    assert_eq!(size_behind_crash(), 20_000, "nothing is to be waited for");
+    volume.release(handle).unwrap();
+}
+
+/// A full disk refuses what it has no room for, keeps all that it took, and takes as much again when that is gone.
+#[test]
+fn a_full_disk() {
+    for options in [["-t", "ext4", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let machine = Machine::new(&options);
+        let volume = machine.mount();
+        let root = Caller::root();
+        let mut taken = Vec::new();
+        for round in 0..3 {
+            let handle = open(&volume, 0, RW);
+            let mut at = 0;
+            for piece in [300 << 10, 10 << 10, 1] {
+                let bytes = vec![round as u8 + 1; piece];
+                loop {
+                    match volume.write(&root, handle, at, &bytes) {
+                        Ok(length) => at += length as u64,
+                        Err(error) => break assert_eq!(error, Error::NoSpace),
+                    }
+                }
+            }
+            let attr = volume.attr(number(&volume, 0)).unwrap();
+            assert_eq!(attr.size, at, "a write that failed has changed nothing");
+            assert_eq!(
+                volume.fallocate(&root, handle, FallocateMode::empty(), at, 10 << 20),
+                Err(Error::NoSpace)
+            );
+            assert_eq!(volume.attr(number(&volume, 0)).unwrap().size, at);
+            volume.syncfs().unwrap();
+            let mut found = vec![0; at as usize];
+            assert_eq!(volume.read(handle, 0, &mut found), Ok(at as usize));
+            assert!(found.iter().all(|byte| *byte == round as u8 + 1));
+            taken.push(at);
+            volume.cut_file(&root, &volume.files.get(number(&volume, 0)), 0).unwrap();
+            volume.release(handle).unwrap();
+            assert_eq!(volume.core.space.promised(), 0);
+        }
+        assert!(taken.iter().all(|at| *at > 20 << 20 && *at >= taken[0] - (64 << 10)), "{taken:?}");
+        volume.detach().unwrap();
+        Image::of(&machine.image()).fsck();
+    }
+}
+
+/// A disk that fails loses nothing that was written before: it is written when the disk is back, and until then `fsync` says so.
+#[test]
+fn a_disk_that_fails_and_is_back() {
+    let image = made("48M", &["-t", "ext4", "-b", "4096"]);
+    let memory = Arc::new(disk::Memory::new(image.bytes(), false));
+    let machine = Machine::of(Arc::new(Disk::over("memory".into(), memory.clone())));
+    let volume = machine.mount();
+    let root = Caller::root();
+    let handle = open(&volume, 0, RW);
+    let bytes: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    volume.write(&root, handle, 0, &bytes).unwrap();
+    memory.vanish(true);
+    assert!(matches!(volume.write_out_all(), Err(Error::Io(_))));
+    assert!(matches!(volume.write_out_all(), Err(Error::Io(_))), "and again");
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(volume.read(handle, 0, &mut found), Ok(bytes.len()));
+    assert!(found == bytes);
+    memory.vanish(false);
+    volume.write_out_all().unwrap();
+    volume.release(handle).unwrap();
+    assert!(volume.files.all().is_empty(), "the disk has it");
+    volume.detach().unwrap();
+    let image = Image::of(&machine.image());
+    image.fsck();
+    if support::can_mount() {
+        assert!(std::fs::read(image.mount("ro").dir.join("0")).unwrap() == bytes);
+    }
+}
+
+/// A file that seems to have a bitmap is not written: not a byte of the bitmap changes, and a neighbour is written as ever.
+#[test]
+fn a_file_does_not_have_the_file_systems_own_structures() {
+    let machine = Machine::new(&["-t", "ext2", "-b", "1024"]);
+    let volume = machine.mount();
+    let root = Caller::root();
+    let inos = ["0", "1"].map(|name| volume.lookup(&root, ROOT_INO, name.as_bytes()).unwrap().ino);
+    let bitmap = crate::group::read(&volume.core, 0).unwrap().blocks.block;
+    let before = volume.core.store.read(crate::kind::Kind::Bitmap, bitmap, |_| Ok(())).unwrap().to_vec();
+    let changed = volume.change(|core| {
+        let mut inode = inode::read(core, inos[0] as u32)?;
+        crate::map::insert(core, &mut inode, 0, bitmap, 1, true)?;
+        inode.size = 1024;
+        inode::write(core, &inode)
+    });
+    changed.unwrap();
+    let [damaged, sound] = inos.map(|ino| volume.open(&root, ino, RW).unwrap());
+    let error = volume.write(&root, damaged, 0, &[0; 1024]).unwrap_err();
+    assert!(error.to_string().contains("own structures"), "{error}");
+    volume.write(&root, sound, 0, &[1; 1024]).unwrap();
+    volume.syncfs().unwrap();
+    let mut after = vec![0; 1024];
+    machine.disk.read(disk::Purpose::Data, bitmap * 1024, &mut after).unwrap();
+    assert_eq!(before, after);
+}
+
+/// What is written in sequence goes to the disk in large requests, and syncing a little writes nothing there.
+#[test]
+fn requests_are_large_or_none() {
+    let machine = Machine::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = Volume::mount(&machine.region(), machine.disk.clone(), &Options::default()).unwrap();
+    let root = Caller::root();
+    let handle = open(&volume, 0, RW);
+    let written = || machine.disk.account().of(disk::Purpose::Data);
+    let before = written();
+    for n in 0..128 {
+        volume.write(&root, handle, n * (128 << 10), &[n as u8; 128 << 10]).unwrap();
+    }
+    volume.write_out_all().unwrap();
+    let (writes, bytes) = (written().writes - before.writes, written().bytes_written - before.bytes_written);
+    assert_eq!(bytes, 16 << 20, "each byte once");
+    assert!(writes <= 24, "{writes} requests for 16 MiB");
+    let before = written();
+    for n in 0..100 {
+        volume.write(&root, handle, n * 100, b"a little").unwrap();
+        volume.fsync(handle, true).unwrap();
+    }
+    assert_eq!(written().writes, before.writes);
+    volume.release(handle).unwrap();
+}

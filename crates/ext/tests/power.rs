@@ -1,0 +1,316 @@
+//! Power cuts at every moment, of NVM and disk at once: with every operation synchronous, what is found again is what was before or behind
+//! the one in flight; recoveries are cut, too, and so are attaching, detaching and checkpoints.
+
+use std::sync::Arc;
+
+use disk::{Disk, EventKind as DiskEvent, Recorded};
+use ext::{Options, Sync, Volume};
+use nvm::{EventKind, OpenOptions, Purpose, Recording, RecordingOptions, Region, VolumeKind, Zone};
+use support::Image;
+use support::cuts::{Luck, Machine};
+use support::random::Random;
+use support::tree::{self, Tree};
+use vfs::{Caller, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr, XattrMode};
+
+mod support;
+
+const ZONE: u64 = 12 << 20;
+const AREA: u64 = 8 << 20;
+
+/// A zone and a disk whose lives are recorded together.
+struct Rig {
+    zone: Zone,
+    disk: Arc<Disk>,
+    memory: Arc<disk::Memory>,
+}
+
+impl Rig {
+    fn new(zone: Zone, image: Vec<u8>) -> Rig {
+        let memory = Arc::new(disk::Memory::new(image, false));
+        let noted = zone.volume("disk").unwrap();
+        let recorded = Recorded::new(memory.clone(), move |event| {
+            let kind = match event.kind {
+                DiskEvent::Read => return,
+                DiskEvent::Write => EventKind::DiskWrite,
+                DiskEvent::Flush => EventKind::DiskSync,
+            };
+            noted.note(kind, Purpose::Data, event.at, event.length, event.bytes);
+        });
+        Rig { zone, disk: Arc::new(Disk::over("disk".into(), Arc::new(recorded))), memory }
+    }
+
+    fn region(&self) -> Region {
+        self.zone.volume("disk").unwrap()
+    }
+
+    fn mount(&self, sync: Sync) -> Result<Volume, ext::Error> {
+        Volume::mount(&self.region(), self.disk.clone(), &Options { sync, ..Options::default() })
+    }
+
+    fn record(&self) {
+        self.zone.start_recording(RecordingOptions::default());
+    }
+
+    fn images(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.zone.snapshot_image(), self.memory.image())
+    }
+}
+
+fn zone() -> Zone {
+    let zone = Zone::anonymous(ZONE, &OpenOptions::default()).unwrap();
+    zone.create_volume("disk", VolumeKind::Ext, Some(AREA)).unwrap();
+    zone
+}
+
+/// A volume in use, and its tree behind every operation.
+struct Life<'a> {
+    volume: &'a Volume,
+    zone: &'a Zone,
+    trees: Vec<Tree>,
+}
+
+impl Life<'_> {
+    fn operation<R>(&mut self, does: impl FnOnce(&Volume) -> R) -> R {
+        self.zone.mark("operation");
+        let result = does(self.volume);
+        self.trees.push(tree::of_volume(self.volume).unwrap());
+        result
+    }
+
+    /// One of many small changes. Whether it succeeds is not the point.
+    fn change(&mut self, random: &mut Random) {
+        let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+        let sub = |random: &mut Random| format!("dir-{}", random.below(4)).into_bytes();
+        let dir = |random: &mut Random| -> Ino {
+            self.volume.lookup(&root, ROOT_INO, &sub(random)).map_or(ROOT_INO, |attr| attr.ino)
+        };
+        let (at, to) = (dir(random), dir(random));
+        let [one, other] = [0, 1].map(|_| format!("name-{}", random.below(9)).into_bytes());
+        let there = self.volume.lookup(&root, at, &one).map(|attr| attr.ino);
+        match (random.below(16), there) {
+            (0, _) => self.operation(|volume| drop(volume.mkdir(&root, ROOT_INO, &sub(random), 0o755))),
+            (1, _) => self.operation(|volume| drop(volume.rmdir(&root, ROOT_INO, &sub(random)))),
+            (2, _) => {
+                let target = vec![b'x'; 1 + random.below(100) as usize];
+                self.operation(|volume| drop(volume.symlink(&root, at, &one, &target)));
+            }
+            (3, _) => self
+                .operation(|volume| drop(volume.rename(&root, at, &one, to, &other, RenameFlags::empty()))),
+            (4, _) => self
+                .operation(|volume| drop(volume.rename(&root, at, &one, to, &other, RenameFlags::EXCHANGE))),
+            (5 | 6, _) => self.operation(|volume| drop(volume.unlink(&root, at, &one))),
+            (7, Ok(ino)) => self.operation(|volume| drop(volume.link(&root, ino, to, &other))),
+            (8, Ok(ino)) => {
+                let value = vec![7; random.below(600) as usize];
+                self.operation(|volume| {
+                    drop(volume.setxattr(&root, ino, b"user.some", &value, XattrMode::Either))
+                });
+            }
+            (9, Ok(ino)) => {
+                let set = SetAttr { size: Some(random.below(40_000)), ..SetAttr::default() };
+                self.operation(|volume| drop(volume.setattr(&root, ino, &set, None)));
+            }
+            (kind, _) => {
+                let made = self.operation(|volume| volume.create(&root, at, &one, 0o644, flags));
+                let Ok(made) = made else { return };
+                if kind == 10 {
+                    let mode = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
+                    let (from, length) = (random.below(30_000), 1 + random.below(9_000));
+                    self.operation(|volume| drop(volume.fallocate(&root, made.handle, mode, from, length)));
+                } else {
+                    let length = if random.below(4) == 0 { 20_000 } else { 300 };
+                    let bytes = vec![1 + random.below(255) as u8; 1 + random.below(length) as usize];
+                    let from = random.below(30_000);
+                    self.operation(|volume| volume.write(&root, made.handle, from, &bytes).unwrap());
+                }
+                self.operation(|volume| volume.release(made.handle).unwrap());
+            }
+        }
+    }
+}
+
+/// Opens what a cut left, checks it, and gives its tree.
+fn found(rig: &Rig) -> Result<Tree, String> {
+    let volume = rig.mount(Sync::Nosync).map_err(|error| error.to_string())?;
+    let report = ext::check_volume(&volume).map_err(|error| error.to_string())?;
+    if !report.is_clean() {
+        return Err(report.findings.join("; "));
+    }
+    tree::of_volume(&volume).map_err(|error| error.to_string())
+}
+
+struct Explorer {
+    random: Random,
+    states: u64,
+    recoveries: u64,
+}
+
+impl Explorer {
+    fn new(seed: u64) -> Explorer {
+        Explorer { random: Random::new(seed), states: 0, recoveries: 0 }
+    }
+
+    /// Cuts a recording that began with these images wherever something is at stake, one cut in `one_in`; `judge` is told how many marks
+    /// have passed, and what was found.
+    fn explore(
+        &mut self,
+        recording: &Recording,
+        (nvm, disk): (Vec<u8>, Vec<u8>),
+        one_in: u64,
+        judge: &dyn Fn(usize, Result<Tree, String>) -> Result<(), String>,
+    ) {
+        assert!(recording.complete);
+        let mut machine = Machine::new(recording, nvm, disk);
+        let mut marks = 0;
+        for (n, event) in recording.events.iter().enumerate() {
+            let decides = matches!(event.kind, EventKind::Fence | EventKind::DiskSync | EventKind::Mark);
+            if (decides || self.random.below(20) == 0)
+                && !machine.is_settled()
+                && self.random.below(one_in) == 0
+            {
+                for luck in [Luck::None, Luck::All, Luck::Nvm, Luck::Disk, Luck::Some, Luck::Some] {
+                    let left = machine.cut(luck, &mut self.random);
+                    self.try_state(left, marks, judge).unwrap_or_else(|what| {
+                        panic!(
+                            "cut before event {n} ({:?}), {luck:?}, {marks} operations done: {what}",
+                            event.kind
+                        )
+                    });
+                }
+            }
+            marks += usize::from(event.kind == EventKind::Mark);
+            machine.step(event);
+        }
+    }
+
+    fn try_state(
+        &mut self,
+        (nvm, disk): (Vec<u8>, Vec<u8>),
+        marks: usize,
+        judge: &dyn Fn(usize, Result<Tree, String>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.states += 1;
+        let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk.clone());
+        // One recovery in eight is cut itself.
+        let deeper = self.random.below(8) == 0;
+        if deeper {
+            rig.record();
+        }
+        let tree = found(&rig);
+        let recording = if deeper { rig.zone.stop_recording() } else { None };
+        judge(marks, tree)?;
+        let Some(recording) = recording else { return Ok(()) };
+        let mut machine = Machine::new(&recording, nvm, disk);
+        for event in &recording.events {
+            if !machine.is_settled() && self.random.below(40) == 0 {
+                let (nvm, disk) = machine.cut(Luck::Some, &mut self.random);
+                let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk);
+                self.recoveries += 1;
+                judge(marks, found(&rig)).map_err(|what| format!("its recovery cut, too: {what}"))?;
+            }
+            machine.step(event);
+        }
+        Ok(())
+    }
+}
+
+fn explore(kind: &str, options: &[&str], seed: u64) {
+    let image = Image::make("4M", &[&["-t", kind, "-N", "256"], options].concat());
+    let rig = Rig::new(zone(), std::fs::read(&image.path).unwrap());
+    ext::attach(&rig.region(), &rig.disk).unwrap();
+    let mut explorer = Explorer::new(seed);
+    let start = rig.images();
+    rig.record();
+    let volume = rig.mount(Sync::Sync).unwrap();
+    let mut life = Life { volume: &volume, zone: &rig.zone, trees: vec![tree::of_volume(&volume).unwrap()] };
+    for step in 0..60 {
+        match step % 20 {
+            19 => life.operation(|volume| volume.checkpoint().unwrap()),
+            _ => life.change(&mut explorer.random),
+        }
+    }
+    let mut trees = life.trees;
+    volume.unmount().unwrap();
+    drop(volume);
+    let recording = rig.zone.stop_recording().unwrap();
+    // Behind mark n, operation n is in flight.
+    explorer.explore(&recording, start, 3, &|marks, tree| {
+        let tree = tree?;
+        let allowed = &trees[marks.saturating_sub(1)..=marks];
+        if allowed.contains(&tree) {
+            return Ok(());
+        }
+        let differs = |other: &Tree| {
+            let names = tree.keys().chain(other.keys());
+            let first = names.into_iter().find(|name| tree.get(*name) != other.get(*name))?;
+            Some(format!(
+                "{:?}: {:?}, not {:?}",
+                String::from_utf8_lossy(first),
+                tree.get(first),
+                other.get(first)
+            ))
+        };
+        Err(format!(
+            "neither the tree before ({:?}) nor behind ({:?})",
+            differs(&allowed[0]),
+            differs(&allowed[allowed.len() - 1])
+        ))
+    });
+    // Now it is detached, and that is cut; what is found is mounted again, or is a plain disk.
+    let last = trees.pop().unwrap();
+    let start = rig.images();
+    rig.record();
+    rig.mount(Sync::Sync).unwrap().detach().unwrap();
+    let recording = rig.zone.stop_recording().unwrap();
+    detached(&mut explorer, &recording, start, &last);
+    let plain = Image::of(&rig.memory.image());
+    support::run("e2fsck", &["-fn", &plain.path.display().to_string()]);
+    eprintln!("{kind}: {} states, {} of recoveries", explorer.states, explorer.recoveries);
+    assert!(explorer.states > 300 && explorer.recoveries > 20);
+}
+
+fn detached(explorer: &mut Explorer, recording: &Recording, (nvm, disk): (Vec<u8>, Vec<u8>), last: &Tree) {
+    let mut machine = Machine::new(recording, nvm, disk);
+    for event in &recording.events {
+        if matches!(event.kind, EventKind::Fence | EventKind::DiskSync) && !machine.is_settled() {
+            for luck in [Luck::None, Luck::All, Luck::Nvm, Luck::Disk, Luck::Some] {
+                let (nvm, disk) = machine.cut(luck, &mut explorer.random);
+                explorer.states += 1;
+                let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk);
+                let tree = match found(&rig) {
+                    Ok(tree) => tree,
+                    // The mark has gone: the disk is a plain one.
+                    Err(what) if what.contains("has no disk") => {
+                        let report = ext::check(rig.disk.clone(), &Options::default()).unwrap();
+                        assert!(report.is_clean(), "{:?}", report.findings);
+                        tree::of_volume(&Volume::open(rig.disk.clone(), &Options::default()).unwrap())
+                            .unwrap()
+                    }
+                    Err(what) => panic!("{what}"),
+                };
+                assert!(tree == *last, "cut before {:?}, {luck:?}", event.kind);
+            }
+        }
+        machine.step(event);
+    }
+}
+
+#[test]
+fn ext4() {
+    explore("ext4", &["-b", "4096", "-I", "256"], 1);
+}
+
+#[test]
+fn ext4_of_small_blocks() {
+    explore("ext4", &["-b", "1024", "-I", "128", "-O", "^metadata_csum"], 2);
+}
+
+#[test]
+fn ext3() {
+    explore("ext3", &["-b", "1024", "-I", "256"], 3);
+}
+
+#[test]
+fn ext2() {
+    explore("ext2", &["-b", "2048", "-I", "128"], 4);
+}
