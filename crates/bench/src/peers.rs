@@ -16,10 +16,11 @@ use crate::error::Error;
 use crate::target::{Guard, Target};
 
 /// Those that are set up unless some are named, in the order of reports: name, what it is.
-pub const PEERS: [(&str, &str); 12] = [
+pub const PEERS: [(&str, &str); 14] = [
     ("volume", "Amberfs in process, durability=op: no kernel, no FUSE"),
     ("amberfs", "Amberfs mounted, durability=fsync"),
     ("amberfs-op", "Amberfs mounted, durability=op"),
+    ("amberfs-ext", "ext4 on a file in tmpfs, its metadata and synced writes in NVM by Amberfs"),
     (
         "fuse",
         "the floor under FUSE: a server that keeps names and sizes, by the library fuser (its CPU time is not counted)",
@@ -29,6 +30,7 @@ pub const PEERS: [(&str, &str); 12] = [
     ("xfs", "xfs on a loop device over tmpfs"),
     ("btrfs", "btrfs on a loop device over tmpfs"),
     ("fuse2fs", "ext4 by fuse2fs, on a file in tmpfs"),
+    ("amberfs-ext-disk", "ext4 on a file on disk, its metadata and synced writes in NVM by Amberfs"),
     ("ext4-disk", "ext4 on a loop device over a file on disk"),
     ("xfs-disk", "xfs on a loop device over a file on disk"),
     ("btrfs-disk", "btrfs on a loop device over a file on disk"),
@@ -130,6 +132,10 @@ impl Peers {
                 return Err(Error::Interrupted);
             }
             let made = match name.strip_suffix("-disk") {
+                Some("amberfs-ext") => {
+                    peers.disk(&setup.disk).and_then(|disk| attached(name, &memory, &disk, setup))
+                }
+                None if *name == "amberfs-ext" => attached(name, &memory, &memory, setup),
                 Some(kind) => peers.disk(&setup.disk).and_then(|disk| loop_device(kind, name, &disk, setup)),
                 None if *name == "volume" => volume(&memory, setup),
                 None if name.starts_with("amberfs") => mounted(name, &memory, setup),
@@ -219,6 +225,35 @@ fn mounted(name: &str, memory: &Path, setup: &Setup) -> Result<Target, String> {
     directory(name, &dir, (setup.server)(&dir), mount)
 }
 
+/// Bytes of NVM for the metadata and synced writes of a disk.
+const ATTACHED_NVM: u64 = 128 << 20;
+
+/// A disk, which is a file in `parent`, with its metadata in NVM.
+fn attached(name: &str, memory: &Path, parent: &Path, setup: &Setup) -> Result<Target, String> {
+    let (zone, image) = (memory.join(format!("{name}-zone")), parent.join(format!("{name}.img")));
+    ext4_image(&image, setup)?;
+    if parent == memory {
+        touch(&image)?;
+    }
+    let dir = make_dir(memory.join(name))?;
+    let program = &setup.program;
+    let size = (ATTACHED_NVM + nvm::SEGMENT).to_string();
+    run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
+    let place = format!("{}:bench", zone.display());
+    run(Command::new(program).args(["attach", &place]).arg(&image))?;
+    touch(&zone)?;
+    run(Command::new(program).args(["mount", &place]).arg(&dir))?;
+    let mount = Mount { dir: dir.clone(), program: Some(program.clone()) };
+    directory(name, &dir, (setup.server)(&dir), mount)
+}
+
+/// A new file with an ext4 on it.
+fn ext4_image(image: &Path, setup: &Setup) -> Result<(), String> {
+    let file = std::fs::File::create_new(image).map_err(|error| format!("{}: {error}", image.display()))?;
+    file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
+    run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(image))
+}
+
 fn tmpfs(memory: &Path, setup: &Setup) -> Result<Target, String> {
     let dir = make_dir(memory.join("tmpfs"))?;
     let options =
@@ -239,9 +274,7 @@ fn floor(memory: &Path) -> Result<Target, String> {
 /// A process of its own, which ends when it is unmounted.
 fn fuse2fs(memory: &Path, setup: &Setup) -> Result<Target, String> {
     let image = memory.join("fuse2fs.img");
-    let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
-    file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
-    run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(&image))?;
+    ext4_image(&image, setup)?;
     touch(&image)?;
     let dir = make_dir(memory.join("fuse2fs"))?;
     let mut server = Command::new("fuse2fs");

@@ -4,16 +4,18 @@ use crate::statistics::Spread;
 use crate::table::short;
 
 /// Those of peers are theirs in every report: Amberfs in amber, a file system on disk a paler shade of it in memory.
-const PEERS: [(&str, &str); 12] = [
+const PEERS: [(&str, &str); 14] = [
     ("volume", "#d98e04"),
     ("amberfs", "#a35f00"),
     ("amberfs-op", "#6b4300"),
+    ("amberfs-ext", "#e0b000"),
     ("fuse", "#c8b08a"),
     ("tmpfs", "#7f7f7f"),
     ("ext4", "#4c78a8"),
     ("xfs", "#54a24b"),
     ("btrfs", "#e45756"),
     ("fuse2fs", "#2f4b7c"),
+    ("amberfs-ext-disk", "#f0d873"),
     ("ext4-disk", "#9ecae9"),
     ("xfs-disk", "#9fd598"),
     ("btrfs-disk", "#ff9d98"),

@@ -501,7 +501,8 @@ pub(crate) struct Bench {
     #[arg(value_name = "DIR|ZONE:VOLUME", value_hint = ValueHint::DirPath)]
     pub(crate) targets: Vec<Place>,
     /// Set up file systems to compare with, measure them in the same rounds, and take them down: all but those in brackets, or
-    /// some of volume, amberfs, (amberfs-op), (fuse), tmpfs, ext4, xfs, btrfs, (fuse2fs), ext4-disk, xfs-disk, btrfs-disk (needs root;
+    /// some of volume, amberfs, (amberfs-op), (amberfs-ext), (fuse), tmpfs, ext4, xfs, btrfs, (fuse2fs), (amberfs-ext-disk), ext4-disk, xfs-disk,
+    /// btrfs-disk (needs root;
     /// ext4, xfs and btrfs are on loop devices, over tmpfs or a file on disk)
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     pub(crate) peers: Option<Vec<String>>,

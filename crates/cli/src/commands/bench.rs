@@ -81,7 +81,7 @@ fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
     let in_process = |name: &str| name == "volume";
     if names.is_empty() {
         let wanted = |name: &&str| {
-            !["amberfs-op", "fuse", "fuse2fs"].contains(name)
+            !["amberfs-op", "amberfs-ext", "fuse", "fuse2fs", "amberfs-ext-disk"].contains(name)
                 && (arguments.tool.is_empty() || !in_process(name))
         };
         return Ok(PEERS.iter().map(|(name, _)| *name).filter(wanted).collect());
