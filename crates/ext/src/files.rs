@@ -6,10 +6,10 @@
 //! - **The newest length is here, the disk's grows when the bytes are there.** A file that is written to beyond its end has its new
 //!   length in [`State::size`] until an operation maps the blocks; that one sets it on the disk, too. So after a crash no length covers
 //!   bytes that were not written, and no written block lies behind the end.
-//! - How often a file is open changes with `tree` held (shared is enough), and is asked with `tree` held alone by who removes a file without
-//!   names: nobody opens it in between.
-//! - So is whether it is in the list of orphans because it is being cut: that changes at the end of operations, with `tree` held alone. Who
-//!   takes its last name meanwhile, or gives it the first, leaves it there.
+//! - A file is opened with `tree` held (shared is enough), and whether it is open is asked with `tree` held alone by who removes one without
+//!   names: nobody opens it in between. Who closes it looks for names afterwards.
+//! - Whether it is in the list of orphans because it is being cut changes at the end of operations, with `tree` held alone. Who takes its
+//!   last name meanwhile, or gives it the first, leaves it there.
 //! - The map of a regular file changes with its lock held alone.
 
 use std::collections::BTreeMap;

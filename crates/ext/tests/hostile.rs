@@ -153,7 +153,7 @@ fn features_that_are_not_supported_are_named() {
         (0x10000u32, "encrypt"),
         (0x20000, "casefold"),
         (0x400, "ea_inode"),
-        (1 << 30, "incompat:0x40000000"),
+        (1 << 29, "incompat:0x20000000"),
     ] {
         victim.with(incompat, &(bit | 2).to_le_bytes(), |disk| {
             let error = Volume::open(disk.clone(), &Options::default()).err().unwrap();

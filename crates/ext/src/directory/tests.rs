@@ -300,10 +300,13 @@ fn of_one_hash(count: usize, length: usize) -> Vec<Vec<u8>> {
     let inverse = (0..5).fold(FACTOR, |x, _| x.wrapping_mul(2u32.wrapping_sub(FACTOR.wrapping_mul(x))));
     assert_eq!(inverse.wrapping_mul(FACTOR), 1);
     let target = vec![b'x'; length].into_iter().fold(start, step).0;
+    let prefix = vec![b'p'; length - 12];
+    let before_digits = prefix.iter().copied().fold(start, step);
     let mut names = Vec::new();
     for n in 0u64.. {
-        let mut name = format!("{n:0width$}", width = length - 2).into_bytes();
-        let state = name.iter().copied().fold(start, step);
+        let digits = format!("{n:010}").into_bytes();
+        let state = digits.iter().copied().fold(before_digits, step);
+        let mut name = [&prefix[..], &digits].concat();
         for byte in b'a'..=b'z' {
             let (hash, before) = step(state, byte);
             for end in [target, target.wrapping_add(0x7fff_ffff)] {
