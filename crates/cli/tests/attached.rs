@@ -130,5 +130,10 @@ fn what_does_not_belong_together_is_refused() {
     fs::remove_file(&zone).unwrap();
     assert!(run(&format!("attach --force-from-disk {moved}")).ok().out.contains("e2fsck -f"));
     assert!(run(&format!("attach --force-from-disk {moved}")).ok().out.contains("no mark"));
-    e2fsck(&moved);
+    run(&format!("zone create {zone} --size 40M")).ok();
+    run(&format!("attach {zone}:disk {moved}")).fails(1, &["not unmounted cleanly", "e2fsck"]);
+    // The check that it asks for is made without being forced.
+    let checked = Command::new("e2fsck").args(["-p", &moved]).output().unwrap();
+    assert!(checked.status.code() < Some(2), "{checked:?}");
+    run(&format!("attach {zone}:disk {moved}")).ok();
 }

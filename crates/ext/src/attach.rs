@@ -94,6 +94,9 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
     found.features.check_writable(disk.name())?;
     recover(disk)?;
     let found = open_superblock(disk)?;
+    if !found.clean {
+        return Err(Error::NotClean { disk: disk.name().into() });
+    }
     let part = found.inode_bytes.max(found.block as usize / 64) as u64;
     let mut area = Area::lay_out(region, found.block, part)?;
     area.attachment = 1;

@@ -117,6 +117,12 @@ pub enum Error {
         /// The file system's.
         block: u64,
     },
+    /// It was in use when its machine stopped, and has no journal that would tell.
+    #[error("{disk}: the file system was not unmounted cleanly; nothing was changed; run `e2fsck` on it")]
+    NotClean {
+        /// The disk.
+        disk: String,
+    },
     /// Somebody has found errors in it.
     #[error("{disk}: the file system is marked as having errors; nothing was changed; run `e2fsck -f` on it")]
     HasErrors {

@@ -34,11 +34,12 @@ pub(crate) fn write(disk: &Disk, mut raw: RawSuperblock, mark: Mark) -> Result<(
     Ok(disk.flush()?)
 }
 
-/// Takes the mark away; durable when it returns.
+/// Takes the mark away from a disk whose newest metadata is lost, which is not clean then; durable when it returns.
 pub(crate) fn remove(disk: &Disk) -> Result<(), Error> {
     let mut raw = superblock::load(disk)?;
     raw.set_attached(false);
     raw.set_owner(None);
+    raw.set_unclean();
     write_superblock(disk, &raw)?;
     Ok(disk.flush()?)
 }

@@ -269,6 +269,12 @@ impl RawSuperblock {
         })
     }
 
+    /// It has to be checked before it is used.
+    pub(crate) fn set_unclean(&mut self) {
+        self.state = (self.state.get() & !STATE_CLEAN).into();
+        self.seal();
+    }
+
     /// Says that the disk is attached, or is not.
     pub(crate) fn set_attached(&mut self, attached: bool) {
         let mut incompat = self.features().incompat;
