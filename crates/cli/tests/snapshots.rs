@@ -250,7 +250,11 @@ fn what_differs_is_told() {
     assert_eq!(find("/also")["what"], serde_json::json!(["links"]));
     assert_eq!(find("/link")["type"], "symlink");
     assert_eq!(find("/with\\040blank\\040->\\040\\134")["from"], "/dir/moved");
-    assert_eq!(of(&format!("snapshot diff {zone}:home second --json")), many);
+    // The kernel may write a file's times back behind its bytes, on a busy machine as late as when it is unmounted.
+    let late = serde_json::json!({"change": "modified", "what": ["times"], "type": "file", "path": "/folder/changed"});
+    let mut unmounted = of(&format!("snapshot diff {zone}:home second --json"));
+    unmounted.retain(|it| *it != late);
+    assert_eq!(unmounted, many);
     run(&format!("fsck {zone}:home")).ok();
     assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
 }
