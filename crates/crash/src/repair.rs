@@ -74,7 +74,8 @@ pub fn explore_repairs(scene: Scene, closed: bool, share: usize) -> Result<Repai
     }
     let (sound, first) = (arena.mark(), (arena.region.entry().start / nvm::LINE) as u32);
     let entry = arena.region.entry();
-    arena.seek([entry.start / nvm::LINE..(entry.start + arena.region.len()) / nvm::LINE]);
+    let volume_lines = entry.start / nvm::LINE..(entry.start + arena.region.len()) / nvm::LINE;
+    arena.seek(std::iter::once(volume_lines));
     guarded(|| native::check(&arena.region, false).map_err(|error| error.to_string())).map_err(volume)?;
     let lines = arena.take_read();
     let mut report = RepairReport::default();
