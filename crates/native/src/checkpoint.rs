@@ -221,7 +221,13 @@ pub(crate) fn prepare(
     let medium = &*nodes.medium;
     let mut flushed = flush_data(medium, changed.in_place);
     let mut changes = Vec::with_capacity(changed.nodes.len());
-    for &(nid, block) in changed.nodes {
+    for (index, &(nid, block)) in changed.nodes.iter().enumerate() {
+        // They are as many as an epoch changed, so the caches have lost most of them.
+        if let Some((_, soon)) = changed.nodes.get(index + 2)
+            && *soon != 0
+        {
+            node::ask(medium, *soon);
+        }
         if block == 0 {
             changes.push((nid, NodePointer::default()));
             continue;

@@ -9,16 +9,15 @@
 //! is. A bucket may serve a whole aligned run of slots; when it is full it splits in two, by the next bit (extendible
 //! hashing, one table at a time, so that no split ever touches more than one table).
 
-use std::hash::Hasher;
-
-use siphasher::sip::SipHasher13;
+use nvm::LINE;
 
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::held::Held;
-use crate::inode::{Inode, InodeEdit, Layout};
+use crate::hints::Hint;
+use crate::inode::{Inode, InodeEdit, Layout, SLOT, nid_of, slot_of};
 use crate::node::{HEADER, Nodes, View};
 use crate::page::{self, Entry, Page};
 use crate::reader::Reader;
@@ -54,9 +53,46 @@ pub(crate) enum Probe<'a> {
 }
 
 fn hash(nodes: &Reader, name: &[u8]) -> u64 {
-    let mut hasher = SipHasher13::new_with_keys(nodes.hash_key[0], nodes.hash_key[1]);
-    hasher.write(name);
-    (hasher.finish() >> 1 & !0xff).max(FIRST_KEY)
+    (sip_hash(nodes.hash_key, name) >> 1 & !0xff).max(FIRST_KEY)
+}
+
+/// SipHash-1-3 of bytes that are there as a whole: every operation by name waits for it.
+#[inline]
+fn sip_hash(key: [u64; 2], bytes: &[u8]) -> u64 {
+    let mut v = [
+        key[0] ^ 0x736f_6d65_7073_6575,
+        key[1] ^ 0x646f_7261_6e64_6f6d,
+        key[0] ^ 0x6c79_6765_6e65_7261,
+        key[1] ^ 0x7465_6462_7974_6573,
+    ];
+    let round = |v: &mut [u64; 4]| {
+        v[0] = v[0].wrapping_add(v[1]);
+        v[2] = v[2].wrapping_add(v[3]);
+        v[1] = v[1].rotate_left(13) ^ v[0];
+        v[3] = v[3].rotate_left(16) ^ v[2];
+        v[0] = v[0].rotate_left(32).wrapping_add(v[3]);
+        v[2] = v[2].wrapping_add(v[1]);
+        v[3] = v[3].rotate_left(21) ^ v[0];
+        v[1] = v[1].rotate_left(17) ^ v[2];
+        v[2] = v[2].rotate_left(32);
+    };
+    let mut take = |word: u64| {
+        v[3] ^= word;
+        round(&mut v);
+        v[0] ^= word;
+    };
+    let (words, rest) = bytes.as_chunks::<8>();
+    words.iter().for_each(|word| take(u64::from_le_bytes(*word)));
+    let rest = match bytes.last_chunk::<8>() {
+        _ if rest.is_empty() => 0,
+        // The last eight, without those that were taken.
+        Some(last) => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+        None => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    take(rest | (bytes.len() as u64) << 56);
+    v[2] ^= 0xff;
+    (0..3).for_each(|_| round(&mut v));
+    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// A slot of the trie: in the inode (`table` is `None`) or in a table.
@@ -109,14 +145,138 @@ fn expect_directory(dir: Inode<'_>) -> vfs::Result<()> {
     if dir.layout() == Layout::Directory { Ok(()) } else { Err(vfs::Error::NotDirectory) }
 }
 
+/// Directories with more entries than this have outgrown the caches, and have hints.
+const HINTED: u64 = 1 << 15;
+
+/// Under what hints on an entry of a large directory are noted: that on its inode, and that on its bucket.
+#[derive(Clone, Copy)]
+struct Hashes {
+    inode: u64,
+    bucket: u64,
+}
+
+impl Hashes {
+    /// `None` for a directory that needs no hints, or of which there are none.
+    #[inline]
+    fn of(nodes: &Reader, dir: Inode<'_>, key: u64) -> Option<Hashes> {
+        let entries = dir.derived().entries.get();
+        if entries < HINTED || nodes.inode_hints.is_none() {
+            return None;
+        }
+        // As many bits as tell buckets of 32 to 64 names apart: no more than a bucket's own, mostly.
+        let upper = key >> (KEY_BITS - (entries >> 5).ilog2().min(32));
+        let dir = u64::from(dir.ino) << 32;
+        let mixed = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Some(Hashes { inode: key >> 8 ^ mixed(dir), bucket: mixed(upper ^ dir) >> 20 })
+    }
+}
+
+/// Asks for what the hint on an entry says that a look at its inode will need.
+#[inline]
+fn ask_for_inode(nodes: &Reader, hashes: Hashes) {
+    let Some(hint) = nodes.inode_hints.get(hashes.inode) else { return };
+    let slot = (slot_of(hint.number) * SLOT) as u64;
+    let ask = |block: u64| {
+        let lines = [0, slot, slot + LINE];
+        lines.into_iter().for_each(|line| nodes.medium.region.prefetch(block * BLOCK + line));
+    };
+    if nodes.medium.geometry.in_main(hint.block) {
+        ask(hint.block);
+    }
+    // Nothing waits for this look: it has the line of the NAT come, too.
+    match nodes.nat.verified(nid_of(hint.number)) {
+        Some((_, _, block)) if block != hint.block => ask(block),
+        _ => {}
+    }
+}
+
+/// The bucket that a hint names, of which what a look-up needs first is asked for.
+///
+/// What is found in it is the directory's: a bucket in the NAT that belongs to a directory is in its trie. What is not found
+/// there may be in another.
+#[inline]
+fn hinted<'a>(nodes: &'a Reader, dir: Inode<'_>, hashes: Hashes) -> Option<(u32, View<'a>)> {
+    let hint = nodes.bucket_hints.get(hashes.bucket)?;
+    if nodes.medium.geometry.in_main(hint.block) {
+        ask_for_bucket(nodes, hint.block);
+    }
+    let (_, _, block) = nodes.nat.verified(hint.number)?;
+    let view = View { bytes: nodes.medium.node(block), block };
+    let header = view.header();
+    (header.kind == BlockKind::Bucket as u8 && header.owner.get() == dir.ino).then_some((hint.number, view))
+}
+
+#[inline]
+fn ask_for_bucket(nodes: &Reader, block: u64) {
+    (0..page::FIRST_LINES).for_each(|line| nodes.medium.region.prefetch(block * BLOCK + line * LINE));
+}
+
+/// Notes in which bucket the entry `key` of a large directory is or would be.
+#[inline]
+fn note_bucket(nodes: &Reader, hashes: Hashes, bucket: u32, view: View<'_>) {
+    let hint = Hint { number: bucket, block: view.block };
+    if nodes.bucket_hints.get(hashes.bucket) != Some(hint) {
+        nodes.bucket_hints.set(hashes.bucket, &hint);
+    }
+}
+
+/// Notes where the inode is that an entry of a large directory names.
+#[inline]
+fn note_inode(nodes: &Reader, hashes: Hashes, ino: u32) {
+    let block = nodes.nat.verified(nid_of(ino)).map_or(0, |(_, _, block)| block);
+    let hint = Hint { number: ino, block };
+    if nodes.inode_hints.get(hashes.inode) != Some(hint) {
+        nodes.inode_hints.set(hashes.inode, &hint);
+    }
+}
+
 /// Looks for `name`.
 pub(crate) fn probe<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Probe<'a>> {
     expect_directory(dir)?;
     let base = hash(nodes, name);
-    let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
-    for line in 0..page::FIRST_LINES {
-        nodes.medium.region.prefetch(bucket.block * BLOCK + line * 64);
+    if let Some(hashes) = Hashes::of(nodes, dir, base) {
+        return probe_large(nodes, dir, hashes, base, name);
     }
+    let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
+    probe_in(nodes, bucket, base, name)
+}
+
+/// The same in a large directory, whose hints may know the way.
+#[inline(never)]
+fn probe_large<'a>(
+    nodes: &'a Reader,
+    dir: Inode<'a>,
+    hashes: Hashes,
+    base: u64,
+    name: &[u8],
+) -> vfs::Result<Probe<'a>> {
+    ask_for_inode(nodes, hashes);
+    let mut first = None;
+    if let Some((bucket, view)) = hinted(nodes, dir, hashes) {
+        let probed = probe_in(nodes, view, base, name)?;
+        if let Probe::Found(entry) = probed {
+            note_bucket(nodes, hashes, bucket, view);
+            note_inode(nodes, hashes, entry.ino);
+            return Ok(probed);
+        }
+        first = Some((bucket, probed));
+    }
+    let Some((slot, view)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
+    let probed = match first {
+        Some((bucket, probed)) if bucket == slot.bucket => probed,
+        _ => probe_in(nodes, view, base, name)?,
+    };
+    note_bucket(nodes, hashes, slot.bucket, view);
+    if let Probe::Found(entry) = probed {
+        note_inode(nodes, hashes, entry.ino);
+    }
+    Ok(probed)
+}
+
+/// Looks for `name`, whose key begins with `base`, in a bucket.
+#[inline(always)]
+fn probe_in<'a>(nodes: &Reader, bucket: View<'a>, base: u64, name: &[u8]) -> vfs::Result<Probe<'a>> {
+    ask_for_bucket(nodes, bucket.block);
     let page = Page::new(bucket);
     let mut taken = [0u64; 4];
     for candidate in page.candidates(base) {
@@ -167,7 +327,11 @@ pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<
             edit.add_blocks(1);
             continue;
         };
-        if page::add(&nodes.edit(budget, slot.bucket)?, entry)? {
+        let bucket = nodes.edit(budget, slot.bucket)?;
+        if page::add(&bucket, entry)? {
+            if let Some(hashes) = Hashes::of(nodes, edit.inode(), entry.key) {
+                note_inode(nodes, hashes, entry.ino);
+            }
             break;
         }
         split(nodes, budget, &edit, slot)?;
@@ -195,6 +359,9 @@ pub(crate) fn leave(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64) -> v
     let edit = edit(nodes, budget, dir)?;
     let (bucket, index) = place_of(nodes, edit.inode(), key)?;
     page::remove(&nodes.edit(budget, bucket)?, index)?;
+    if let Some(Hashes { inode, .. }) = Hashes::of(nodes, edit.inode(), key) {
+        nodes.inode_hints.forget(inode);
+    }
     edit.add_entries(-1);
     Ok(())
 }
@@ -304,6 +471,8 @@ pub(crate) fn list(
 /// Makes a damaged directory an empty one. What was below a damaged table is found by nobody any more.
 pub(crate) fn begin_anew(nodes: &Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<()> {
     let edit = edit(nodes, budget, dir)?;
+    // Some of its buckets may stay where they are, in no trie.
+    nodes.bucket_hints.clear();
     let derived = *edit.inode().derived();
     let mut held = Held::default();
     let mut below = vec![(Name(derived.body.get()), KEY_BITS)];
@@ -361,5 +530,25 @@ pub(crate) fn walk(
     match Name(dir.derived().body.get()) {
         Name(0) => Ok(()),
         name => below(nodes, name, KEY_BITS, &mut Held::default(), visit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use siphasher::sip::SipHasher13;
+
+    #[test]
+    fn names_are_hashed_as_by_the_library() {
+        let bytes: Vec<u8> = (0..=255u8).map(|byte| byte.wrapping_mul(37) ^ 0x5a).collect();
+        for key in [[0, 0], [1, u64::MAX], [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]] {
+            let library = SipHasher13::new_with_keys(key[0], key[1]);
+            for length in 0..=bytes.len() {
+                assert_eq!(
+                    super::sip_hash(key, &bytes[..length]),
+                    library.hash(&bytes[..length]),
+                    "{length}"
+                );
+            }
+        }
     }
 }

@@ -49,6 +49,7 @@ mod geometry;
 mod glimpse;
 mod handles;
 mod held;
+mod hints;
 mod index;
 mod inode;
 mod inspect;

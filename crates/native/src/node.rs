@@ -145,6 +145,15 @@ fn each_part(bytes: &[u8], mut part: impl FnMut(usize, usize)) -> bool {
     (HEADER..=BLOCK as usize).contains(&used)
 }
 
+/// Asks for what a full block of inodes uses of its lines, which is as good a guess for other nodes: all of it is on its way
+/// before the first of it is looked at.
+pub(crate) fn ask(medium: &Medium, block: u64) {
+    for slot in (0..BLOCK).step_by(inode::SLOT) {
+        medium.region.prefetch(block * BLOCK + slot);
+        medium.region.prefetch(block * BLOCK + slot + nvm::LINE);
+    }
+}
+
 /// The checksum of a node block; `None` if its header contradicts itself.
 pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
     let mut crc = None;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::hints;
+
 /// How to format.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
@@ -115,7 +117,7 @@ pub struct MountOptions {
     /// from holding up what waits for the checkpoint by more than some ms.
     pub removal_steps: u64,
     /// DRAM that caches may take, bytes; less than [`MountOptions::CACHE_MIN`] is of use in tests. None: as much as they
-    /// like, up to 16 B for each node and 200 for each segment.
+    /// like, up to 16 B for each node and 200 for each segment, and 32 MiB for names.
     pub cache_bytes: Option<u64>,
     /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
     /// by operations that find the log full, and a run can be repeated exactly.
@@ -153,6 +155,7 @@ impl MountOptions {
                 maps: u64::MAX,
                 view: u64::MAX,
                 roomy: ROOMY_MAX,
+                hints: hints::BYTES_MAX,
             };
         };
         Shares {
@@ -161,6 +164,7 @@ impl MountOptions {
             maps: (bytes / 8 / SEGMENT_MAP).max(1),
             view: bytes / 128,
             roomy: ((bytes / 32 / ROOMY) as usize).min(ROOMY_MAX),
+            hints: (bytes / 32).min(hints::BYTES_MAX),
         }
     }
 }
@@ -178,6 +182,8 @@ pub(crate) struct Shares {
     pub(crate) view: u64,
     /// Blocks of inodes that are remembered because they have room: one part in 32.
     pub(crate) roomy: usize,
+    /// Bytes of hints on where names are: one part in 32.
+    pub(crate) hints: u64,
 }
 
 /// Bytes in the list of an epoch's changes for each.
@@ -236,6 +242,8 @@ pub struct Stats {
     pub epoch_nodes: u64,
     /// DRAM of the allocator, bytes.
     pub segment_cache_bytes: u64,
+    /// DRAM of hints on where names are, bytes.
+    pub hint_cache_bytes: u64,
     /// Open handles, those on files of snapshots included.
     pub open_handles: u64,
     /// Snapshots whose files somebody looked at lately.

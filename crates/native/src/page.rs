@@ -70,15 +70,14 @@ fn tag(key: u64) -> u8 {
     (key >> 8) as u8
 }
 
-/// A bit for each of 8 bytes that is `wanted`: its highest.
+/// A bit for each of 8 bytes that is `wanted`: its highest. Above the first such byte there may be bits too many.
 #[inline]
 fn equal_bytes(bytes: u64, wanted: u8) -> u64 {
-    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let difference = bytes ^ u64::from_ne_bytes([wanted; 8]);
-    !(((difference & LOW) + LOW) | difference | LOW)
+    difference.wrapping_sub(0x0101_0101_0101_0101) & !difference & 0x8080_8080_8080_8080
 }
 
-/// The entries of a page with a certain tag.
+/// The entries of a page with a certain tag, and some others.
 pub(crate) struct Candidates<'a> {
     page: Page<'a>,
     count: usize,
@@ -156,7 +155,7 @@ impl<'a> Page<'a> {
         (0..self.count()).map(move |index| self.entry_at(self.offset(index)))
     }
 
-    /// The entries whose keys' tag is that of `key`, with their indices.
+    /// The entries whose keys' tag is that of `key`, with their indices; others may be among them.
     #[inline]
     pub(crate) fn candidates(self, key: u64) -> Candidates<'a> {
         Candidates { page: self, count: self.count(), tag: tag(key), next: 0, hits: 0 }
@@ -305,10 +304,10 @@ mod tests {
                     let bytes: [u8; 8] =
                         std::array::from_fn(|at| if is_wanted(at) { wanted } else { others });
                     let found = equal_bytes(u64::from_le_bytes(bytes), wanted);
-                    for at in 0..8 {
-                        let expected = if bytes[at] == wanted { 0x80 } else { 0 };
-                        assert_eq!(found >> (at * 8) & 0xff, expected, "{bytes:x?}: {wanted:x}");
-                    }
+                    let is_found = |at: usize| found >> (at * 8) & 0xff == 0x80;
+                    let first = (0..8).find(|at| bytes[*at] == wanted);
+                    assert_eq!((0..8).find(|at| is_found(*at)), first, "{bytes:x?}: {wanted:x}");
+                    assert!((0..8).all(|at| is_found(at) || bytes[at] != wanted), "{bytes:x?}: {wanted:x}");
                 }
             }
         }

@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
+use crate::hints::Hints;
 use crate::inode::{self, Inode, nid_of, slot_of};
 use crate::nat::{Nat, Tree};
 use crate::node::{self, HEADER, NodeHeader, View};
@@ -21,6 +22,10 @@ pub(crate) struct Reader {
     pub(crate) medium: Arc<Medium>,
     pub(crate) nat: Nat,
     pub(crate) hash_key: [u64; 2],
+    /// Of large directories, by name: where inodes were. None of a tree that is read for a while.
+    pub(crate) inode_hints: Hints,
+    /// The same, by the upper bits of a key: where buckets were.
+    pub(crate) bucket_hints: Hints,
     /// Nodes that exist.
     pub(crate) count: AtomicU32,
 }
@@ -45,7 +50,8 @@ impl Reader {
         cache_bytes: u64,
     ) -> Reader {
         let nat = Nat::new(medium.clone(), tree, cache_bytes);
-        Reader { nat, medium, hash_key, count: AtomicU32::new(nodes) }
+        let (inode_hints, bucket_hints) = (Hints::new(0), Hints::new(0));
+        Reader { nat, medium, hash_key, inode_hints, bucket_hints, count: AtomicU32::new(nodes) }
     }
 
     /// Nodes that exist.
@@ -71,6 +77,15 @@ impl Reader {
     /// Reads node `nid` of whatever kind.
     #[inline]
     pub(crate) fn any(&self, nid: u32) -> vfs::Result<View<'_>> {
+        match self.nat.verified(nid) {
+            Some((_, _, block)) => Ok(View { bytes: self.medium.node(block), block }),
+            None => self.find_node(nid),
+        }
+    }
+
+    /// The same of a node that was not looked at since it was mounted, or is not there.
+    #[cold]
+    fn find_node(&self, nid: u32) -> vfs::Result<View<'_>> {
         let located = self.nat.locate(nid)?;
         if located.pointer.is_null() {
             return Err(vfs::Error::Stale);

@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
 use crate::fault::{Fault, planted};
 use crate::geometry::Medium;
+use crate::hints::Hints;
 use crate::journal::Journal;
 use crate::kept::Kept;
 use crate::node::Nodes;
@@ -121,7 +122,10 @@ pub(crate) fn open_bare(
         let mut allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
         allocator.keep_to(shares.maps);
         let tree = (body.tree(), published);
-        let reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
+        let mut reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
+        // A bucket has some 80 names.
+        reader.inode_hints = Hints::new(shares.hints - shares.hints / 32);
+        reader.bucket_hints = Hints::new(shares.hints / 32);
         Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get(), shares.roomy))
     };
     let replayed = replay(at_checkpoint, &log)?;

@@ -28,6 +28,9 @@ const DISPENSERS: usize = lanes::LANES;
 /// Block locks of a volume at most, and at least: a small one is opened sooner with few.
 const STRIPES_MAX: u64 = 256;
 const STRIPES_MIN: u64 = 16;
+/// Free slots of a block that has room. With fewer, each new inode or two would take another block into the caches, and
+/// have all of its neighbours copied.
+const ROOM_MIN: u32 = 4;
 /// The youngest NIDs that are looked through for blocks with room after a mount.
 const YOUNGEST: u32 = 32;
 
@@ -200,7 +203,8 @@ impl Nodes {
         } else {
             let block = self.current_or_copy(budget, nid)?;
             self.set_map(block, left);
-            let is_first = self.nat.list(nid)?;
+            let has_room = (ALL_SLOTS & !left).count_ones() >= ROOM_MIN;
+            let is_first = has_room && self.nat.list(nid)?;
             drop(lock);
             if is_first {
                 self.list_roomy(nid)?;

@@ -197,6 +197,7 @@ impl Volume {
         let (views, view_pages, view_tables) = core.views.cached();
         let (nat, nat_tables) = core.nodes.nat.cache_bytes();
         let (segments, segment_tables) = core.nodes.allocator.cache_bytes();
+        let hints = core.nodes.inode_hints.bytes() + core.nodes.bucket_hints.bytes();
         let epoch_nodes = core.nodes.nat.dirty_count() as u64;
         Stats {
             checkpoints: core.checkpoint_count(),
@@ -204,10 +205,11 @@ impl Volume {
             log_used_bytes: core.journal.used_bytes(),
             transactions: core.journal.transactions(),
             cache_limit_bytes: core.options.cache_bytes,
-            cache_bytes: nat + segments + view_pages + epoch_nodes * LISTED_CHANGE,
+            cache_bytes: nat + segments + hints + view_pages + epoch_nodes * LISTED_CHANGE,
             table_bytes: nat_tables + segment_tables + view_tables + core.locks.bytes(),
             nat_cache_bytes: nat,
             segment_cache_bytes: segments,
+            hint_cache_bytes: hints,
             epoch_nodes,
             open_handles: core.handles.count() + core.views.open_handles(),
             snapshot_views: views,

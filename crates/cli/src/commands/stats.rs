@@ -60,6 +60,7 @@ pub(crate) fn native(stats: &native::Stats) -> Fields {
     caches(fields, stats)
         .with("nat_cache_bytes", Value::Bytes(stats.nat_cache_bytes))
         .with("segment_cache_bytes", Value::Bytes(stats.segment_cache_bytes))
+        .with("hint_cache_bytes", Value::Bytes(stats.hint_cache_bytes))
         .with("snapshot_views", Value::Count(stats.snapshot_views))
         .with("snapshot_cache_bytes", Value::Bytes(stats.snapshot_cache_bytes))
         .with("epoch_nodes", Value::Count(stats.epoch_nodes))

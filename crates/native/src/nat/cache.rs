@@ -51,6 +51,26 @@ fn place(page: usize) -> (usize, usize) {
     (group, number - (FIRST_GROUP << group))
 }
 
+impl Slot {
+    /// Notes that the page was asked for.
+    #[inline(always)]
+    fn ask(&self) {
+        if !self.recent.load(Ordering::Relaxed) {
+            self.recent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The entry of `nid`, if `page`, where it is, has this slot's frame.
+    #[inline(always)]
+    fn sight(&self, page: usize, nid: u32) -> Option<Sight<'_>> {
+        let tenancy = Tenancy(self.tenancy.load(Ordering::Acquire));
+        if !tenancy.is_of(page) {
+            return None;
+        }
+        Some(Sight { entry: &self.frame.get()?[nid as usize % FANOUT as usize], slot: self, tenancy })
+    }
+}
+
 /// Who has a frame: from bit 36 how often that has changed, from bit 16 the page and 1 (0: none), below the pins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Tenancy(u64);
@@ -151,35 +171,32 @@ impl Cache {
         self.groups.get(group)?.get()?.get(at)
     }
 
-    /// The slot in whose frame `page` is, and the frame.
-    #[inline(always)]
-    fn home(&self, page: usize) -> Option<(&Slot, &Frame)> {
-        let slot = self.slot(page)?;
-        let at = (slot.at.load(Ordering::Acquire) as usize).checked_sub(1)?;
-        if !slot.recent.load(Ordering::Relaxed) {
-            slot.recent.store(true, Ordering::Relaxed);
-        }
-        let home = if at == page { slot } else { self.slot(at)? };
-        Some((home, home.frame.get()?))
+    /// The slot in whose frame the page of `slot` is.
+    #[inline]
+    fn home(&self, slot: &Slot) -> Option<&Slot> {
+        self.slot((slot.at.load(Ordering::Acquire) as usize).checked_sub(1)?)
     }
 
     /// The entry of `nid`, which has [`NID_BITS`], if it is here.
     #[inline(always)]
     pub(super) fn see(&self, nid: u32) -> Option<Sight<'_>> {
         let page = nid as usize / FANOUT as usize;
-        let (slot, frame) = self.home(page)?;
-        let tenancy = Tenancy(slot.tenancy.load(Ordering::Acquire));
-        let entry = &frame[nid as usize % FANOUT as usize];
-        tenancy.is_of(page).then_some(Sight { entry, slot, tenancy })
+        let slot = self.slot(page)?;
+        slot.ask();
+        // Where no page made room for another, each is in its own frame: to look there first spares a load.
+        slot.sight(page, nid).or_else(|| self.home(slot)?.sight(page, nid))
     }
 
     /// The same, to be changed.
     #[inline]
     pub(super) fn pin(&self, nid: u32) -> Option<Pinned<'_>> {
         let page = nid as usize / FANOUT as usize;
-        let (slot, frame) = self.home(page)?;
-        let tenancy = Tenancy(slot.tenancy.fetch_add(1, Ordering::Acquire));
-        let pinned = Pinned { entry: &frame[nid as usize % FANOUT as usize], slot };
+        let slot = self.slot(page)?;
+        slot.ask();
+        let home = self.home(slot)?;
+        let entry = &home.frame.get()?[nid as usize % FANOUT as usize];
+        let tenancy = Tenancy(home.tenancy.fetch_add(1, Ordering::Acquire));
+        let pinned = Pinned { entry, slot: home };
         tenancy.is_of(page).then_some(pinned)
     }
 
