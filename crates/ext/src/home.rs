@@ -44,6 +44,8 @@ struct Committing {
     waiting: Option<Transaction>,
     /// Number of the last transaction that is durable.
     committed: u64,
+    /// The same, when the running half began: the other half has none that is newer.
+    committed_before: u64,
 }
 
 /// The area in use.
@@ -59,7 +61,7 @@ impl Home {
     /// Begins with an empty log; `next` is the number of the next transaction.
     pub(crate) fn begin(region: Region, area: Area, frames: Arc<Frames>, next: u64) -> Home {
         let log = Log::begin(region.clone(), area.clone(), next);
-        let committing = Committing { log, waiting: None, committed: next - 1 };
+        let committing = Committing { log, waiting: None, committed: next - 1, committed_before: next - 1 };
         Home {
             region,
             area: Mutex::new(area),
@@ -152,28 +154,36 @@ impl Home {
     /// Empties the log: all that was committed before is durable elsewhere.
     pub(crate) fn checkpoint(&self, above: &dyn Above) -> Result<()> {
         let epoch = self.committing.lock().log.epoch();
-        self.checkpoint_after(above, epoch)
+        while self.retired() < epoch {
+            self.checkpoint_after(above, epoch)?;
+        }
+        Ok(())
     }
 
-    /// The same, unless somebody has begun one since `epoch` filled: then that is waited for.
+    fn retired(&self) -> u64 {
+        self.area.lock().retired(&self.region)
+    }
+
+    /// Retires the older half that is in use, which may be that of `epoch`; nothing if somebody else has retired that meanwhile.
     fn checkpoint_after(&self, above: &dyn Above, epoch: u64) -> Result<()> {
         let _one = self.checkpointing.lock();
         let area = self.area.lock().clone();
-        let (running, committed) = {
+        let (running, number) = {
             let committing = &mut *self.committing.lock();
-            if committing.log.epoch() > epoch && committing.waiting.is_none() {
+            if area.retired(&self.region) >= epoch {
                 return Ok(());
             }
-            // One that failed half-way, when the disk did, is made up for: both halves are in use.
+            // One that failed half-way, when the disk did, is made up for: both halves are in use, and only the other one gets free.
             if area.retired(&self.region) + 1 == committing.log.epoch() {
+                committing.committed_before = committing.committed;
                 committing.log.switch(committing.committed + 1);
             }
-            (committing.log.epoch(), committing.committed)
+            (committing.log.epoch(), committing.committed_before)
         };
-        above.drain(committed)?;
+        above.drain(number)?;
         let in_frames = self.frames.checkpoint();
         area.retire(&self.region, running - 1, in_frames).ignore();
-        above.retired(committed);
+        above.retired(number);
         Ok(())
     }
 }
