@@ -139,7 +139,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let disk = Arc::new(Disk::memory(image));
     let _ = ext::info(&disk);
-    if let Ok(volume) = Volume::open(disk.clone(), &Options { cache_bytes: 1 << 20 }) {
+    if let Ok(volume) = Volume::open(disk.clone(), &Options { cache_bytes: 1 << 20, ..Options::default() }) {
         walk(&volume);
         let _ = volume.statfs();
     }
