@@ -90,7 +90,7 @@ fn a_quiet_mount_shows_the_snapshot_again() {
         run(&format!("stats {dir}")).ok();
         // A new file with the number that one had that was rolled away.
         let mut found = false;
-        for n in 0..40 {
+        for n in 0..600 {
             let path = at(&format!("d/{n}"));
             fs::write(&path, format!("number {n}")).unwrap();
             found |= fs::metadata(&path).unwrap().ino() == inode;

@@ -88,12 +88,13 @@ impl Volume {
             from = self.with_room(|| {
                 let mut state = file.alone();
                 let mut rest = from..end;
-                self.change(|core| {
+                let by = self.change(|core| {
                     let mut inode = inode::read(core, file.number)?;
                     free_some(core, &mut inode, &mut rest)?;
-                    inode::write(core, &inode)
+                    inode::write(core, &inode)?;
+                    Ok(core.store.running().0)
                 })?;
-                self.drop_pages(&mut state, from..rest.start);
+                self.drop_pages(&mut state, from..rest.start, by);
                 Ok(rest.start)
             })?;
         }

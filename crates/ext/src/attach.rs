@@ -21,6 +21,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::Error;
 use crate::home::{Area, Frames, Home, Logged, State, read_log};
+use crate::kind::Kind;
 use crate::mark::{self, Mark};
 use crate::superblock::{self, RawSuperblock, Superblock};
 use crate::volume::{Options, Volume, open_superblock, recover};
@@ -80,9 +81,11 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
         if !is_cut_short(area, region, disk)? {
             return Err(Error::HasDisk { volume: region.name().into(), disk: area.disk_name.clone() });
         }
-        // Of the disk's superblock one sector may be there and the other not.
-        mark::write_superblock(disk, &RawSuperblock::of_bytes(&area.superblock))?;
-        disk.flush()?;
+        // Of the disk's superblock one sector may be there and the other not. One that is whole may be newer than ours.
+        if !superblock::load(disk)?.is_intact() {
+            mark::write_superblock(disk, &RawSuperblock::of_bytes(&area.superblock))?;
+            disk.flush()?;
+        }
     }
     if let Some(mark) = mark::read(disk)? {
         return Err(Error::Attached { disk: disk.name().into(), volume: mark.volume });
@@ -203,9 +206,14 @@ impl Volume {
     /// The superblock's block, as it comes from the disk, has the mark, which is not for those who read it here. From now on it has a
     /// frame, which does not leave the NVM before the disk is detached.
     fn unmark(&self, area: &Area, frames: &Frames) -> Result<(), Error> {
-        if !frames.holds(superblock::AT / area.block) {
+        let number = superblock::AT / area.block;
+        let is_framed = frames.holds(number);
+        let block = self.core.store.read(Kind::Superblock, number, |_| Ok(()))?;
+        if !is_framed || RawSuperblock::of_block(&block, area.block).mark().is_some() {
             let raw = RawSuperblock::of_bytes(&area.superblock);
             self.change(|core| superblock::change(core, |there| *there = raw))?;
+            // Before a checkpoint finds the frame as it came from the disk.
+            self.commit_all()?;
         }
         Ok(())
     }
@@ -220,7 +228,7 @@ impl Volume {
             return Err(vfs::Error::Busy.into());
         }
         self.syncfs_all()?;
-        let space = self.space()?;
+        let space = self.reading(|| self.space())?;
         self.change(|core| {
             superblock::change(core, |raw| {
                 raw.set_free(space.blocks_free, space.files_free);

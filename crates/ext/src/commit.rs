@@ -100,6 +100,8 @@ impl Above for Volume {
 
     fn settled(&self, transaction: &Transaction) {
         self.core.store.settled(transaction);
+        // Before their blocks are given out.
+        self.files.dropped.lock().retain(|page| page.by > transaction.number);
         self.core.space.reusable(&transaction.ranges);
     }
 

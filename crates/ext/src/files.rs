@@ -31,6 +31,19 @@ pub(crate) struct Files {
     unsaved: AtomicU64,
     /// By transaction: files of which it logged pages, until its part of the log is retired.
     pub(crate) logged: Mutex<BTreeMap<u64, InoSet<u32>>>,
+    /// Pages that the log has, of blocks that a file has no more once a transaction is durable that is not yet.
+    pub(crate) dropped: Mutex<Vec<Dropped>>,
+}
+
+/// A page that has been dropped. Until its end is durable, a crash brings its file back, with the bytes that were synced: they must not go
+/// with the part of the log that has them.
+pub(crate) struct Dropped {
+    /// By this transaction, or an earlier one that takes the file's name.
+    pub(crate) by: u64,
+    /// The first transaction that has a part of it.
+    pub(crate) logged: u64,
+    pub(crate) block: u64,
+    pub(crate) bytes: Box<[u8]>,
 }
 
 pub(crate) struct File {
@@ -63,6 +76,7 @@ impl Files {
             shards: std::array::from_fn(|_| Mutex::default()),
             unsaved: AtomicU64::new(0),
             logged: Mutex::default(),
+            dropped: Mutex::default(),
         }
     }
 

@@ -130,6 +130,8 @@ impl Home {
         self.frames.apply(blocks, &transaction.freed);
         committing.committed = transaction.number;
         above.settled(&transaction);
+        // Where lines are written back by the system, only now it says whether they were.
+        self.region.check().map_err(|error| Error::Io(error.to_string()))?;
         Ok(true)
     }
 
@@ -182,6 +184,7 @@ impl Home {
         };
         above.drain(number)?;
         let in_frames = self.frames.checkpoint();
+        self.region.check().map_err(|error| Error::Io(error.to_string()))?;
         area.retire(&self.region, running - 1, in_frames).ignore();
         above.retired(number);
         Ok(())

@@ -18,6 +18,14 @@ use crate::write_out::{map_pages, mapped};
 /// Bytes that one transaction gets of a file.
 const COLLECTED_MAX: u64 = 1 << 20;
 
+/// What became of a part of a file's changes.
+enum Collected {
+    /// It is in the running transaction; from this page on there is more.
+    Upto(Option<u64>),
+    /// The running transaction has no room for it: that is to be committed first.
+    NotYet,
+}
+
 impl Volume {
     /// Hands a file's changes to the running transaction, or to several if that would be too large. Called without locks.
     pub(crate) fn collect(&self, file: &Held<'_>) -> Result<()> {
@@ -25,23 +33,23 @@ impl Volume {
         let most = COLLECTED_MAX.min(home.record_bytes_max()) / self.core.superblock.block;
         let mut next = Some(0);
         while let Some(from) = next {
-            next = self.with_commit(|| self.collect_some(file, from, most.max(1) as usize))?;
-            if next.is_some() {
-                self.commit_if_large()?;
+            match self.with_commit(|| self.collect_some(file, from, most.max(1) as usize))? {
+                Collected::Upto(rest) => next = rest,
+                Collected::NotYet => self.commit_all()?,
             }
         }
         Ok(())
     }
 
     /// The same, of at most so many pages from one on; tells from where to go on.
-    fn collect_some(&self, file: &Held<'_>, from: u64, most: usize) -> Result<Option<u64>> {
+    fn collect_some(&self, file: &Held<'_>, from: u64, most: usize) -> Result<Collected> {
         let mut state = file.alone();
         self.find_places(file.number, &mut state, |_| true)?;
         let changed = state.pages.changed(from).map(|(number, page)| (number, page.site()));
         let mut pages: Vec<(u64, Site)> = changed.take(most + 1).collect();
         let next = if pages.len() > most { pages.pop().map(|(number, _)| number) } else { None };
         if pages.is_empty() && state.size.is_none() {
-            return Ok(None);
+            return Ok(Collected::Upto(None));
         }
         let items = pages.iter().filter_map(|(number, site)| {
             let page = state.pages.get(*number)?;
@@ -52,32 +60,37 @@ impl Volume {
         });
         // No length covers bytes that are not in the transaction or before it, and no block lies behind the length.
         let covered = next.map_or(u64::MAX, |next| next * self.core.superblock.block);
-        let (transaction, on_disk) = self.change(|core| {
+        let limit = self.home.as_ref().map_or(0, |home| home.record_bytes_max());
+        let collected = self.change(|core| {
+            // Two records of this size and what else there is have room in half of the log, whoever else does the same.
+            if core.store.running().1 > limit {
+                return Ok(None);
+            }
             let mut inode = inode::read(core, file.number)?;
             map_pages(core, &mut inode, &pages)?;
             inode.size = inode.size.max(state.size.unwrap_or(0).min(covered));
             inode::write(core, &inode)?;
-            Ok((core.store.log_data(items), inode.size))
+            let transaction = core.store.log_data(items);
+            // Before it can be committed: a checkpoint looks here for what the log has.
+            self.files.logged.lock().entry(transaction).or_default().insert(file.number);
+            Ok(Some((transaction, inode.size)))
         })?;
+        let Some((transaction, on_disk)) = collected else { return Ok(Collected::NotYet) };
         state.size = state.size.filter(|size| *size != on_disk);
         for (number, _) in pages {
             mapped(&mut state, number);
             state.pages.log(number, transaction);
         }
-        self.files.logged.lock().entry(transaction).or_default().insert(file.number);
-        Ok(next)
+        Ok(Collected::Upto(next))
     }
 
     /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files.
     pub(crate) fn drain_files(&self, transaction: u64) -> Result<()> {
         let queue = self.queue()?;
         let files = self.logged_up_to(transaction);
-        if files.is_empty() {
-            return Ok(());
-        }
         let mut result = Ok(());
-        for number in files {
-            let Some(file) = self.files.find(number) else { continue };
+        for number in &files {
+            let Some(file) = self.files.find(*number) else { continue };
             let state = file.shared();
             let pages = state.pages.range(0..map::END);
             let logged =
@@ -85,6 +98,18 @@ impl Volume {
             result = result.and(self.write_pages(&queue, &state, logged.map(|(number, _)| number)));
         }
         result?;
+        // Held while they are written: their blocks are not given out before `settled` has it.
+        let dropped = self.files.dropped.lock();
+        let block = self.core.superblock.block;
+        for page in dropped.iter().filter(|page| page.logged <= transaction) {
+            let written = self.disk().write(disk::Purpose::Data, page.block * block, &page.bytes);
+            written.map_err(|error| io(&error))?;
+        }
+        let nothing = files.is_empty() && dropped.is_empty();
+        drop(dropped);
+        if nothing {
+            return Ok(());
+        }
         self.disk().flush().map_err(|error| io(&error))
     }
 

@@ -170,16 +170,14 @@ impl Volume {
                         self.linkable.lock().remove(&number);
                         file.set_being_cut(false);
                     }
-                    Ok(Some(is_done))
+                    Ok(Some((is_done, core.store.running().0)))
                 }
                 Ok(_) | Err(Error::Stale) => Ok(None),
                 Err(error) => Err(error),
             })?;
-            match done {
-                None => return Ok(()),
-                Some(done) => is_done = done,
-            }
-            self.give_up_contents(&mut state);
+            let Some((done, by)) = done else { return Ok(()) };
+            is_done = done;
+            self.give_up_contents(&mut state, by);
         }
         Ok(())
     }

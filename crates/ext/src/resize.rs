@@ -17,6 +17,8 @@ use crate::write::Draft;
 
 /// Blocks that one operation frees, about.
 const FREED_MAX: u64 = 1 << 16;
+/// In so many places, each of which takes room in its record.
+const RUNS_MAX: u64 = 1 << 12;
 
 impl Volume {
     /// Sets a file's length, in one operation with what `with` does to its inode, whose attributes it is told with the newest length. Called
@@ -85,7 +87,7 @@ impl Volume {
         // Zeros, too, are on the disk before a length there covers them.
         let waits = !state.is_saved() || !draft.is_empty();
         let kept = size.div_ceil(block);
-        let on_disk = self.change(|core| {
+        let (on_disk, by) = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             let attr = Attr { size: old, ..inode.attr() };
             with(core, &mut inode, &attr)?;
@@ -106,10 +108,10 @@ impl Volume {
             }
             inode::write(core, &inode)?;
             file.set_being_cut(!rest.is_empty());
-            Ok(inode.size)
+            Ok((inode.size, core.store.running().0))
         })?;
         if size < old {
-            self.drop_pages(state, kept..map::END);
+            self.drop_pages(state, kept..map::END, by);
             state.least = state.least.min(size);
             zero(state, size..kept * block, block);
         }
@@ -139,11 +141,14 @@ pub(crate) fn zero(state: &mut State, range: Range<u64>, block: u64) {
 /// Part of an operation: frees blocks from the start of `range` of a file on, as many as an operation should; what is left to be freed is left in
 /// `range`.
 pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) -> Result<()> {
-    let (mut end, mut freed) = (range.start, 0);
-    while end < range.end && freed < FREED_MAX {
+    let (mut end, mut freed, mut runs) = (range.start, 0, 0);
+    while end < range.end && freed < FREED_MAX && runs < RUNS_MAX {
         let run = map::run(core, inode, end)?;
         end = end.saturating_add(run.blocks).min(range.end);
-        freed += if run.place == Place::Hole { 0 } else { run.blocks };
+        if run.place != Place::Hole {
+            freed += run.blocks;
+            runs += 1;
+        }
     }
     map::remove(core, inode, range.start..end)?;
     range.start = end;

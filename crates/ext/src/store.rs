@@ -67,6 +67,8 @@ struct Operation {
     before: HashMap<u64, Option<(Kind, Block, bool)>>,
     /// Blocks of metadata that it gave up.
     freed: Vec<u64>,
+    /// Ranges of blocks that it gave up.
+    ranges: u64,
     /// Bytes of files that are to be durable with it.
     data: Vec<LogItem>,
 }
@@ -97,6 +99,9 @@ pub(crate) struct Running {
 
 /// What a record has for each block or piece of data beside its bytes, about.
 const ITEM_HEAD: u64 = 32;
+/// Bytes that a record has of a range of blocks that was given up, and of a block of metadata that was.
+const RANGE: u64 = 16;
+const FREED: u64 = 8;
 
 pub(crate) struct Store {
     disk: Arc<Disk>,
@@ -249,6 +254,11 @@ impl Store {
         self.running.lock().transaction
     }
 
+    /// Part of an operation: a range of blocks is given up, which its record is to tell.
+    pub(crate) fn note_freed(&self) {
+        self.operation.lock().as_mut().expect("an operation").ranges += 1;
+    }
+
     /// Keeps what block `number` is, before the operation does something to it for the first time.
     fn remember(&self, number: u64) {
         let mut operation = self.operation.lock();
@@ -267,10 +277,11 @@ impl Store {
 
     /// Ends an operation: what it did is part of the running transaction.
     pub(crate) fn finish(&self) {
-        let Operation { before, freed, data } = self.operation.lock().take().expect("an operation");
+        let Operation { before, freed, ranges, data } = self.operation.lock().take().expect("an operation");
         let running = &mut *self.running.lock();
         running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
         running.data.extend(data);
+        running.bytes += RANGE * ranges + FREED * freed.len() as u64;
         for number in freed {
             let was = running.blocks.remove(&number);
             running.bytes -= was.map_or(0, |(_, parts)| self.recorded(parts));

@@ -18,7 +18,7 @@ use vfs::Result;
 use crate::alloc;
 use crate::core::Core;
 use crate::error::io;
-use crate::files::{Held, State};
+use crate::files::{Dropped, Held, State};
 use crate::inode::{self, Inode};
 use crate::map;
 use crate::pages::Site;
@@ -107,7 +107,11 @@ impl Volume {
                 HandedPage { number, born, version, site: page.site() }
             })
             .collect();
-        let size = state.size;
+        // No length covers what waits for the log.
+        let waits =
+            state.pages.changed(0).find(|(_, page)| page.logged().is_some()).map(|(number, _)| number);
+        let most = waits.map_or(u64::MAX, |number| number * self.core.superblock.block);
+        let size = state.size.map(|size| size.min(most)).filter(|size| *size > 0);
         if pages.is_empty() && size.is_none() {
             return Ok(None);
         }
@@ -176,10 +180,18 @@ impl Volume {
     }
 
     /// Drops the pages of blocks that the file does not have any more; who frees the blocks of those that are mapped is the caller.
-    pub(crate) fn drop_pages(&self, state: &mut State, range: Range<u64>) {
+    /// `by` is the transaction that took them from the file; none that frees them is earlier.
+    pub(crate) fn drop_pages(&self, state: &mut State, range: Range<u64>, by: u64) {
         let numbers: Vec<u64> = state.pages.range(range).map(|(number, _)| number).collect();
         for number in numbers {
-            match state.pages.remove(number).map(|page| page.site()) {
+            let page = state.pages.remove(number);
+            if let Some(page) = &page
+                && let (Site::Mapped(block), Some(logged)) = (page.site(), page.logged())
+            {
+                let bytes = page.bytes().into();
+                self.files.dropped.lock().push(Dropped { by, logged: logged.first, block, bytes });
+            }
+            match page.map(|page| page.site()) {
                 Some(Site::Promised) => self.core.space.release(1),
                 Some(Site::Picked(block)) => alloc::give_up(&self.core, block..block + 1),
                 Some(Site::Unwritten(_) | Site::Mapped(_)) | None => {}
@@ -188,8 +200,8 @@ impl Volume {
     }
 
     /// Drops all that DRAM has of a file that has been removed, by who has its lock alone.
-    pub(crate) fn give_up_contents(&self, state: &mut State) {
-        self.drop_pages(state, 0..map::END);
+    pub(crate) fn give_up_contents(&self, state: &mut State, by: u64) {
+        self.drop_pages(state, 0..map::END, by);
         (state.size, state.least) = (None, 0);
     }
 

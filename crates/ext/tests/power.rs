@@ -129,14 +129,18 @@ impl Life<'_> {
     }
 }
 
-/// Opens what a cut left, checks it, and gives its tree.
-fn found(rig: &Rig) -> Result<Tree, String> {
+/// Opens what a cut left, checks it, and gives what `look` sees in it.
+fn found<T>(rig: &Rig, look: &dyn Fn(&Volume) -> T) -> Result<T, String> {
     let volume = rig.mount(Sync::Nosync).map_err(|error| error.to_string())?;
     let report = ext::check_volume(&volume).map_err(|error| error.to_string())?;
     if !report.is_clean() {
         return Err(report.findings.join("; "));
     }
-    tree::of_volume(&volume).map_err(|error| error.to_string())
+    Ok(look(&volume))
+}
+
+fn tree_of(volume: &Volume) -> Tree {
+    tree::of_volume(volume).unwrap()
 }
 
 struct Explorer {
@@ -152,12 +156,13 @@ impl Explorer {
 
     /// Cuts a recording that began with these images wherever something is at stake, one cut in `one_in`; `judge` is told how many marks
     /// have passed, and what was found.
-    fn explore(
+    fn explore<T>(
         &mut self,
         recording: &Recording,
         (nvm, disk): (Vec<u8>, Vec<u8>),
         one_in: u64,
-        judge: &dyn Fn(usize, Result<Tree, String>) -> Result<(), String>,
+        look: &dyn Fn(&Volume) -> T,
+        judge: &dyn Fn(usize, Result<T, String>) -> Result<(), String>,
     ) {
         assert!(recording.complete);
         let mut machine = Machine::new(recording, nvm, disk);
@@ -170,7 +175,7 @@ impl Explorer {
             {
                 for luck in [Luck::None, Luck::All, Luck::Nvm, Luck::Disk, Luck::Some, Luck::Some] {
                     let left = machine.cut(luck, &mut self.random);
-                    self.try_state(left, marks, judge).unwrap_or_else(|what| {
+                    self.try_state(left, marks, look, judge).unwrap_or_else(|what| {
                         panic!(
                             "cut before event {n} ({:?}), {luck:?}, {marks} operations done: {what}",
                             event.kind
@@ -183,11 +188,12 @@ impl Explorer {
         }
     }
 
-    fn try_state(
+    fn try_state<T>(
         &mut self,
         (nvm, disk): (Vec<u8>, Vec<u8>),
         marks: usize,
-        judge: &dyn Fn(usize, Result<Tree, String>) -> Result<(), String>,
+        look: &dyn Fn(&Volume) -> T,
+        judge: &dyn Fn(usize, Result<T, String>) -> Result<(), String>,
     ) -> Result<(), String> {
         self.states += 1;
         let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk.clone());
@@ -196,9 +202,9 @@ impl Explorer {
         if deeper {
             rig.record();
         }
-        let tree = found(&rig);
+        let seen = found(&rig, look);
         let recording = if deeper { rig.zone.stop_recording() } else { None };
-        judge(marks, tree)?;
+        judge(marks, seen)?;
         let Some(recording) = recording else { return Ok(()) };
         let mut machine = Machine::new(&recording, nvm, disk);
         for event in &recording.events {
@@ -206,7 +212,7 @@ impl Explorer {
                 let (nvm, disk) = machine.cut(Luck::Some, &mut self.random);
                 let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk);
                 self.recoveries += 1;
-                judge(marks, found(&rig)).map_err(|what| format!("its recovery cut, too: {what}"))?;
+                judge(marks, found(&rig, look)).map_err(|what| format!("its recovery cut, too: {what}"))?;
             }
             machine.step(event);
         }
@@ -234,7 +240,7 @@ fn explore(kind: &str, options: &[&str], seed: u64) {
     drop(volume);
     let recording = rig.zone.stop_recording().unwrap();
     // Behind mark n, operation n is in flight.
-    explorer.explore(&recording, start, 3, &|marks, tree| {
+    explorer.explore(&recording, start, 3, &tree_of, &|marks, tree| {
         let tree = tree?;
         let allowed = &trees[marks.saturating_sub(1)..=marks];
         if allowed.contains(&tree) {
@@ -277,7 +283,7 @@ fn detached(explorer: &mut Explorer, recording: &Recording, (nvm, disk): (Vec<u8
                 let (nvm, disk) = machine.cut(luck, &mut explorer.random);
                 explorer.states += 1;
                 let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk);
-                let tree = match found(&rig) {
+                let tree = match found(&rig, &tree_of) {
                     Ok(tree) => tree,
                     // The mark has gone: the disk is a plain one.
                     Err(what) if what.contains("has no disk") => {
@@ -313,4 +319,133 @@ fn ext3() {
 #[test]
 fn ext2() {
     explore("ext2", &["-b", "2048", "-I", "128"], 4);
+}
+
+/// What of a file's bytes may be found; nothing if its name may be gone.
+type Allowed = std::collections::BTreeSet<Option<Vec<u8>>>;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn contents(volume: &Volume) -> Vec<Option<Vec<u8>>> {
+    let root = Caller::root();
+    let read = |name: &&str| {
+        let attr = volume.lookup(&root, ROOT_INO, name.as_bytes()).ok()?;
+        let handle = volume.open(&root, attr.ino, OpenFlags::READ).unwrap();
+        let mut bytes = vec![0; attr.size as usize];
+        assert_eq!(volume.read(handle, 0, &mut bytes).unwrap(), bytes.len());
+        volume.release(handle).unwrap();
+        Some(bytes)
+    };
+    NAMES.iter().map(read).collect()
+}
+
+/// Without any operation being synchronous: what was synced is found, or what a later operation on the same file made of it; no other bytes, and
+/// no zeros where bytes were. Checkpoints come between operations that are not durable yet.
+fn explore_synced(kind: &str, block: usize, seed: u64) {
+    let image = Image::make("4M", &["-N", "256", "-t", kind, "-b", &block.to_string()]);
+    let rig = Rig::new(zone(), std::fs::read(&image.path).unwrap());
+    ext::attach(&rig.region(), &rig.disk).unwrap();
+    let mut explorer = Explorer::new(seed);
+    let start = rig.images();
+    rig.record();
+    let volume = rig.mount(Sync::Nosync).unwrap();
+    let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+    let mut allowed: Vec<Allowed> = NAMES.iter().map(|_| Allowed::from([None])).collect();
+    let mut steps = vec![allowed.clone()];
+    for _ in 0..90 {
+        let random = &mut explorer.random;
+        let (one, other) = (random.below(4) as usize, random.below(4) as usize);
+        rig.zone.mark("operation");
+        let there = volume.lookup(&root, ROOT_INO, NAMES[one].as_bytes()).ok();
+        match (random.below(12), there) {
+            // A new version, synced, in place or beside: the bytes of each differ.
+            (0..=3, _) => {
+                let bytes = vec![1 + random.below(255) as u8; 1 + random.below(9_000) as usize];
+                let truncate = flags | OpenFlags::TRUNCATE;
+                let made = volume.create(&root, ROOT_INO, NAMES[one].as_bytes(), 0o644, truncate).unwrap();
+                volume.write(&root, made.handle, 0, &bytes).unwrap();
+                volume.fsync(made.handle, false).unwrap();
+                volume.release(made.handle).unwrap();
+                // While it goes on, cut and not written yet, and any part of it.
+                let mut meanwhile = allowed.clone();
+                meanwhile[one].extend((0..=bytes.len()).map(|end| Some(bytes[..end].to_vec())));
+                allowed[one] = Allowed::from([Some(bytes)]);
+                let last = steps.last_mut().unwrap();
+                last[one].extend(meanwhile[one].iter().cloned());
+            }
+            (4 | 5, Some(attr)) => {
+                let more = vec![1 + random.below(255) as u8; 1 + random.below(3_000) as usize];
+                let handle = volume.open(&root, attr.ino, flags).unwrap();
+                volume.write(&root, handle, attr.size, &more).unwrap();
+                volume.release(handle).unwrap();
+                let now = contents(&volume)[one].clone().unwrap();
+                // Under any name: that it was renamed may not be durable.
+                let parts = attr.size as usize..=now.len();
+                allowed
+                    .iter_mut()
+                    .for_each(|set| set.extend(parts.clone().map(|end| Some(now[..end].to_vec()))));
+            }
+            (6, Some(attr)) => {
+                let set = SetAttr { size: Some(random.below(attr.size + 1)), ..SetAttr::default() };
+                volume.setattr(&root, attr.ino, &set, None).unwrap();
+                let cut = set.size.unwrap() as usize;
+                // The zeros behind the new end, to the end of its block, may be there before the length is.
+                let zeroed = |bytes: &Vec<u8>| {
+                    let (mut zeroed, end) = (bytes.clone(), cut.next_multiple_of(block).min(bytes.len()));
+                    zeroed[cut..end].fill(0);
+                    zeroed
+                };
+                for set in &mut allowed {
+                    let cuts = set.iter().flatten().filter(|bytes| bytes.len() > cut);
+                    let cuts = cuts.flat_map(|bytes| [Some(bytes[..cut].to_vec()), Some(zeroed(bytes))]);
+                    let cuts: Vec<_> = cuts.collect();
+                    set.extend(cuts);
+                }
+            }
+            (7, Some(_)) => {
+                volume.unlink(&root, ROOT_INO, NAMES[one].as_bytes()).unwrap();
+                allowed[one].insert(None);
+            }
+            (8 | 9, Some(_)) if one != other => {
+                let [from, to] = [one, other].map(|name| NAMES[name].as_bytes());
+                volume.rename(&root, ROOT_INO, from, ROOT_INO, to, RenameFlags::empty()).unwrap();
+                let moved: Vec<_> = allowed[one].iter().filter(|bytes| bytes.is_some()).cloned().collect();
+                allowed[other].extend(moved);
+                allowed[one].insert(None);
+            }
+            _ => volume.checkpoint().unwrap(),
+        }
+        steps.push(allowed.clone());
+    }
+    volume.unmount().unwrap();
+    drop(volume);
+    let recording = rig.zone.stop_recording().unwrap();
+    explorer.explore(&recording, start, 4, &contents, &|marks, seen| {
+        for (n, bytes) in seen?.into_iter().enumerate() {
+            let sets = &steps[marks.saturating_sub(1)..=marks];
+            if !sets.iter().any(|allowed| allowed[n].contains(&bytes)) {
+                let told = |bytes: &[u8]| {
+                    bytes.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect::<Vec<_>>()
+                };
+                return Err(format!("{} is {:?}", NAMES[n], bytes.as_deref().map(told)));
+            }
+        }
+        Ok(())
+    });
+    eprintln!("{} states, {} of recoveries", explorer.states, explorer.recoveries);
+    assert!(explorer.states > 100);
+}
+
+#[test]
+fn what_is_synced_stays_on_ext4() {
+    for seed in 10..12 {
+        explore_synced("ext4", 4096, seed);
+    }
+}
+
+#[test]
+fn what_is_synced_stays_on_ext2() {
+    for seed in 20..22 {
+        explore_synced("ext2", 1024, seed);
+    }
 }

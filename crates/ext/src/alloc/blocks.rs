@@ -89,6 +89,7 @@ pub(crate) fn free(core: &Core, blocks: Range<u64>) -> Result<()> {
         state.groups[number as usize].checked = true;
         state.mark(number, bits.clone());
         state.operation.push(Done::Freed(state.on_disk(number, &bits)));
+        core.store.note_freed();
     }
     Ok(())
 }
