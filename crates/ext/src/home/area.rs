@@ -136,16 +136,25 @@ impl Area {
             return Ok(None);
         }
         let raws: [Raw; 2] = [region.load(0), region.load(COPY)];
-        if raws.iter().all(|raw| raw.magic != MAGIC) {
-            return Ok(None);
-        }
-        if let Some(raw) = raws.iter().find(|raw| raw.magic == MAGIC && raw.version.get() != VERSION) {
-            return Err(damaged(format!("its format is of version {}, and this is {VERSION}", raw.version)));
-        }
-        let newest = raws.iter().filter(|raw| raw.magic == MAGIC && raw.checksum(region) == raw.crc.get());
-        let newest = newest.max_by_key(|raw| raw.turn.get());
-        let Some(raw) = newest else {
-            return Err(damaged("neither copy of its superblock has the right checksum".into()));
+        let is_whole = |raw: &&Raw| {
+            raw.magic == MAGIC && raw.version.get() == VERSION && raw.checksum(region) == raw.crc.get()
+        };
+        let Some(raw) = raws.iter().filter(is_whole).max_by_key(|raw| raw.turn.get()) else {
+            let begun: Vec<&Raw> = raws.iter().filter(|raw| raw.magic == MAGIC).collect();
+            return match begun
+                .iter()
+                .map(|raw| raw.version.get())
+                .find(|version| ![0, VERSION].contains(version))
+            {
+                Some(version) => {
+                    Err(damaged(format!("its format is of version {version}, and this is {VERSION}")))
+                }
+                None if begun.len() == 2 => {
+                    Err(damaged("neither copy of its superblock has the right checksum".into()))
+                }
+                // None at all, or the very first, cut short: nothing was said to be attached.
+                None => Ok(None),
+            };
         };
         let area = raw.decode().ok_or_else(|| damaged("its superblock contradicts itself".into()))?;
         let laid_out = Area::lay_out(region, area.block, area.part)?;
@@ -284,6 +293,22 @@ mod tests {
         next.write(&region).ignore();
         region.store(Purpose::Metadata, next.turn % 2 * COPY + 40, &[0xFF; 8]);
         assert_eq!(Area::read(&region).unwrap(), Some(area));
+    }
+
+    #[test]
+    fn the_first_copy_cut_short_is_none_and_a_later_format_is_told() {
+        let region = region(16 << 20);
+        region.store(Purpose::Metadata, COPY, &MAGIC);
+        assert_eq!(Area::read(&region).unwrap(), None);
+        let mut area = Area::lay_out(&region, 4096, 256).unwrap();
+        area.write(&region).ignore();
+        region.store(Purpose::Metadata, 0, &MAGIC);
+        assert_eq!(Area::read(&region).unwrap(), Some(area));
+        for copy in [0, COPY] {
+            region.store(Purpose::Metadata, copy + 8, &7u32.to_le_bytes());
+        }
+        let error = Area::read(&region).unwrap_err();
+        assert!(error.to_string().contains("version 7"), "{error}");
     }
 
     #[test]
