@@ -74,6 +74,21 @@ pub(crate) fn of_kind(kind: &'static str) -> Vec<Case> {
     sizes.map(case).collect()
 }
 
+/// Of all kinds, sizes of blocks and sizes of inodes so many that any two of these three meet; with fewer things in them.
+pub(crate) fn pairs() -> Vec<Case> {
+    let chosen =
+        |kind: usize, block: usize, case: &Case| (kind + block).is_multiple_of(2) == case.large_inodes;
+    let of_kind = |(n, kind)| {
+        let cases = of_kind(kind).into_iter().enumerate();
+        cases.filter(move |(m, case)| chosen(n, m / 2, case)).map(|(_, case)| case)
+    };
+    let small = |case: Case| {
+        let scale = Scale { entries: 400, directories: 20, pieces: 120, ..case.scale() };
+        case.scaled(scale)
+    };
+    ["ext2", "ext3", "ext4"].into_iter().enumerate().flat_map(of_kind).map(small).collect()
+}
+
 /// What Debian 13 makes, and what it may.
 pub(crate) fn newer_defaults() -> Vec<Case> {
     [4096, 1024].map(|block| Case::ext4(block, &["-O", "metadata_csum_seed,orphan_file"])).into()

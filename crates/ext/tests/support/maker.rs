@@ -147,18 +147,30 @@ impl Maker for Kernel {
 pub(crate) struct Ours<'a> {
     volume: &'a Volume,
     caller: Caller,
+    /// Where paths begin.
+    root: Ino,
     /// Directories that were looked up: who makes things deep below does not look for them each time.
     known: HashMap<Vec<u8>, Ino>,
 }
 
 impl<'a> Ours<'a> {
     pub(crate) fn of(volume: &'a Volume) -> Ours<'a> {
-        Ours { volume, caller: Caller::root(), known: HashMap::from([(Vec::new(), ROOT_INO)]) }
+        let known = HashMap::from([(Vec::new(), ROOT_INO)]);
+        Ours { volume, caller: Caller::root(), root: ROOT_INO, known }
+    }
+
+    /// Below a directory of the root, which is made if it is not there.
+    pub(crate) fn below(volume: &'a Volume, name: &str) -> Ours<'a> {
+        let caller = Caller::root();
+        let found = volume.lookup(&caller, ROOT_INO, name.as_bytes());
+        let made = || volume.mkdir(&caller, ROOT_INO, name.as_bytes(), 0o755).unwrap();
+        let root = found.unwrap_or_else(|_| made()).ino;
+        Ours { root, known: HashMap::from([(Vec::new(), root)]), ..Ours::of(volume) }
     }
 
     /// The directory of a path, and the last name.
     fn split<'p>(&mut self, path: &'p [u8]) -> (Ino, &'p [u8]) {
-        let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return (ROOT_INO, path) };
+        let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return (self.root, path) };
         let (dir, name) = (&path[..at], &path[at + 1..]);
         let ino = match self.known.get(dir) {
             Some(ino) => *ino,

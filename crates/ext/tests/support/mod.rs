@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod cases;
+pub(crate) mod churn;
 pub(crate) mod contents;
 pub(crate) mod cuts;
 pub(crate) mod maker;
