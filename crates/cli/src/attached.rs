@@ -63,6 +63,7 @@ impl Attached {
             cache_bytes: options.cache_bytes.unwrap_or(default.cache_bytes),
             sync,
             sync_in_nvm: !options.sync_on_disk,
+            fetch: options.fetch,
             ..default
         };
         let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
@@ -108,6 +109,12 @@ impl Attached {
             .with("metadata", Value::Fields(of(Purpose::Metadata)))
             .with("flushes", Value::Count(account.flushes));
         let stats = self.volume.stats();
+        let fetched = self.volume.fetched();
+        let fetched = Fields::new()
+            .with("blocks", Value::Count(fetched.blocks))
+            .with("requests", Value::Count(fetched.requests))
+            .with("left_out", Value::Count(fetched.left_out))
+            .with("seconds", Value::Seconds(fetched.duration.as_secs_f64()));
         Fields::new()
             .with("transactions", Value::Count(stats.transactions))
             .with("log_bytes", Value::Bytes(stats.log_bytes))
@@ -117,6 +124,7 @@ impl Attached {
             .with("frames_dirty", Value::Count(stats.frames_dirty))
             .with("frame_table_bytes", Value::Bytes(stats.table_bytes))
             .with("pages_unsaved", Value::Count(stats.pages_unsaved))
+            .with("fetched", Value::Fields(fetched))
             .with("disk", Value::Fields(disk))
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Options {
     pub(crate) dirsync: bool,
     /// Of a volume of kind ext: synced bytes of files go to the disk before the sync returns.
     pub(crate) sync_on_disk: bool,
+    /// Of a volume of kind ext: when metadata whose place is fixed comes to NVM.
+    pub(crate) fetch: ext::Fetch,
     /// Of a volume of kind ext: where its disk is now.
     pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
@@ -58,6 +60,7 @@ impl Default for Options {
             read_only: false,
             dirsync: false,
             sync_on_disk: false,
+            fetch: ext::Fetch::Touch,
             disk: None,
             snapshot: None,
             keep: None,
@@ -201,6 +204,20 @@ const TABLE: &[MountOption] = &[
                 "nvm" => false,
                 "disk" => true,
                 _ => return Err("choose nvm or disk".to_string()),
+            };
+            Ok(())
+        }),
+    },
+    MountOption {
+        name: "fetch",
+        help: "for a volume of kind ext: when group descriptors, bitmaps and inodes come to NVM: block by block, each when it is \
+               first needed (touch, the default), or all of them as far as they fit, in large requests, before the mount \
+               returns (eager)",
+        effect: Effect::Value("eager|touch", |options, value| {
+            options.fetch = match value {
+                "eager" => ext::Fetch::Eager,
+                "touch" => ext::Fetch::Touch,
+                _ => return Err("choose eager or touch".to_string()),
             };
             Ok(())
         }),

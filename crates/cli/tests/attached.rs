@@ -86,7 +86,10 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     fs::write(at("by the kernel"), "and back").unwrap();
     shell(&format!("umount {dir}")).ok();
     run(&format!("attach {zone}:disk {disk}")).ok();
-    run(&format!("mount {zone}:disk {dir}")).ok();
+    run(&format!("mount {zone}:disk {dir} -o fetch=eager")).ok();
+    let fetched = &run(&format!("stats {dir} --json")).ok().json()["ext"]["fetched"];
+    assert!(fetched["blocks"].as_u64() > fetched["requests"].as_u64(), "{fetched}");
+    assert_eq!(fetched["left_out"], 0);
     assert_eq!(fs::read(at("by the kernel")).unwrap(), b"and back");
     run(&format!("umount {dir}")).ok();
 }
@@ -113,6 +116,7 @@ fn what_does_not_belong_together_is_refused() {
     shell(&format!("truncate -s 64M {copy} && mke2fs -q -F -t ext4 {copy}")).ok();
     run(&format!("mount {zone}:disk {dir} -o disk={copy}")).fails(32, &["its UUID is"]);
     run(&format!("mount {zone}:disk {dir} -o snapshot=x")).fails(32, &["no snapshots"]);
+    run(&format!("mount {zone}:disk {dir} -o fetch=never")).fails(1, &["choose eager or touch"]);
     run(&format!("snapshot take {zone}:disk x")).fails(1, &["ext"]);
     let moved = scratch.text("moved");
     fs::rename(&disk, &moved).unwrap();

@@ -20,6 +20,7 @@ use nvm::{Durable, Region};
 use zerocopy::IntoBytes;
 
 use crate::error::Error;
+use crate::fetch::{Fetch, Fetched};
 use crate::home::{Area, Frames, Home, Logged, State, read_log};
 use crate::kind::Kind;
 use crate::mark::{self, Mark};
@@ -41,20 +42,29 @@ pub struct Attachment {
     pub block_bytes: u64,
     /// Blocks of metadata that the NVM has room for.
     pub frames: u64,
+    /// Those that it held at the last checkpoint.
+    pub frames_used: u64,
+    /// Of these, those of which the disk has other bytes.
+    pub frames_dirty: u64,
     /// Bytes of the log, both halves.
     pub log_bytes: u64,
 }
 
 /// Which disk a volume has; nothing if none.
 pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
-    Ok(Area::read(region)?.filter(|area| area.state != State::Detached).map(|area| Attachment {
-        disk: area.disk_name,
-        uuid: area.disk_uuid,
-        disk_bytes: area.disk_bytes,
-        number: area.attachment,
-        block_bytes: area.block,
-        frames: area.frames,
-        log_bytes: 2 * area.half,
+    Ok(Area::read(region)?.filter(|area| area.state != State::Detached).map(|area| {
+        let listed = Frames::listed(region, &area);
+        Attachment {
+            disk: area.disk_name,
+            uuid: area.disk_uuid,
+            disk_bytes: area.disk_bytes,
+            number: area.attachment,
+            block_bytes: area.block,
+            frames: area.frames,
+            frames_used: listed.used,
+            frames_dirty: listed.dirty,
+            log_bytes: 2 * area.half,
+        }
     }))
 }
 
@@ -141,7 +151,7 @@ fn is_untouched(area: &Area, region: &Region) -> bool {
         first = false;
         Ok(())
     });
-    read.is_ok() && first && Frames::is_clear(region, area)
+    read.is_ok() && first && Frames::listed(region, area).used == 0
 }
 
 /// What opening a volume found in its log.
@@ -182,6 +192,9 @@ impl Volume {
         let home = Home::begin(region.clone(), area.clone(), frames.clone(), next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
         volume.unmark(&area, &frames)?;
+        if options.fetch == Fetch::Eager {
+            volume.fetched = volume.fetch();
+        }
         replayed.orphans = volume.reclaim_orphans()?;
         replayed.duration = started.elapsed();
         volume.replayed = replayed;
@@ -191,6 +204,11 @@ impl Volume {
     /// What opening it found in the log.
     pub fn replayed(&self) -> Replayed {
         self.replayed
+    }
+
+    /// What opening it fetched to NVM.
+    pub fn fetched(&self) -> Fetched {
+        self.fetched
     }
 
     /// Ends its use: all is durable, the metadata in NVM, from where the next mount has it at once. The disk stays attached.

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! fetch                                what is in NVM before it is asked for
 //! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
 //!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
@@ -39,6 +40,7 @@ mod directory;
 mod error;
 mod extents;
 mod features;
+mod fetch;
 mod file_system;
 mod files;
 mod group;
@@ -83,5 +85,6 @@ pub use check::{Report, check, check_volume};
 pub use commit::{Background, Stats};
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
+pub use fetch::{Fetch, Fetched};
 pub use sync::Sync;
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

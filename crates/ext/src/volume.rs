@@ -11,6 +11,7 @@ use crate::attach::Replayed;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
+use crate::fetch::{Fetch, Fetched};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
@@ -30,11 +31,19 @@ pub struct Options {
     pub sync: Sync,
     /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
     pub sync_in_nvm: bool,
+    /// When metadata whose place is fixed comes to NVM.
+    pub fetch: Fetch,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache_bytes: 64 << 20, page_bytes: 64 << 20, sync: Sync::Nosync, sync_in_nvm: true }
+        Options {
+            cache_bytes: 64 << 20,
+            page_bytes: 64 << 20,
+            sync: Sync::Nosync,
+            sync_in_nvm: true,
+            fetch: Fetch::Touch,
+        }
     }
 }
 
@@ -97,6 +106,7 @@ pub struct Volume {
     pub(crate) linkable: Mutex<InoSet<u32>>,
     recovery: Recovery,
     pub(crate) replayed: Replayed,
+    pub(crate) fetched: Fetched,
 }
 
 /// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
@@ -182,6 +192,7 @@ impl Volume {
             linkable: Mutex::default(),
             recovery,
             replayed: Replayed::default(),
+            fetched: Fetched::default(),
         };
         let root = inode::read(&volume.core, superblock::ROOT)?;
         if !root.is_dir() {
@@ -221,6 +232,7 @@ impl Volume {
             linkable: Mutex::default(),
             recovery: Recovery::default(),
             replayed: Replayed::default(),
+            fetched: Fetched::default(),
         })
     }
 

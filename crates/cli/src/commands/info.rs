@@ -95,6 +95,8 @@ fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
         .with("attachment", Value::Count(attachment.number))
         .with("block_bytes", Value::Count(attachment.block_bytes))
         .with("frames", Value::Count(attachment.frames))
+        .with("frames_used", Value::Count(attachment.frames_used))
+        .with("frames_dirty", Value::Count(attachment.frames_dirty))
         .with("log_bytes", Value::Bytes(attachment.log_bytes)))
 }
 

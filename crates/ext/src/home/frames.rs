@@ -113,9 +113,12 @@ impl Frames {
         Frames { region, area, disk, state: RwLock::new(state) }
     }
 
-    /// Whether the table on the medium has no entry.
-    pub(crate) fn is_clear(region: &Region, area: &Area) -> bool {
-        (0..area.frames as u32).all(|n| region.load_u64(area.entry_at(n)) & USED == 0)
+    /// What the table on the medium says.
+    pub(crate) fn listed(region: &Region, area: &Area) -> Counts {
+        let words = (0..area.frames as u32).map(|n| region.load_u64(area.entry_at(n)));
+        let used: Vec<u64> = words.filter(|word| word & USED != 0).collect();
+        let dirty = used.iter().filter(|word| *word & DIRTY != 0).count() as u64;
+        Counts { frames: area.frames, used: used.len() as u64, dirty }
     }
 
     /// Reads the table: 16 bytes a frame.
