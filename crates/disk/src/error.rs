@@ -59,8 +59,8 @@ pub enum Error {
     },
     /// The device was unplugged, or its server is gone. What was not flushed before may be lost.
     #[error(
-        "{disk}: the disk has vanished while {doing} {length} bytes at {at} ({source}); what was flushed is on it; bring it back and \
-         open it again"
+        "{disk}: the disk has vanished while {doing} {length} bytes at {at} ({source}); what was flushed is on it; bring it back: \
+         the server of an NBD disk is found again, what is on another has to be mounted again"
     )]
     Vanished {
         /// The disk.

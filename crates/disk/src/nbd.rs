@@ -1,200 +1,152 @@
 //! A client of network block devices, of the fixed newstyle protocol with simple replies.
 //!
-//! Requests of many threads are in flight at once on one connection; a thread of its own hands the replies out. What the
-//! server says is not believed: lengths, flags and cookies are checked, and a server that breaks the protocol has vanished.
-//! So has one that does not answer within [`PATIENCE`].
+//! Requests of many threads are in flight at once on one [connection](connection). When that has ended, requests fail as those of a disk that
+//! has vanished, and the next one, a second later or more, looks whether the server is back. **A disk that comes back has what it had:** what
+//! was written and not flushed, and so may be lost with the server, is written again ([`Unflushed`]), before anybody else is let in;
+//! a server that shows another disk at the same address is none ([`Label`]).
 
+mod connection;
 mod handshake;
+mod label;
+mod unflushed;
 mod wire;
 
-use std::collections::HashMap;
-use std::io::{self, IoSlice, IoSliceMut, Write};
-use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::device::{Device, Geometry};
 use crate::source::NbdAddress;
-use handshake::Export;
-use wire::{Command, Stream};
+use connection::{Connection, PATIENCE};
+use label::Label;
+use unflushed::Unflushed;
+use wire::Command;
 
-/// How long a server may take to answer one request.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Least time between two attempts to find a server again.
+const REST: Duration = Duration::from_secs(1);
+/// How long a server that has vanished may take to take a connection: others wait meanwhile.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(5);
+/// Bytes that are kept for a server that vanishes; beyond, it is asked to flush.
+const UNFLUSHED_MAX: usize = 64 << 20;
 
 /// An export of a server.
 pub(crate) struct Nbd {
-    export: Export,
-    read_only: bool,
-    sender: Mutex<Stream>,
-    replies: Arc<Replies>,
-    receiver: Option<JoinHandle<()>>,
-}
-
-/// Who waits for which reply.
-struct Replies {
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    last_cookie: u64,
-    by_cookie: HashMap<u64, Waiter>,
-    /// Why there is no connection any more.
-    ended: Option<(io::ErrorKind, String)>,
-}
-
-struct Waiter {
-    /// Bytes that a good reply brings.
-    bytes: usize,
-    answer: SyncSender<io::Result<Vec<u8>>>,
+    address: NbdAddress,
+    export: String,
+    geometry: Geometry,
+    /// Shared by who uses it, until what was written is remembered; alone by who makes another.
+    connection: RwLock<Connection>,
+    /// When somebody last looked for the server.
+    looked: Mutex<Instant>,
+    unflushed: Mutex<Unflushed>,
+    label: Mutex<Label>,
 }
 
 impl Nbd {
     pub(crate) fn connect(address: &NbdAddress, export: &str, read_only: bool) -> io::Result<Nbd> {
-        let mut stream = Stream::connect(address, PATIENCE)?;
-        let export = handshake::negotiate(&mut stream, export)?;
-        stream.set_read_timeout(None)?;
-        let mut incoming = stream.try_clone()?;
-        let replies = Arc::new(Replies { waiting: Mutex::default() });
-        let hand_out = {
-            let replies = replies.clone();
-            move || replies.hand_out(&mut incoming)
-        };
-        let receiver = std::thread::Builder::new().name("nbd-replies".into()).spawn(hand_out)?;
-        let read_only = read_only || export.read_only;
-        Ok(Nbd { export, read_only, sender: Mutex::new(stream), replies, receiver: Some(receiver) })
+        let connection = Connection::begin(address, export, PATIENCE)?;
+        let geometry = connection.geometry(read_only);
+        // A disk whose beginning cannot be read is one, but is not known again.
+        let label = Label::read(geometry, |at, into| read(&connection, at, &mut [IoSliceMut::new(into)]));
+        let label = label.unwrap_or_default();
+        Ok(Nbd {
+            address: address.clone(),
+            export: export.into(),
+            geometry,
+            connection: RwLock::new(connection),
+            looked: Mutex::new(Instant::now()),
+            unflushed: Mutex::default(),
+            label: Mutex::new(label),
+        })
     }
 
-    /// Sends one request and waits for its reply.
-    fn ask(
-        &self,
-        command: Command,
-        flags: u16,
-        at: u64,
-        length: u32,
-        data: &[IoSlice<'_>],
-    ) -> io::Result<Vec<u8>> {
-        let (answer, answered) = sync_channel(1);
-        let bytes = if matches!(command, Command::Read) { length as usize } else { 0 };
-        let cookie = self.replies.expect(Waiter { bytes, answer })?;
-        let sent = wire::send_request(&mut self.sender.lock(), command, flags, cookie, at, length, data);
-        if let Err(error) = sent {
-            // Half a request may be on its way: nothing can follow it.
-            self.end(error.kind(), &error.to_string());
-        }
-        match answered.recv_timeout(PATIENCE) {
-            Ok(reply) => reply,
-            Err(RecvTimeoutError::Disconnected) => Err(self.replies.gone()),
-            Err(RecvTimeoutError::Timeout) => {
-                self.end(
-                    io::ErrorKind::TimedOut,
-                    &format!("the server did not answer within {} s", PATIENCE.as_secs()),
-                );
-                Err(self.replies.gone())
+    /// The connection; a new one if the last has ended and the server is back.
+    fn connection(&self) -> io::Result<RwLockReadGuard<'_, Connection>> {
+        let connection = self.connection.read();
+        let Some(why) = connection.ended() else { return Ok(connection) };
+        drop(connection);
+        let mut connection = self.connection.write();
+        if connection.ended().is_some() {
+            let mut looked = self.looked.lock();
+            if looked.elapsed() < REST {
+                return Err(why);
             }
+            let found = self.find_again();
+            *looked = Instant::now();
+            *connection = found.map_err(|error| {
+                let what = format!("{why}, and the server cannot be used again: {error}");
+                io::Error::new(io::ErrorKind::ConnectionAborted, what)
+            })?;
         }
+        Ok(parking_lot::RwLockWriteGuard::downgrade(connection))
     }
 
-    /// Ends the connection for everybody.
-    fn end(&self, kind: io::ErrorKind, why: &str) {
-        self.replies.end(kind, why);
-        self.sender.lock().shut_down();
+    /// Connects anew, if it is the same disk, and gives it what it may have lost.
+    fn find_again(&self) -> io::Result<Connection> {
+        let connection = Connection::begin(&self.address, &self.export, PATIENCE_AGAIN)?;
+        if connection.geometry(self.geometry.read_only) != self.geometry {
+            return Err(io::Error::other("it shows a disk of another size or kind"));
+        }
+        let unflushed = self.unflushed.lock();
+        let reads = |at, into: &mut [u8]| read(&connection, at, &mut [IoSliceMut::new(into)]);
+        if !self.label.lock().is_of(Label::read(self.geometry, reads)?, &unflushed) {
+            return Err(io::Error::other("it shows another disk"));
+        }
+        for (at, bytes) in unflushed.writes() {
+            write(&connection, at, bytes, false)?;
+        }
+        Ok(connection)
     }
 
-    /// Cuts a range into requests that the server takes.
-    fn pieces(&self, at: u64, length: u64) -> impl Iterator<Item = (u64, u32)> + use<> {
-        let most = u64::from(self.export.request_max);
-        (0..length.div_ceil(most)).map(move |n| (at + n * most, most.min(length - n * most) as u32))
+    /// Has the server flush what was written until now.
+    fn flush_over(&self, connection: &Connection) -> io::Result<()> {
+        let last = self.unflushed.lock().last();
+        connection.ask(Command::Flush, 0, 0, 0, &[])?;
+        let mut label = self.label.lock();
+        self.unflushed.lock().flushed(last, |at, bytes| label.durable(at, bytes));
+        Ok(())
     }
 }
 
-impl Replies {
-    /// Enters somebody who waits; gives the cookie to send.
-    fn expect(&self, waiter: Waiter) -> io::Result<u64> {
-        let mut waiting = self.waiting.lock();
-        if waiting.ended.is_some() {
-            drop(waiting);
-            return Err(self.gone());
+fn read(connection: &Connection, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+    let length = into.iter().map(|part| part.len() as u64).sum();
+    let mut rest = into;
+    IoSliceMut::advance_slices(&mut rest, 0);
+    for (at, length) in connection.pieces(at, length) {
+        let bytes = connection.ask(Command::Read, 0, at, length, &[])?;
+        let mut bytes = &bytes[..];
+        while let (Some(part), false) = (rest.first_mut(), bytes.is_empty()) {
+            let (here, behind) = bytes.split_at(bytes.len().min(part.len()));
+            part[..here.len()].copy_from_slice(here);
+            bytes = behind;
+            IoSliceMut::advance_slices(&mut rest, here.len());
         }
-        waiting.last_cookie += 1;
-        let cookie = waiting.last_cookie;
-        waiting.by_cookie.insert(cookie, waiter);
-        Ok(cookie)
     }
+    Ok(())
+}
 
-    fn hand_out(&self, incoming: &mut Stream) {
-        let why = loop {
-            let step = wire::receive_reply(incoming).and_then(|reply| {
-                let waiter = self.waiting.lock().by_cookie.remove(&reply.cookie);
-                let waiter = waiter.ok_or_else(|| wire::broken("a reply to nothing that was asked"))?;
-                let answer = match reply.error {
-                    0 => Ok(wire::receive_bytes(incoming, waiter.bytes)?),
-                    errno => Err(wire::error_of(errno)),
-                };
-                let _ = waiter.answer.send(answer);
-                Ok(())
-            });
-            if let Err(error) = step {
-                break error;
-            }
-        };
-        let kind = match why.kind() {
-            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => io::ErrorKind::ConnectionAborted,
-            kind => kind,
-        };
-        self.end(kind, &format!("the connection ended: {why}"));
-        incoming.shut_down();
+fn write(connection: &Connection, at: u64, from: &[u8], fua: bool) -> io::Result<()> {
+    for (piece, length) in connection.pieces(at, from.len() as u64) {
+        let data = &from[(piece - at) as usize..][..length as usize];
+        let flags = if fua { wire::FUA } else { 0 };
+        connection.ask(Command::Write, flags, piece, length, &[IoSlice::new(data)])?;
     }
-
-    /// Whoever waits learns it, because nobody is left to answer.
-    fn end(&self, kind: io::ErrorKind, why: &str) {
-        let mut waiting = self.waiting.lock();
-        waiting.ended.get_or_insert_with(|| (kind, why.to_string()));
-        waiting.by_cookie.clear();
-    }
-
-    fn gone(&self) -> io::Error {
-        let ended = self.waiting.lock().ended.clone();
-        let (kind, why) = ended.unwrap_or((io::ErrorKind::ConnectionAborted, "the connection ended".into()));
-        // Of whatever kind the failure was, the disk is not there any more.
-        let kind = match kind {
-            io::ErrorKind::TimedOut | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => kind,
-            _ => io::ErrorKind::ConnectionAborted,
-        };
-        io::Error::new(kind, why)
-    }
+    Ok(())
 }
 
 impl Device for Nbd {
     fn geometry(&self) -> Geometry {
-        let sector = self.export.sector;
-        let bytes = self.export.bytes - self.export.bytes % u64::from(sector);
-        Geometry { bytes, sector, memory_alignment: 1, read_only: self.read_only }
+        self.geometry
     }
 
     fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        let length = into.iter().map(|part| part.len() as u64).sum();
-        let mut rest = into;
-        IoSliceMut::advance_slices(&mut rest, 0);
-        for (at, length) in self.pieces(at, length) {
-            let bytes = self.ask(Command::Read, 0, at, length, &[])?;
-            let mut bytes = &bytes[..];
-            while let (Some(part), false) = (rest.first_mut(), bytes.is_empty()) {
-                let (here, behind) = bytes.split_at(bytes.len().min(part.len()));
-                part[..here.len()].copy_from_slice(here);
-                bytes = behind;
-                IoSliceMut::advance_slices(&mut rest, here.len());
-            }
-        }
-        Ok(())
+        read(&*self.connection()?, at, into)
     }
 
     fn write(&self, at: u64, from: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
+        let connection = self.connection()?;
         let whole;
-        let length: u64 = from.iter().map(|part| part.len() as u64).sum();
         let one = match from {
             [one] => &one[..],
             _ => {
@@ -202,29 +154,30 @@ impl Device for Nbd {
                 &whole[..]
             }
         };
-        let fua = durable && self.export.fua;
-        for (piece, length) in self.pieces(at, length) {
-            let data = &one[(piece - at) as usize..][..length as usize];
-            self.ask(Command::Write, if fua { wire::FUA } else { 0 }, piece, length, &[IoSlice::new(data)])?;
+        let fua = durable && connection.has_fua();
+        write(&connection, at, one, fua)?;
+        let is_full = if connection.has_cache() {
+            let mut unflushed = self.unflushed.lock();
+            // Of two writes to one place, the later one counts when they are written again.
+            if !fua || unflushed.overlaps(at, one.len()) {
+                unflushed.push(at, one);
+            }
+            unflushed.bytes() > UNFLUSHED_MAX
+        } else {
+            false
+        };
+        if fua || !connection.has_cache() {
+            self.label.lock().durable(at, one);
         }
-        if durable && !fua { self.flush() } else { Ok(()) }
+        if is_full || durable && !fua && connection.has_cache() {
+            self.flush_over(&connection)?;
+        }
+        Ok(())
     }
 
     /// A server that offers no flush has no cache that one could empty.
     fn flush(&self) -> io::Result<()> {
-        if self.export.flush { self.ask(Command::Flush, 0, 0, 0, &[]).map(drop) } else { Ok(()) }
-    }
-}
-
-impl Drop for Nbd {
-    fn drop(&mut self) {
-        let stream = self.sender.get_mut();
-        // The last request: it has no reply.
-        let _ = wire::send_request(stream, Command::Disconnect, 0, 0, 0, 0, &[]);
-        let _ = stream.flush();
-        stream.shut_down();
-        if let Some(receiver) = self.receiver.take() {
-            let _ = receiver.join();
-        }
+        let connection = self.connection()?;
+        if connection.has_cache() { self.flush_over(&connection) } else { Ok(()) }
     }
 }

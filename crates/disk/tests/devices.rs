@@ -305,7 +305,7 @@ fn an_export_that_is_not_there_is_named() {
 
 #[test]
 fn a_server_that_ends_is_a_disk_that_vanished() {
-    let server = NbdServer::nbdkit(&["memory", "16M"]);
+    let mut server = NbdServer::nbdkit(&["memory", "16M"]);
     let disk = Arc::new(over_nbd(&server));
     let queue = Queue::new(disk.clone(), 4);
     disk.write(Purpose::Data, 0, &[1; 512]).unwrap();

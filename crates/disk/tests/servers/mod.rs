@@ -1,4 +1,5 @@
 //! Loop devices and NBD servers that end with the test that needs them.
+#![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,7 +61,9 @@ impl Drop for Mounted {
 /// An NBD server.
 pub(crate) struct NbdServer {
     pub(crate) uri: String,
+    command: Command,
     child: Child,
+    pid: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -77,9 +80,7 @@ impl NbdServer {
             .args(["--foreground", "--ipaddr=127.0.0.1", "--port", &port, "--pidfile"])
             .arg(&pid)
             .args(arguments);
-        let child = command.spawn().expect("nbdkit is installed (scripts/install-deps.sh test)");
-        let server = NbdServer { uri: format!("nbd://127.0.0.1:{port}/"), child, _dir: dir };
-        server.wait_for(&pid)
+        NbdServer::begin(format!("nbd://127.0.0.1:{port}/"), command, pid, dir)
     }
 
     /// qemu-nbd, over a socket, with the export name `work`.
@@ -89,15 +90,28 @@ impl NbdServer {
         let mut command = Command::new("qemu-nbd");
         command.args(["--format=raw", "--persistent", "--export-name=work", "--shared=8", "--socket"]);
         command.arg(&socket).arg("--pid-file").arg(&pid).args(arguments).arg(image);
-        let child = command.spawn().expect("qemu-nbd is installed (scripts/install-deps.sh test)");
         let uri = format!("nbd+unix:///work?socket={}", socket.display());
-        NbdServer { uri, child, _dir: dir }.wait_for(&pid)
+        NbdServer::begin(uri, command, pid, dir)
     }
 
-    fn wait_for(mut self, pid: &Path) -> NbdServer {
+    fn begin(uri: String, mut command: Command, pid: PathBuf, dir: tempfile::TempDir) -> NbdServer {
+        let child = spawn(&mut command);
+        let mut server = NbdServer { uri, command, child, pid, _dir: dir };
+        server.wait();
+        server
+    }
+
+    /// The same server, at the same address, after it was killed.
+    pub(crate) fn again(&mut self) {
+        let _ = std::fs::remove_file(&self.pid);
+        self.child = spawn(&mut self.command);
+        self.wait();
+    }
+
+    fn wait(&mut self) {
         for _ in 0..1000 {
-            if pid.exists() {
-                return self;
+            if self.pid.exists() {
+                return;
             }
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the server ended: {status}");
@@ -107,10 +121,14 @@ impl NbdServer {
         panic!("the server does not begin");
     }
 
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+fn spawn(command: &mut Command) -> Child {
+    command.spawn().expect("nbdkit and qemu-nbd are installed (scripts/install-deps.sh test)")
 }
 
 impl Drop for NbdServer {
