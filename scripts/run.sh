@@ -62,8 +62,8 @@ clone() {
     if git -C "$top" rev-parse --git-dir > /dev/null 2>&1; then
         git -c safe.directory='*' clone --quiet --no-hardlinks "$top" "$mnt/amberfs"
     else
-        mkdir "$mnt/amberfs" && cp -r "$top"/{crates,scripts,Cargo.toml} "$mnt/amberfs/" && cd "$mnt/amberfs" &&
-            git init --quiet && git add . && git -c user.name=run -c user.email=run@localhost commit --quiet -m all
+        mkdir "$mnt/amberfs" && cp -r "$top"/{crates,scripts,Cargo.toml} "$mnt/amberfs/" &&
+            (cd "$mnt/amberfs" && git init --quiet && git add . && git -c user.name=run -c user.email=run@localhost commit --quiet -m all)
     fi
     echo "$(git -C "$mnt/amberfs" ls-files | wc -l) files checked out"
 }

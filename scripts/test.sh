@@ -2,7 +2,7 @@
 # Everything that must pass. Each step's closing lines are repeated at the end; of one that failed, its last 30.
 #
 #   test.sh             all steps
-#   test.sh STEP...     some: format lint unit licences crash mounted disks kill full
+#   test.sh STEP...     some: format lint unit licences crash mounted user disks kill full
 #
 # A step that fails doesn't stop the others, but for those that need what it builds. The exit code says whether all
 # passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if interrupted.
@@ -10,7 +10,7 @@ set -uo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$top" || exit 2
 
-all=(format lint unit licences crash mounted disks kill full)
+all=(format lint unit licences crash mounted user disks kill full)
 steps=("$@")
 [ $# -gt 0 ] || steps=("${all[@]}")
 for name in "${steps[@]}"; do
@@ -86,6 +86,7 @@ for name in "${steps[@]}"; do
             case $name in
                 crash) step crash 4 scripts/crash-slice.sh ;;
                 mounted) step mounted 12 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
+                user) step user 1 scripts/run-as-user.sh ;;
                 disks) step disks 15 scripts/disk-suites.sh "$rings" ;;
                 kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
