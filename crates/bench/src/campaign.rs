@@ -68,6 +68,14 @@ pub struct Report {
     pub figures: Vec<Figure>,
 }
 
+impl Report {
+    /// Whether what is asked of some target's disk was counted.
+    pub fn counts_disks(&self) -> bool {
+        let mut series = self.figures.iter().flat_map(|figure| &figure.series);
+        series.any(|series| series.samples.iter().any(|sample| sample.disk.is_some()))
+    }
+}
+
 impl Figure {
     /// Its name in reports.
     pub fn name(&self) -> String {

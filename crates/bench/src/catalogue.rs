@@ -11,6 +11,9 @@ use crate::request::Parameters;
 /// Threads that a workload may have.
 pub(crate) const THREADS_MAX: usize = 1024;
 
+/// Files in a directory, if all are in one: Filebench's `dirwidth` of 1,000,000.
+const FLAT: &str = "1000000";
+
 /// A workload that can be asked for.
 pub struct Entry {
     /// Its name.
@@ -93,6 +96,23 @@ pub fn groups() -> &'static [(&'static str, &'static str, &'static [&'static str
             ],
         ),
         ("width", "operations on names by the width of directories", &["metadata:width=10/100/1000/10000"]),
+        (
+            "fsmac",
+            "what FSMAC §V measures, with its numbers, and small synced writes",
+            &[
+                "createfiles:files=~200000,threads=4",
+                "varmail:files=~10000,width=50",
+                "webserver:files=~100000",
+                "postmark:files=~200000,dirs=50,least=1K,most=10K",
+                "ffsb:mix=even",
+                "fs_mark:files=~2400,width=100,size=200K,threads=4,sync=0/1/2/3/4/5/6",
+                // Of them the one of 32 is its "file append".
+                "writefsync:every=1/8/32/128/512/1024",
+                "writefsync:io=4K,every=1",
+                "fs_mark:files=~10000,size=4K,io=4K,sync=1",
+                "write:at=random,io=4K,sync=each",
+            ],
+        ),
         ("fsmark", "fs_mark with each of its ways to sync", &["fs_mark:sync=0/1/2/3/4/5/6"]),
     ]
 }

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! campaign     targets × workloads × rounds, in turns          progress
-//! peers        file systems set up to be compared with         scratch, target
+//! peers        file systems set up to be compared with         target
 //! tool         other people's generators on the same mounts
 //! stage        one workload on one target: its files, its threads, what it took
 //! worker       one thread: interprets a flow, times each operation
 //! catalogue    the workloads, by name and parameters           request
 //! flow, files  workloads as data; their files while they run
 //! ground       what workloads stand on                         directory, in_process
-//! statistics   medians, latencies                              clock, random
+//! statistics   medians, latencies                              clock, block_device, random
 //! table, page  what was measured, as text and as a page        plot
 //! ```
 #![forbid(unsafe_code)]
 
+mod block_device;
 mod campaign;
 mod catalogue;
 mod clock;
@@ -37,6 +38,7 @@ mod target;
 mod tool;
 mod worker;
 
+pub use block_device::{BlockDevice, Traffic};
 pub use campaign::{Figure, Plan, Progress, Report, Series, run};
 pub use catalogue::{Entry, catalogue, groups};
 pub use directory::Directory;
@@ -46,11 +48,11 @@ pub use ground::{Ground, Open};
 pub use in_process::InProcess;
 pub use machine::machine;
 pub use page::page;
-pub use peers::{PEERS, Peers, Setup, fitting_bytes};
+pub use peers::{ExtOptions, PEERS, Peer, Peers, Setup, fitting_bytes};
 pub use random::Size;
 pub use request::workloads;
-pub use stage::{Amount, Measured, Stage, Terms, prepare};
+pub use stage::{Amount, Below, Measured, Settle, Stage, Terms, prepare};
 pub use statistics::{Kind, Latencies, Sample, Spread, Tally};
-pub use table::{details, headline};
-pub use target::Target;
+pub use table::{details, headline, ratio};
+pub use target::{Server, Target};
 pub use tool::{Tool, run_tools};

@@ -1,9 +1,10 @@
 //! A page with plots of all that was measured. It needs nothing but itself: no network, no scripts.
 
+use crate::block_device::Traffic;
 use crate::campaign::{Figure, Report};
 use crate::plot::{bars, colour, escape, lines};
-use crate::statistics::Sample;
-use crate::table::{micros, short};
+use crate::statistics::{Sample, Spread};
+use crate::table::{compared, micros, short};
 
 const MIB: f64 = (1 << 20) as f64;
 const STYLE: &str = "\
@@ -20,8 +21,8 @@ td, th { padding: 1px 9px; text-align: right; border-bottom: 1px solid var(--fai
 .names { font-size: 12px; word-spacing: .5em; margin-bottom: .3em }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .4em }";
 
-/// The whole page. `head` are lines on how it was measured.
-pub fn page(report: &Report, head: &[String]) -> String {
+/// The whole page. `head` are lines on how it was measured; `against` names targets with which the others are compared.
+pub fn page(report: &Report, against: &[String], head: &[String]) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>amberfs bench</title><style>\n{STYLE}\n</style></head><body>\n<h1>amberfs bench</h1>\n"
@@ -32,6 +33,9 @@ pub fn page(report: &Report, head: &[String]) -> String {
         page += &format!("{}<b>{}</b>: {}<br>\n", key(name, number), escape(name), escape(about));
     }
     page += "</p>\n<p>Bars are medians, the lines on them reach from quartile to quartile.</p>\n";
+    for rows in against.iter().filter_map(|name| compared(report, name)) {
+        page += &table(&rows);
+    }
     let mut shown: Vec<String> = Vec::new();
     for figure in &report.figures {
         if figure.varies.is_none() {
@@ -47,6 +51,17 @@ pub fn page(report: &Report, head: &[String]) -> String {
         }
     }
     page + "</body></html>\n"
+}
+
+/// Rows of cells, the first of which are headings.
+fn table(rows: &[Vec<String>]) -> String {
+    let mut text = "<table>\n".to_string();
+    for (number, row) in rows.iter().enumerate() {
+        let tag = if number == 0 { "th" } else { "td" };
+        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+        text += &format!("<tr>{cells}</tr>\n");
+    }
+    text + "</table>\n"
 }
 
 /// A spot in the colour of a target.
@@ -84,6 +99,19 @@ fn of_figure(report: &Report, figure: &Figure) -> String {
     let mut text = format!("<h2>{}</h2>\n<div class=\"pair\">\n", escape(&figure.name()));
     text += &bars(&title, &rows(rate));
     text += &bars("CPU µs of one", &rows(Sample::cpu_us));
+    if figure.series.iter().any(|series| series.samples.iter().any(|sample| sample.disk.is_some())) {
+        let of_disk = |what: fn(Traffic) -> u64, scale: f64| {
+            let pairs = report.targets.iter().zip(&figure.series);
+            pairs
+                .map(|((name, _), series)| {
+                    let samples = series.samples.iter().filter_map(|sample| sample.of_disk(what));
+                    (name.as_str(), Spread::of(samples.map(|value| value * scale)))
+                })
+                .collect::<Vec<_>>()
+        };
+        text += &bars("asked of the disk for 1000: reads, writes, flushes", &of_disk(Traffic::requests, 1e3));
+        text += &bars("KiB to and from the disk for each", &of_disk(|disk| disk.bytes, 1.0 / 1024.0));
+    }
     text + "</div>\n" + &latencies(report, figure)
 }
 
@@ -112,6 +140,16 @@ fn of_series(report: &Report, figures: &[&Figure]) -> String {
     let mut text = format!("<h2>{heading}</h2>\n<div class=\"names\">{names}</div>\n<div class=\"pair\">\n");
     text += &lines(title, across, &all(&rates));
     text += &lines("99 of 100 took at most, µs", across, &all(&late));
+    let requests = |at: usize| {
+        points(at, &|figure| {
+            let samples =
+                figure.series[at].samples.iter().filter_map(|sample| sample.of_disk(Traffic::requests));
+            Spread::of(samples).map(|spread| 1e3 * spread.median)
+        })
+    };
+    if figures.iter().any(|figure| (0..figure.series.len()).any(|at| !requests(at).is_empty())) {
+        text += &lines("asked of the disk for 1000: reads, writes, flushes", across, &all(&requests));
+    }
     text + "</div>\n"
 }
 
@@ -168,11 +206,12 @@ mod tests {
                 .extend([figure(request, "stat", Some(threads)), figure(request, "rename", Some(threads))]);
         }
         let report = Report { targets: vec![("a&b".to_string(), String::new())], figures };
-        let page = page(&report, &[]);
+        let page = page(&report, &["a&b".to_string()], &[]);
         let titles: Vec<&str> =
             page.split("<h2>").skip(1).filter_map(|rest| rest.split("</h2>").next()).collect();
         assert_eq!(titles, ["varmail", "metadata: width=9: stat", "metadata: width=9: rename"]);
         assert_eq!(page.matches("<polyline").count(), 2, "rates; there are no latencies");
+        assert!(page.contains("<th>times the rate of a&amp;b</th>") && page.contains("<td>1.00 ×</td>"));
         assert!(page.contains("a&amp;b") && !page.contains("a&b"));
     }
 }

@@ -1,26 +1,31 @@
 //! File systems to be compared with: made, mounted, and taken down again when they are dropped, whatever happens.
 
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use native::{FormatOptions, MountOptions, Volume};
-use nvm::{OpenOptions, VolumeKind, Zone};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
 
 use crate::error::Error;
-use crate::target::{Guard, Target};
+use crate::target::{Server, Target};
 
-/// Those that are set up unless some are named, in the order of reports: name, what it is.
-pub const PEERS: [(&str, &str); 14] = [
+mod amberfs;
+mod kernel;
+mod scaffold;
+
+use amberfs::{attached, mounted, volume, volume_ext};
+use kernel::{floor, fuse2fs, loop_mount, tmpfs};
+use scaffold::Memory;
+
+/// All that there are, in the order of reports: name, what it is.
+pub const PEERS: [(&str, &str); 17] = [
     ("volume", "Amberfs in process, durability=op: no kernel, no FUSE"),
     ("amberfs", "Amberfs mounted, durability=fsync"),
     ("amberfs-op", "Amberfs mounted, durability=op"),
-    ("amberfs-ext", "ext4 on a file in tmpfs, its metadata and synced writes in NVM by Amberfs"),
+    (
+        "volume-ext",
+        "ext4 on a loop device over tmpfs, its metadata and synced writes in NVM by Amberfs in process",
+    ),
+    ("amberfs-ext", "ext4 on a loop device over tmpfs, its metadata and synced writes in NVM by Amberfs"),
     (
         "fuse",
         "the floor under FUSE: a server that keeps names and sizes, by the library fuser (its CPU time is not counted)",
@@ -29,18 +34,141 @@ pub const PEERS: [(&str, &str); 14] = [
     ("ext4", "ext4 on a loop device over tmpfs"),
     ("xfs", "xfs on a loop device over tmpfs"),
     ("btrfs", "btrfs on a loop device over tmpfs"),
-    ("fuse2fs", "ext4 by fuse2fs, on a file in tmpfs"),
-    ("amberfs-ext-disk", "ext4 on a file on disk, its metadata and synced writes in NVM by Amberfs"),
+    ("fuse2fs", "ext4 by fuse2fs, on a loop device over tmpfs"),
+    (
+        "volume-ext-disk",
+        "ext4 on a loop device over a file on disk, its metadata and synced writes in NVM by Amberfs in process",
+    ),
+    (
+        "amberfs-ext-disk",
+        "ext4 on a loop device over a file on disk, its metadata and synced writes in NVM by Amberfs",
+    ),
     ("ext4-disk", "ext4 on a loop device over a file on disk"),
     ("xfs-disk", "xfs on a loop device over a file on disk"),
     ("btrfs-disk", "btrfs on a loop device over a file on disk"),
+    ("fuse2fs-disk", "ext4 by fuse2fs, on a loop device over a file on disk"),
 ];
+/// Those that are set up unless some are named.
+const USUAL: [&str; 9] =
+    ["volume", "amberfs", "tmpfs", "ext4", "xfs", "btrfs", "ext4-disk", "xfs-disk", "btrfs-disk"];
 
-/// How long an unmount is tried while someone is still busy there.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes that are touched at a time.
-const TOUCH_BYTES: usize = 2 << 20;
+/// An option of what is made on a disk, not of mounting it, and how mke2fs calls it: to see what a journal costs (FSMAC §V.G).
+const NO_JOURNAL: (&str, &str) = ("nojournal", "^has_journal");
+/// What stands between two options. A comma stands between two peers.
+const BETWEEN: char = '+';
+
+/// A peer as it is asked for: one of [`PEERS`], perhaps with options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// What reports call it: all of what was asked for.
+    pub name: String,
+    kind: &'static str,
+    about: &'static str,
+    options: Vec<String>,
+}
+
+impl Peer {
+    /// Those that are set up unless some are named.
+    pub fn usual() -> Vec<Peer> {
+        let named = |name: &&str| PEERS.iter().find(|(peer, _)| peer == name);
+        let peer = |(kind, about): &(&'static str, &'static str)| Peer {
+            name: kind.to_string(),
+            kind,
+            about,
+            options: Vec::new(),
+        };
+        USUAL.iter().filter_map(named).map(peer).collect()
+    }
+
+    /// Reads `NAME[:OPTION[+OPTION...]]`. Options are those of mount(8); of an ext4 there is `nojournal` as well, which makes it without one.
+    ///
+    /// # Errors
+    /// No peer has this name; it takes no options, or the kernel says that not this one. What `amberfs mount` takes is for its caller to check,
+    /// by [`Peer::amberfs_options`].
+    pub fn parse(text: &str) -> Result<Peer, String> {
+        let (name, options) = match text.split_once(':') {
+            Some((name, options)) => (name, Some(options)),
+            None => (text, None),
+        };
+        let known = PEERS.iter().find(|(peer, _)| *peer == name).ok_or_else(|| {
+            let all: Vec<&str> = PEERS.iter().map(|(name, _)| *name).collect();
+            format!("there is no peer '{name}': there are {}", all.join(", "))
+        })?;
+        let options = options.map(|list| list.split(BETWEEN).map(str::to_string).collect::<Vec<_>>());
+        let peer = Peer {
+            name: text.to_string(),
+            kind: known.0,
+            about: known.1,
+            options: options.unwrap_or_default(),
+        };
+        peer.options.iter().try_for_each(|option| peer.check(option))?;
+        Ok(peer)
+    }
+
+    fn check(&self, option: &str) -> Result<(), String> {
+        let Peer { name, kind, .. } = self;
+        let wrong = |why: &str| Err(format!("peer '{name}': {why}"));
+        match option {
+            "" => wrong(&format!("an option is missing: write {kind}:OPTION, or {kind}:OPTION+OPTION")),
+            "ro" => wrong("a benchmark has to make files: 'ro' keeps it from that"),
+            option if option == NO_JOURNAL.0 && self.is_ext4() => Ok(()),
+            option if option == NO_JOURNAL.0 => wrong("only an ext4 can be made with 'nojournal'"),
+            _ if *kind == "fuse" => wrong("it has no mount options"),
+            option => match self.kernel_type().and_then(|kind| kernel::complaint(kind, option)) {
+                Some(why) => wrong(&format!("mount option '{option}': {why}")),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Whether it is in this process, where no other program can reach it.
+    pub fn is_in_process(&self) -> bool {
+        self.kind.starts_with("volume")
+    }
+
+    /// If Amberfs itself is what is mounted, or opened: with these options.
+    pub fn amberfs_options(&self) -> Option<Vec<String>> {
+        (self.is_in_process() || self.kind.starts_with("amberfs")).then(|| self.mount_options())
+    }
+
+    /// The kernel's name of the file system, if it is one of the kernel's.
+    fn kernel_type(&self) -> Option<&'static str> {
+        let kind = self.kind.trim_end_matches("-disk");
+        ["tmpfs", "ext4", "xfs", "btrfs"].into_iter().find(|known| *known == kind)
+    }
+
+    /// Whether it is an ext4, whoever serves it.
+    fn is_ext4(&self) -> bool {
+        ["-ext", "-ext-disk"].iter().any(|end| self.kind.ends_with(end))
+            || ["ext4", "fuse2fs"].contains(&self.kind.trim_end_matches("-disk"))
+    }
+
+    fn has_journal(&self) -> bool {
+        !self.options.iter().any(|option| option == NO_JOURNAL.0)
+    }
+
+    /// The options of mounting it.
+    fn mount_options(&self) -> Vec<String> {
+        self.options.iter().filter(|option| *option != NO_JOURNAL.0).cloned().collect()
+    }
+
+    /// Its name, as files can have it.
+    fn slug(&self) -> String {
+        self.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+    }
+
+    fn about(&self) -> String {
+        let with: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        if with.is_empty() {
+            self.about.to_string()
+        } else {
+            format!("{}; with {}", self.about, with.join(", "))
+        }
+    }
+}
+
+/// How an ext volume is opened, and how often it commits.
+pub type ExtOptions = (ext::Options, Duration);
 
 /// How peers are set up.
 #[derive(Clone, Debug)]
@@ -52,7 +180,11 @@ pub struct Setup {
     /// Where those on disk have their files.
     pub disk: PathBuf,
     /// Tells who serves a mount of Amberfs.
-    pub server: fn(&Path) -> Option<u32>,
+    pub server: fn(&Path) -> Option<Server>,
+    /// What mount options mean for a native volume in process.
+    pub native_options: fn(&[String]) -> Result<native::MountOptions, String>,
+    /// What they mean for an ext volume in process.
+    pub ext_options: fn(&[String]) -> Result<ExtOptions, String>,
 }
 
 /// Peers, and what is to be said of those that are not there.
@@ -67,86 +199,26 @@ pub struct Peers {
     _disk: Option<TempDir>,
 }
 
-/// A directory in memory.
-struct Memory {
-    _mount: Option<Mount>,
-    dir: TempDir,
-}
-
-/// A mount, and how it is ended.
-struct Mount {
-    dir: PathBuf,
-    /// The program that ends it, if it is Amberfs.
-    program: Option<PathBuf>,
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if let Some(program) = &self.program {
-            let until = Instant::now() + PATIENCE;
-            while Instant::now() < until {
-                if run(Command::new(program).arg("umount").arg(&self.dir)).is_ok() {
-                    return;
-                }
-                std::thread::sleep(PAUSE);
-            }
-            let _ = run(Command::new(program).args(["umount", "--lazy"]).arg(&self.dir));
-            return;
-        }
-        let until = Instant::now() + PATIENCE;
-        while rustix::mount::unmount(&self.dir, UnmountFlags::empty()) == Err(Errno::BUSY) {
-            if Instant::now() > until {
-                let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
-                return;
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Runs a program in a process group of its own, so that Ctrl-C is ours alone, and gives the first line it complains in.
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-            Err(format!("{name}: {} ({})", line.trim_start_matches("amberfs: "), output.status))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("{name} is not installed")),
-        Err(error) => Err(format!("{name}: {error}")),
-    }
-}
-
 impl Peers {
-    /// Sets up those that are named, one after the other, until `stop` says so.
-    pub fn set_up(names: &[&str], setup: &Setup, stop: &dyn Fn() -> bool) -> Result<Peers, Error> {
+    /// Sets up those that are asked for, one after the other, until `stop` says so.
+    pub fn set_up(asked: &[Peer], setup: &Setup, stop: &dyn Fn() -> bool) -> Result<Peers, Error> {
         let mut peers = Peers::default();
         let memory = Memory::new(&mut peers.notes)
             .map_err(|error| Error::Target { target: "peers".to_string(), why: error.to_string() })?;
         let memory = peers._memory.insert(memory).dir.path().to_path_buf();
-        for name in names {
+        for peer in asked {
             if stop() {
                 return Err(Error::Interrupted);
             }
-            let made = match name.strip_suffix("-disk") {
-                Some("amberfs-ext") => {
-                    peers.disk(&setup.disk).and_then(|disk| attached(name, &memory, &disk, setup))
+            let made = match peer.kind.strip_suffix("-disk") {
+                Some(kind) => {
+                    peers.disk(&setup.disk).and_then(|disk| make(kind, peer, &memory, &disk, setup))
                 }
-                None if *name == "amberfs-ext" => attached(name, &memory, &memory, setup),
-                Some(kind) => peers.disk(&setup.disk).and_then(|disk| loop_device(kind, name, &disk, setup)),
-                None if *name == "volume" => volume(&memory, setup),
-                None if name.starts_with("amberfs") => mounted(name, &memory, setup),
-                None if *name == "fuse" => floor(&memory),
-                None if *name == "tmpfs" => tmpfs(&memory, setup),
-                None if *name == "fuse2fs" => fuse2fs(&memory, setup),
-                None => loop_device(name, name, &memory, setup),
+                None => make(peer.kind, peer, &memory, &memory, setup),
             };
             match made {
-                Ok(target) => peers.targets.push(target.named(about(name).to_string())),
-                Err(why) => peers.notes.push(format!("left out: {name}: {why}")),
+                Ok(target) => peers.targets.push(target.named(peer.about())),
+                Err(why) => peers.notes.push(format!("left out: {}: {why}", peer.name)),
             }
         }
         Ok(peers)
@@ -161,198 +233,24 @@ impl Peers {
     }
 }
 
+/// Makes one of a kind, whose disk, if it has one, is a file in `parent`.
+fn make(kind: &str, peer: &Peer, memory: &Path, parent: &Path, setup: &Setup) -> Result<Target, String> {
+    match kind {
+        "volume" => volume(peer, memory, setup),
+        "volume-ext" => volume_ext(peer, memory, parent, setup),
+        "amberfs-ext" => attached(peer, memory, parent, setup),
+        "fuse2fs" => fuse2fs(peer, memory, parent, setup),
+        "fuse" => floor(peer, memory),
+        "tmpfs" => tmpfs(peer, memory, setup),
+        _ if kind.starts_with("amberfs") => mounted(peer, memory, setup),
+        _ => loop_mount(kind, peer, parent, parent == memory, setup),
+    }
+}
+
 impl Drop for Peers {
     fn drop(&mut self) {
         self.targets.clear(); // before what they are in
     }
-}
-
-fn about(name: &str) -> &'static str {
-    PEERS.iter().find(|(peer, _)| *peer == name).map_or("", |(_, about)| about)
-}
-
-fn make_dir(path: PathBuf) -> Result<PathBuf, String> {
-    std::fs::create_dir(&path).map(|()| path).map_err(|error| error.to_string())
-}
-
-impl Memory {
-    /// A tmpfs with pages of 2 MiB, as DAX has them, where that can be mounted; else a directory in `/dev/shm`.
-    fn new(notes: &mut Vec<String>) -> std::io::Result<Memory> {
-        let builder = |parent: &Path| tempfile::Builder::new().prefix("amberfs-bench-").tempdir_in(parent);
-        let dir = builder(&std::env::temp_dir())?;
-        let options = Some(c"huge=always,size=90%,mode=700");
-        match rustix::mount::mount("amberfs-bench", dir.path(), "tmpfs", MountFlags::empty(), options) {
-            Ok(()) => {
-                let mount = Mount { dir: dir.path().to_path_buf(), program: None };
-                Ok(Memory { _mount: Some(mount), dir })
-            }
-            Err(errno) => {
-                let dir = builder(Path::new("/dev/shm"))?;
-                notes.push(format!(
-                    "peers in memory are in /dev/shm, in small pages; a tmpfs of huge pages: {errno}"
-                ));
-                Ok(Memory { _mount: None, dir })
-            }
-        }
-    }
-}
-
-fn volume(memory: &Path, setup: &Setup) -> Result<Target, String> {
-    let path = memory.join("volume-zone");
-    let zone = Zone::create(&path, setup.bytes + nvm::SEGMENT, false, &OpenOptions::default());
-    let zone = zone.map_err(|error| error.to_string())?;
-    let region = zone
-        .create_volume("bench", VolumeKind::Native, Some(setup.bytes))
-        .map_err(|error| error.to_string())?;
-    native::format(&region, &FormatOptions::default()).map_err(|error| error.to_string())?;
-    touch(&path)?;
-    let volume = Volume::open(region, &MountOptions::default()).map_err(|error| error.to_string())?;
-    Ok(Target::volume("volume", "", volume, zone))
-}
-
-fn mounted(name: &str, memory: &Path, setup: &Setup) -> Result<Target, String> {
-    let zone = memory.join(format!("{name}-zone"));
-    let dir = make_dir(memory.join(name))?;
-    let program = &setup.program;
-    let size = (setup.bytes + nvm::SEGMENT).to_string();
-    run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
-    let place = format!("{}:bench", zone.display());
-    run(Command::new(program).args(["mkfs", &place]))?;
-    touch(&zone)?;
-    let durability = if name.ends_with("-op") { "durability=op" } else { "durability=fsync" };
-    run(Command::new(program).args(["mount", "-o", durability, &place]).arg(&dir))?;
-    let mount = Mount { dir: dir.clone(), program: Some(program.clone()) };
-    directory(name, &dir, (setup.server)(&dir), mount)
-}
-
-/// Bytes of NVM for the metadata and synced writes of a disk.
-const ATTACHED_NVM: u64 = 128 << 20;
-
-/// A disk, which is a file in `parent`, with its metadata in NVM.
-fn attached(name: &str, memory: &Path, parent: &Path, setup: &Setup) -> Result<Target, String> {
-    let (zone, image) = (memory.join(format!("{name}-zone")), parent.join(format!("{name}.img")));
-    ext4_image(&image, setup)?;
-    if parent == memory {
-        touch(&image)?;
-    }
-    let dir = make_dir(memory.join(name))?;
-    let program = &setup.program;
-    let size = (ATTACHED_NVM + nvm::SEGMENT).to_string();
-    run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
-    let place = format!("{}:bench", zone.display());
-    run(Command::new(program).args(["attach", &place]).arg(&image))?;
-    touch(&zone)?;
-    run(Command::new(program).args(["mount", &place]).arg(&dir))?;
-    let mount = Mount { dir: dir.clone(), program: Some(program.clone()) };
-    directory(name, &dir, (setup.server)(&dir), mount)
-}
-
-/// A new file with an ext4 on it.
-fn ext4_image(image: &Path, setup: &Setup) -> Result<(), String> {
-    let file = std::fs::File::create_new(image).map_err(|error| format!("{}: {error}", image.display()))?;
-    file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
-    run(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(image))
-}
-
-fn tmpfs(memory: &Path, setup: &Setup) -> Result<Target, String> {
-    let dir = make_dir(memory.join("tmpfs"))?;
-    let options =
-        std::ffi::CString::new(format!("size={}", setup.bytes)).map_err(|error| error.to_string())?;
-    let mounted =
-        rustix::mount::mount("amberfs-bench", &dir, "tmpfs", MountFlags::empty(), Some(options.as_c_str()));
-    mounted.map_err(|errno| format!("mount: {errno}"))?;
-    directory("tmpfs", &dir, None, Mount { dir: dir.clone(), program: None })
-}
-
-fn floor(memory: &Path) -> Result<Target, String> {
-    let dir = make_dir(memory.join("fuse"))?;
-    let session = crate::floor::mount(&dir).map_err(|error| error.to_string())?;
-    let target = Target::directory("fuse", &dir, None).map_err(|error| error.to_string())?;
-    Ok(target.kept_by(vec![Box::new(session) as Guard]))
-}
-
-/// A process of its own, which ends when it is unmounted.
-fn fuse2fs(memory: &Path, setup: &Setup) -> Result<Target, String> {
-    let image = memory.join("fuse2fs.img");
-    ext4_image(&image, setup)?;
-    touch(&image)?;
-    let dir = make_dir(memory.join("fuse2fs"))?;
-    let mut server = Command::new("fuse2fs");
-    server.arg("-f").arg(&image).arg(&dir).process_group(0);
-    server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server =
-        server.spawn().map_err(|error| format!("fuse2fs: {error} (Debian: apt-get install fuse2fs)"))?;
-    let device = |path: &Path| std::fs::metadata(path).map(|dir| dir.dev()).ok();
-    let until = Instant::now() + PATIENCE;
-    while device(&dir) == device(memory) {
-        if Instant::now() > until || server.try_wait().is_ok_and(|ended| ended.is_some()) {
-            let _ = server.kill();
-            let _ = server.wait();
-            return Err("fuse2fs: it did not mount".to_string());
-        }
-        std::thread::sleep(PAUSE);
-    }
-    let (pid, mount) = (server.id(), Mount { dir: dir.clone(), program: None });
-    let target = Target::directory("fuse2fs", &dir, Some(pid)).map_err(|error| error.to_string())?;
-    Ok(target.kept_by(vec![Box::new(mount) as Guard, Box::new(Reaped(server)) as Guard]))
-}
-
-/// A process that ends by itself.
-struct Reaped(Child);
-
-impl Drop for Reaped {
-    fn drop(&mut self) {
-        let until = Instant::now() + PATIENCE;
-        while self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
-            if Instant::now() > until {
-                let _ = self.0.kill();
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Writes a file over with what it holds, which allocates its holes. NVM is there before it is written to; memory that stands for it
-/// has to be, too, or whoever first uses a page of it would pay for that.
-fn touch(path: &Path) -> Result<(), String> {
-    let touched = || -> std::io::Result<()> {
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
-        let mut piece = vec![0; TOUCH_BYTES];
-        for at in (0..file.metadata()?.len()).step_by(TOUCH_BYTES) {
-            let read = file.read_at(&mut piece, at)?;
-            file.write_all_at(&piece[..read], at)?;
-        }
-        Ok(())
-    };
-    touched().map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// A file system of the kernel, as its mkfs makes it unless told otherwise, on a file in `parent`.
-fn loop_device(kind: &str, name: &str, parent: &Path, setup: &Setup) -> Result<Target, String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("only root can mount it".to_string());
-    }
-    if !Path::new("/dev/loop-control").exists() {
-        return Err("there are no loop devices here (/dev/loop-control)".to_string());
-    }
-    let image = parent.join(format!("{kind}.img"));
-    let file = std::fs::File::create_new(&image).map_err(|error| format!("{}: {error}", image.display()))?;
-    file.set_len(setup.bytes).map_err(|error| format!("{}: {error}", image.display()))?;
-    // Without discarding, which would take the memory back.
-    let options: &[&str] =
-        if kind == "ext4" { &["-q", "-F", "-E", "nodiscard"] } else { &["-q", "-f", "-K"] };
-    run(Command::new(format!("mkfs.{kind}")).args(options).arg(&image))?;
-    if name == kind {
-        touch(&image)?;
-    }
-    let dir = make_dir(parent.join(kind))?;
-    run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(&image).arg(&dir))?;
-    directory(name, &dir, None, Mount { dir: dir.clone(), program: None })
-}
-
-fn directory(name: &str, dir: &Path, server: Option<u32>, mount: Mount) -> Result<Target, String> {
-    let target = Target::directory(name, dir, server).map_err(|error| error.to_string());
-    target.map(|target| target.kept_by(vec![Box::new(mount) as Guard]))
 }
 
 /// Bytes of each peer that memory has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
@@ -362,4 +260,56 @@ pub fn fitting_bytes() -> u64 {
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     // Six are in memory, all of them there from the start; the machine keeps a quarter.
     ((kib.unwrap_or(0) << 10) / 8).clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_a_name_and_options() {
+        let peer = Peer::parse("amberfs-ext-disk:sync_writes=disk+nojournal+commit=5").unwrap();
+        assert_eq!(peer.name, "amberfs-ext-disk:sync_writes=disk+nojournal+commit=5");
+        assert_eq!(peer.amberfs_options().unwrap(), ["sync_writes=disk", "commit=5"]);
+        assert!(!peer.has_journal() && !peer.slug().contains([':', '+', '=']));
+        assert!(peer.about().ends_with("; with sync_writes=disk, nojournal, commit=5"), "{}", peer.about());
+        let peer = Peer::parse("ext4-disk").unwrap();
+        assert!(peer.has_journal() && peer.amberfs_options().is_none() && !peer.is_in_process());
+        assert!(Peer::parse("volume-ext-disk:sync").unwrap().is_in_process());
+    }
+
+    #[test]
+    fn what_is_no_peer_is_told_why() {
+        for (text, words) in [
+            ("ntfs", "no peer 'ntfs'"),
+            ("ntfs:sync", "no peer 'ntfs'"),
+            ("", "no peer ''"),
+            ("ext4:", "an option is missing"),
+            ("ext4:sync+", "an option is missing"),
+            ("ext4:ro", "has to make files"),
+            ("xfs:nojournal", "only an ext4"),
+            ("fuse:sync", "no mount options"),
+        ] {
+            let error = Peer::parse(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    /// Only who may mount can ask the kernel.
+    #[test]
+    fn the_kernel_says_what_it_does_not_take() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        for text in ["ext4:sync", "ext4-disk:dirsync+noatime", "ext4:commit=30", "tmpfs:huge=always"] {
+            assert_eq!(Peer::parse(text).unwrap().name, text);
+        }
+        let error = Peer::parse("ext4-disk:snyc").unwrap_err();
+        assert!(error.contains("peer 'ext4-disk:snyc'") && error.contains("mount option 'snyc'"), "{error}");
+    }
+
+    #[test]
+    fn those_set_up_unless_some_are_named_are_there() {
+        assert_eq!(Peer::usual().iter().map(|peer| peer.name.as_str()).collect::<Vec<_>>(), USUAL);
+    }
 }

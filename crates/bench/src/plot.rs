@@ -4,10 +4,11 @@ use crate::statistics::Spread;
 use crate::table::short;
 
 /// Those of peers are theirs in every report: Amberfs in amber, a file system on disk a paler shade of it in memory.
-const PEERS: [(&str, &str); 14] = [
+const PEERS: [(&str, &str); 17] = [
     ("volume", "#d98e04"),
     ("amberfs", "#a35f00"),
     ("amberfs-op", "#6b4300"),
+    ("volume-ext", "#b5a000"),
     ("amberfs-ext", "#e0b000"),
     ("fuse", "#c8b08a"),
     ("tmpfs", "#7f7f7f"),
@@ -15,10 +16,12 @@ const PEERS: [(&str, &str); 14] = [
     ("xfs", "#54a24b"),
     ("btrfs", "#e45756"),
     ("fuse2fs", "#2f4b7c"),
+    ("volume-ext-disk", "#d3c95a"),
     ("amberfs-ext-disk", "#f0d873"),
     ("ext4-disk", "#9ecae9"),
     ("xfs-disk", "#9fd598"),
     ("btrfs-disk", "#ff9d98"),
+    ("fuse2fs-disk", "#7b8db5"),
 ];
 /// Those of directories and volumes that were named.
 const OTHERS: [&str; 6] = ["#9d8ac7", "#439894", "#b279a2", "#bab0ac", "#d67195", "#616bb0"];

@@ -3,6 +3,43 @@
 use crate::catalogue::{Entry, catalogue, groups};
 use crate::flow::Workload;
 
+/// A scale leaves so many files, and so many bytes of all.
+const FILES_MIN: u64 = 20;
+const BYTES_MIN: u64 = 1 << 20;
+
+/// A number of at least 1, perhaps with K, M or G: powers of 1024.
+fn number(key: &str, text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &text[digits.len()..] {
+        "" => 0,
+        "k" | "K" => 10,
+        "m" | "M" => 20,
+        "g" | "G" => 30,
+        _ => return Err(format!("{key}={text} is no number")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{key}={text} is no number"))?;
+    let bytes = number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))?;
+    if bytes == 0 { Err(format!("{key}={text}: it has to be at least 1")) } else { Ok(bytes) }
+}
+
+/// A published number times the scale, but not less than `least` or all of it.
+fn scaled(published: u64, scale: f64, least: u64) -> u64 {
+    ((published as f64 * scale) as u64).max(least.min(published))
+}
+
+/// A value as it is asked for: behind a `~` it is a published number of files or bytes, which the scale is for. Who reads a report finds
+/// there what was worked on.
+fn resolved(entry: &Entry, key: &str, value: &str, scale: f64) -> Result<String, String> {
+    let Some(published) = value.strip_prefix('~') else { return Ok(value.to_string()) };
+    let least = match key {
+        "files" => FILES_MIN,
+        "size" => BYTES_MIN,
+        _ => return Err(format!("{}: {key}={value}: only files and size can be scaled", entry.name)),
+    };
+    let published = number(key, published).map_err(|error| format!("{}: {error}", entry.name))?;
+    Ok(scaled(published, scale, least).to_string())
+}
+
 /// The parameters of one workload: those it has, with their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameters {
@@ -18,20 +55,9 @@ impl Parameters {
         self.values.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value)
     }
 
-    /// A number, perhaps with K, M or G: powers of 1024.
+    /// A number of at least 1.
     pub(crate) fn number(&self, key: &'static str) -> Result<u64, String> {
-        let text = self.text(key);
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let shift = match &text[digits.len()..] {
-            "" => 0,
-            "k" | "K" => 10,
-            "m" | "M" => 20,
-            "g" | "G" => 30,
-            _ => return Err(format!("{key}={text} is no number")),
-        };
-        let number: u64 = digits.parse().map_err(|_| format!("{key}={text} is no number"))?;
-        let bytes = number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))?;
-        if bytes == 0 { Err(format!("{key}={text}: it has to be at least 1")) } else { Ok(bytes) }
+        number(key, self.text(key))
     }
 
     /// A number up to `most`.
@@ -44,18 +70,18 @@ impl Parameters {
 
     /// A number of files: the published one times the scale, unless it was given.
     pub(crate) fn files(&self) -> Result<usize, String> {
-        self.count("files", 9_999_999).map(|files| self.scaled("files", files as u64, 20) as usize)
+        self.count("files", 9_999_999).map(|files| self.scaled("files", files as u64, FILES_MIN) as usize)
     }
 
     /// Bytes of all: the published number times the scale, unless it was given.
     pub(crate) fn size(&self) -> Result<u64, String> {
-        self.number("size").map(|bytes| self.scaled("size", bytes, 1 << 20))
+        self.number("size").map(|bytes| self.scaled("size", bytes, BYTES_MIN))
     }
 
     fn scaled(&self, key: &str, published: u64, least: u64) -> u64 {
         match self.given.contains(&key) {
             true => published,
-            false => ((published as f64 * self.scale) as u64).max(least.min(published)),
+            false => scaled(published, self.scale, least),
         }
     }
 
@@ -97,7 +123,8 @@ pub fn workloads(request: &str, scale: f64) -> Result<Vec<Workload>, String> {
         if given.iter().any(|(key, _)| *key == known.0) {
             return Err(format!("{name}: {key} is given twice"));
         }
-        given.push((known.0, values.split('/').map(String::from).collect()));
+        let values = values.split('/').map(|value| resolved(entry, key, value, scale));
+        given.push((known.0, values.collect::<Result<_, _>>()?));
     }
     combinations(&given).iter().map(|chosen| build(entry, chosen, &given, scale)).collect()
 }
@@ -181,6 +208,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_for_as_published_is_scaled_and_named_as_it_is() {
+        let built = workloads("varmail:files=~10K,width=50", 0.01).unwrap();
+        assert_eq!((built[0].set.files, built[0].name.as_str()), (102, "varmail:files=102,width=50"));
+        assert_eq!(workloads("varmail:files=~30", 0.01).unwrap()[0].set.files, 20, "no fewer than this");
+        assert_eq!(workloads("read:size=~1G", 0.5).unwrap()[0].name, "read:size=536870912");
+        let group = workloads("fsmac", 0.01).unwrap();
+        assert_eq!(group[0].name, "createfiles:files=2000,threads=4");
+        assert!(group.iter().all(|workload| !workload.name.contains('~')));
+    }
+
+    #[test]
     fn wrong_requests_are_told_what_there_is() {
         for (request, words) in [
             ("nothing", "there is no workload 'nothing'"),
@@ -193,6 +231,8 @@ mod tests {
             ("varmail:threads=100000", "at most"),
             ("varmail:files=1,files=2", "given twice"),
             ("write:sync=perhaps", "one of"),
+            ("varmail:threads=~4", "only files and size can be scaled"),
+            ("varmail:files=~many", "is no number"),
             ("headline:files=1", "group"),
         ] {
             let error = workloads(request, 1.0).unwrap_err();

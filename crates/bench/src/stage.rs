@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use crate::block_device::{BlockDevice, Traffic};
 use crate::clock;
 use crate::error::Fault;
 use crate::files::Files;
@@ -39,6 +40,26 @@ pub struct Terms {
     pub interrupted: Arc<AtomicBool>,
 }
 
+/// Has what waits in NVM brought to the disk it is for, or tells why not.
+pub type Settle = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// What a target stands on, as far as it is looked at.
+#[derive(Default)]
+pub struct Below {
+    /// The process whose CPU time counts besides our own.
+    pub server: Option<u32>,
+    /// The disk, if it has one that nobody else uses.
+    pub disk: Option<BlockDevice>,
+    /// What a `syncfs` leaves in NVM goes to the disk by this, behind each turn: it is not to be done in somebody else's.
+    pub settle: Option<Settle>,
+}
+
+impl Below {
+    fn traffic(&self) -> Option<Traffic> {
+        self.disk.as_ref()?.traffic()
+    }
+}
+
 /// One figure of a round.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -66,8 +87,7 @@ static STAGES: AtomicUsize = AtomicUsize::new(0);
 struct Prepared<'a, G: Ground> {
     ground: &'a G,
     workload: &'a Workload,
-    /// The process whose CPU time counts as well.
-    server: Option<u32>,
+    below: &'a Below,
     home: Home<'a, G>,
     files: Option<Files<G>>,
     rounds: u64,
@@ -100,7 +120,7 @@ impl<G: Ground> Drop for Home<'_, G> {
 pub fn prepare<'a, G: Ground>(
     ground: &'a G,
     workload: &'a Workload,
-    server: Option<u32>,
+    below: &'a Below,
     terms: &Terms,
 ) -> Result<Box<dyn Stage + 'a>, Fault> {
     let number = STAGES.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +133,7 @@ pub fn prepare<'a, G: Ground>(
     let files =
         Files::make(ground, &top, &workload.set, &mut Random::new(terms.seed), &stop).map_err(fault)?;
     ground.sync_all().map_err(fault)?;
-    Ok(Box::new(Prepared { ground, workload, server, home, files: Some(files), rounds: 0 }))
+    Ok(Box::new(Prepared { ground, workload, below, home, files: Some(files), rounds: 0 }))
 }
 
 impl<G: Ground> Stage for Prepared<'_, G> {
@@ -153,7 +173,7 @@ impl<G: Ground> Prepared<'_, G> {
             Amount::Time(time) => Amount::Time(time.mul_f64(part)),
             turns => turns,
         });
-        let busy_before = clock::machine_ns();
+        let (busy_before, asked_before) = (clock::machine_ns(), self.below.traffic());
         for (number, pass) in phase.passes.iter().enumerate() {
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
@@ -167,8 +187,14 @@ impl<G: Ground> Prepared<'_, G> {
         }
         let began = Instant::now();
         self.ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
+        if let Some(settle) = &self.below.settle {
+            let doing = "bring to its disk what waits in NVM";
+            settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
+        }
         sample.settle_ns = began.elapsed().as_nanos() as u64;
         sample.machine_ns = clock::machine_ns().saturating_sub(busy_before);
+        let asked = self.below.traffic().zip(asked_before);
+        sample.disk = asked.map(|(after, before)| after.since(before));
         sample.bytes = tally.bytes;
         sample.operations = match phase.unit {
             Unit::Operations => tally.operations(),
@@ -212,14 +238,14 @@ impl<G: Ground> Prepared<'_, G> {
         let (results, before) = std::thread::scope(|scope| {
             let work = &work;
             let handles: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
-            let before = (self.server.and_then(clock::server_ns), clock::process_ns());
+            let before = (self.below.server.and_then(clock::server_ns), clock::process_ns());
             barrier.wait();
             let results: Vec<_> =
                 handles.into_iter().map(|handle| handle.join().expect("no panic")).collect();
             (results, before)
         });
         let cpu_ns = clock::process_ns() - before.1;
-        let server_ns = self.server.and_then(clock::server_ns);
+        let server_ns = self.below.server.and_then(clock::server_ns);
         let server_ns = server_ns.zip(before.0).map(|(after, before)| after.saturating_sub(before));
         let (mut tally, mut span) = (Tally::default(), None);
         let mut fault: Option<Fault> = None;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use crate::block_device::Traffic;
+
 /// Latencies above this are counted as this: ten minutes, in nanoseconds.
 const LONGEST_NS: u64 = 600_000_000_000;
 /// Two digits: a latency is right to one in a hundred.
@@ -182,6 +184,8 @@ pub struct Sample {
     pub settle_ns: u64,
     /// CPU time of all that the machine did from the beginning to the end of that `syncfs`, nanoseconds.
     pub machine_ns: u64,
+    /// What its disk was asked for, from the beginning to the end of that `syncfs`, if that is counted.
+    pub disk: Option<Traffic>,
 }
 
 impl Sample {
@@ -204,6 +208,11 @@ impl Sample {
     /// `syncfs` that followed, and whatever else went on.
     pub fn machine_us(&self) -> f64 {
         self.machine_ns as f64 / 1e3 / self.operations.max(1) as f64
+    }
+
+    /// Something that its disk was asked for, for one operation.
+    pub fn of_disk(&self, what: impl Fn(Traffic) -> u64) -> Option<f64> {
+        self.disk.map(|disk| what(disk) as f64 / self.operations.max(1) as f64)
     }
 
     /// Wall time of one operation, microseconds: threads side by side make it shorter.
@@ -250,11 +259,14 @@ mod tests {
             server_ns: Some(500_000),
             settle_ns: 0,
             machine_ns: 0,
+            disk: Some(Traffic { reads: 1, writes: 20, flushes: 4, bytes: 4_096_000 }),
         };
         assert!((sample.rate() - 500_000.0).abs() < 1e-6);
         assert!((sample.byte_rate() - 2.048e9).abs() < 1.0);
         assert!((sample.cpu_us() - 1.5).abs() < 1e-9);
         assert!((sample.wall_us() - 2.0).abs() < 1e-9);
-        assert_eq!(Sample::default().rate(), 0.0);
+        assert_eq!(sample.of_disk(Traffic::requests), Some(0.025));
+        assert_eq!(sample.of_disk(|disk| disk.bytes), Some(4096.0));
+        assert_eq!((Sample::default().rate(), Sample::default().of_disk(Traffic::requests)), (0.0, None));
     }
 }

@@ -1,32 +1,66 @@
 //! What was measured, as text: a table of all targets side by side, and one line for each figure on each.
 
+use crate::block_device::Traffic;
 use crate::campaign::{Figure, Report, Series};
-use crate::statistics::Spread;
+use crate::statistics::{Sample, Spread};
 
 const MIB: f64 = (1 << 20) as f64;
 
+/// What stands in a table for a figure on one of its targets, if there is something to say.
+type Cell = Box<dyn Fn(&Figure, &Series) -> Option<String>>;
+
 /// One thing that a table of all targets shows.
 struct View {
-    title: &'static str,
-    cell: fn(&Figure, &Series) -> Option<String>,
+    title: String,
+    cell: Cell,
 }
 
-const VIEWS: [View; 3] = [
-    View { title: "a second (median, and half the distance of the quartiles)", cell: rate },
-    View {
-        title: "CPU µs of one, with the server's",
-        cell: |_, series| cpu(series).map(|us| micros(us.median)),
-    },
-    View { title: "99 of 100 operations took at most, µs", cell: |_, series| percentile(series, 99.0) },
-];
+impl View {
+    fn new(title: &str, cell: impl Fn(&Figure, &Series) -> Option<String> + 'static) -> View {
+        View { title: title.to_string(), cell: Box::new(cell) }
+    }
 
-/// Figures down, targets across; as a table of Markdown, or of blanks.
-pub fn headline(report: &Report, markdown: bool) -> String {
-    VIEWS.iter().map(|view| side_by_side(report, view, markdown)).collect::<Vec<_>>().join("\n")
+    /// How many times the rate of one of the targets the others have.
+    fn against(report: &Report, name: &str) -> Option<View> {
+        let at = report.targets.iter().position(|(target, _)| target == name)?;
+        let times = move |figure: &Figure, series: &Series| {
+            Some(format!("{} ×", short(ratio(series, figure.series.get(at)?)?)))
+        };
+        Some(View::new(&format!("times the rate of {name}"), times))
+    }
+}
+
+/// Figures down, targets across, a table for each thing that counts; of Markdown, or of blanks. `against` names targets with which the others
+/// are compared.
+pub fn headline(report: &Report, against: &[String], markdown: bool) -> String {
+    let mut views = vec![View::new("a second (median, and half the distance of the quartiles)", rate)];
+    views.extend(against.iter().filter_map(|name| View::against(report, name)));
+    views.extend([
+        View::new("CPU µs of one, with the server's", |_, series| cpu(series).map(|us| micros(us.median))),
+        View::new("99 of 100 operations took at most, µs", |_, series| percentile(series, 99.0)),
+    ]);
+    if report.counts_disks() {
+        views.push(View::new("asked of the disk for 1000 (reads/writes/flushes)", |_, series| asked(series)));
+        let bytes = |_: &Figure, series: &Series| {
+            per_operation(series, |disk| disk.bytes).map(|bytes| few(bytes / 1024.0))
+        };
+        views.push(View::new("KiB to and from the disk for each", bytes));
+    }
+    views.iter().map(|view| side_by_side(report, view, markdown)).collect::<Vec<_>>().join("\n")
+}
+
+/// The table of how many times the rate of one of the targets the others have, its headings first; nothing if it is not there.
+pub(crate) fn compared(report: &Report, name: &str) -> Option<Vec<Vec<String>>> {
+    View::against(report, name).map(|view| rows(report, &view))
 }
 
 fn side_by_side(report: &Report, view: &View, markdown: bool) -> String {
-    let mut rows = vec![vec![view.title.to_string()]];
+    let rows = rows(report, view);
+    if markdown { markdown_table(&rows) } else { plain_table(&rows) }
+}
+
+fn rows(report: &Report, view: &View) -> Vec<Vec<String>> {
+    let mut rows = vec![vec![view.title.clone()]];
     rows[0].extend(report.targets.iter().map(|(name, _)| name.clone()));
     for figure in &report.figures {
         let mut row = vec![figure.name()];
@@ -35,7 +69,7 @@ fn side_by_side(report: &Report, view: &View, markdown: bool) -> String {
         );
         rows.push(row);
     }
-    if markdown { markdown_table(&rows) } else { plain_table(&rows) }
+    rows
 }
 
 /// One line for each figure on each target: everything.
@@ -55,6 +89,8 @@ pub fn details(report: &Report) -> String {
         "p99.9",
         "longest",
         "syncfs ms",
+        "reads/writes/flushes for 1000",
+        "KiB",
     ];
     let mut rows = vec![heads.map(String::from).to_vec()];
     for figure in &report.figures {
@@ -67,12 +103,10 @@ pub fn details(report: &Report) -> String {
 }
 
 fn detail(series: &Series) -> Vec<String> {
-    let Some(rate) = series.spread(|sample| sample.rate()) else { return vec!["-".to_string(); 12] };
-    let median =
-        |of: fn(&crate::statistics::Sample) -> f64| series.spread(of).map_or(0.0, |spread| spread.median);
-    let server = |sample: &crate::statistics::Sample| {
-        sample.server_ns.map(|ns| ns as f64 / 1e3 / sample.operations.max(1) as f64)
-    };
+    let Some(rate) = series.spread(|sample| sample.rate()) else { return vec!["-".to_string(); 14] };
+    let median = |of: fn(&Sample) -> f64| series.spread(of).map_or(0.0, |spread| spread.median);
+    let server =
+        |sample: &Sample| sample.server_ns.map(|ns| ns as f64 / 1e3 / sample.operations.max(1) as f64);
     let server = Spread::of(series.samples.iter().filter_map(server));
     let latencies = series.tally.latencies();
     let bytes = median(|sample| sample.byte_rate());
@@ -91,7 +125,36 @@ fn detail(series: &Series) -> Vec<String> {
         latency(latencies.percentile_ns(99.9)),
         latency(latencies.longest_ns()),
         format!("{:.2}", median(|sample| sample.settle_ns as f64 / 1e6)),
+        asked(series).unwrap_or_else(|| "-".to_string()),
+        per_operation(series, |disk| disk.bytes).map_or("-".to_string(), |bytes| few(bytes / 1024.0)),
     ]
+}
+
+/// How many times the rate of `other` this is, by their medians; nothing if one of them was not measured.
+pub fn ratio(series: &Series, other: &Series) -> Option<f64> {
+    let rate = |series: &Series| series.spread(Sample::rate).map(|rate| rate.median);
+    let (own, its) = (rate(series)?, rate(other)?);
+    (its > 0.0).then(|| own / its)
+}
+
+/// The median of what the disk was asked for, for one operation.
+fn per_operation(series: &Series, what: impl Fn(Traffic) -> u64) -> Option<f64> {
+    let samples = series.samples.iter().filter_map(|sample| sample.of_disk(&what));
+    Spread::of(samples).map(|spread| spread.median)
+}
+
+fn asked(series: &Series) -> Option<String> {
+    let of = |what: fn(Traffic) -> u64| per_operation(series, what).map(|requests| few(1000.0 * requests));
+    Some([of(|disk| disk.reads)?, of(|disk| disk.writes)?, of(|disk| disk.flushes)?].join("/"))
+}
+
+/// What may be nothing at all: whole numbers above ten.
+fn few(value: f64) -> String {
+    match value {
+        value if value < 0.005 => "0".to_string(),
+        value if value >= 9.95 => format!("{value:.0}"),
+        value => format!("{value:.1}"),
+    }
 }
 
 fn rate(figure: &Figure, series: &Series) -> Option<String> {
@@ -180,7 +243,6 @@ fn markdown_table(rows: &[Vec<String>]) -> String {
 mod tests {
     use super::*;
     use crate::flow::Unit;
-    use crate::statistics::Sample;
 
     #[test]
     fn numbers_have_three_digits() {
@@ -213,14 +275,44 @@ mod tests {
 
     #[test]
     fn tables_show_medians_and_what_is_missing() {
-        let text = headline(&report(), false);
+        let text = headline(&report(), &[], false);
         assert!(text.contains("2.00k ±38%"), "{text}");
         assert!(
             text.lines().nth(1).is_some_and(|line| line.starts_with("varmail") && line.ends_with('-')),
             "{text}"
         );
-        let text = headline(&report(), true);
+        let text = headline(&report(), &[], true);
         assert!(text.contains("| varmail | 2.00k ±38% | - |"), "{text}");
         assert!(details(&report()).contains("[1.50k–3.00k]"), "{}", details(&report()));
+        assert!(!text.contains("the disk"), "nobody counted: {text}");
+    }
+
+    #[test]
+    fn targets_are_compared_with_those_that_are_named() {
+        let mut report = report();
+        let mut twice = report.figures[0].series[0].clone();
+        twice.samples.iter_mut().for_each(|sample| sample.wall_ns /= 3);
+        report.figures[0].series[1] = twice;
+        let text = headline(&report, &["a".to_string(), "gone".to_string()], true);
+        assert!(text.contains("| times the rate of a | a | b |"), "{text}");
+        assert!(text.contains("| varmail | 1.00 × | 3.00 × |") && !text.contains("gone"), "{text}");
+        report.figures[0].series[0].samples.clear();
+        let text = headline(&report, &["a".to_string()], true);
+        assert!(text.contains("| varmail | - | - |"), "nothing to compare with: {text}");
+    }
+
+    #[test]
+    fn what_disks_were_asked_for_is_told_where_it_was_counted() {
+        let mut report = report();
+        let samples = &mut report.figures[0].series[0].samples;
+        samples.iter_mut().for_each(|sample| {
+            sample.disk =
+                Some(Traffic { reads: 0, writes: 3 * sample.operations, flushes: 4, bytes: 5 << 20 });
+        });
+        let text = headline(&report, &[], true);
+        assert!(text.contains("| varmail | 0/3000/2.0 | - |"), "{text}");
+        assert!(text.contains("| varmail | 2.6 | - |"), "{text}");
+        assert!(details(&report).contains("0/3000/2.0"), "{}", details(&report));
+        assert_eq!([0.001, 0.2, 9.94, 9.96, 1234.5].map(few), ["0", "0.2", "9.9", "10", "1234"]);
     }
 }

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use native::Volume;
 use nvm::Zone;
 use rustix::io::Errno;
 
+use crate::block_device::BlockDevice;
 use crate::directory::Directory;
 use crate::error::{Error, Fault};
 use crate::flow::Workload;
 use crate::in_process::InProcess;
-use crate::stage::{Stage, Terms, prepare};
+use crate::stage::{Below, Settle, Stage, Terms, prepare};
 
 /// Something that is there as long as this lives, and is taken down when it is dropped.
 pub(crate) type Guard = Box<dyn std::any::Any>;
@@ -19,6 +21,23 @@ pub(crate) type Guard = Box<dyn std::any::Any>;
 enum Place {
     Directory(Directory, PathBuf),
     Volume(InProcess<Volume>, Arc<Volume>),
+    /// A disk with its metadata in NVM, and what commits in the background.
+    Ext(InProcess<ext::Volume>, Arc<ext::Volume>, ext::Background),
+}
+
+/// A process that serves a mount.
+pub struct Server {
+    /// Its number.
+    pub pid: u32,
+    /// Has it bring to the disk what waits in NVM, if it has a disk.
+    pub settle: Option<Settle>,
+}
+
+impl Server {
+    /// One that has nothing of its own to settle.
+    pub fn of(pid: u32) -> Server {
+        Server { pid, settle: None }
+    }
 }
 
 /// One of the things compared.
@@ -27,8 +46,7 @@ pub struct Target {
     pub name: String,
     /// What it is, in a few words.
     pub about: String,
-    /// Whose CPU time counts besides our own.
-    server: Option<u32>,
+    below: Below,
     // Closed before what keeps it there goes.
     place: Place,
     _guards: Vec<Guard>,
@@ -36,17 +54,21 @@ pub struct Target {
 
 impl Target {
     /// A directory of a mounted file system. `server` is the process that serves it, if one does.
-    pub fn directory(name: &str, path: &Path, server: Option<u32>) -> Result<Target, Error> {
+    pub fn directory(name: &str, path: &Path, server: Option<Server>) -> Result<Target, Error> {
         let why = |errno: Errno| Error::Target { target: name.to_string(), why: errno.to_string() };
         let directory = Directory::open(path).map_err(why)?;
         let mut about = file_system(path).unwrap_or_else(|| "a directory".to_string());
-        match server {
+        match server.as_ref().map(|server| server.pid) {
             Some(pid) => about.push_str(&format!(", served by process {pid}, whose CPU time counts")),
             None if about.starts_with("fuse") => about.push_str(", its server's CPU time not counted"),
             None => {}
         }
         let place = Place::Directory(directory, path.to_path_buf());
-        Ok(Target { name: name.to_string(), about, server, place, _guards: Vec::new() })
+        let mut below = Below::default();
+        if let Some(server) = server {
+            (below.server, below.settle) = (Some(server.pid), server.settle);
+        }
+        Ok(Target { name: name.to_string(), about, below, place, _guards: Vec::new() })
     }
 
     /// A volume in this process, and its zone.
@@ -56,10 +78,39 @@ impl Target {
         Target {
             name: name.to_string(),
             about: about.to_string(),
-            server: None,
+            below: Below::default(),
             place,
             _guards: vec![Box::new(zone)],
         }
+    }
+
+    /// A disk with its metadata in NVM, in this process, which commits every `interval`.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn ext_volume(
+        name: &str,
+        about: &str,
+        volume: ext::Volume,
+        interval: Duration,
+    ) -> std::io::Result<Target> {
+        let volume = Arc::new(volume);
+        let background = ext::Background::begin(&volume, interval)?;
+        let settled = Arc::clone(&volume);
+        let settle: Settle = Box::new(move || settled.checkpoint().map_err(|error| error.to_string()));
+        Ok(Target {
+            name: name.to_string(),
+            about: about.to_string(),
+            below: Below { settle: Some(settle), ..Below::default() },
+            place: Place::Ext(InProcess::new(Arc::clone(&volume)), volume, background),
+            _guards: Vec::new(),
+        })
+    }
+
+    /// Counts what is asked of this disk, which nobody else uses.
+    pub(crate) fn over(mut self, disk: Option<BlockDevice>) -> Target {
+        self.below.disk = disk;
+        self
     }
 
     pub(crate) fn named(mut self, about: String) -> Target {
@@ -67,8 +118,9 @@ impl Target {
         self
     }
 
+    /// Has what keeps it there, which goes in this order.
     pub(crate) fn kept_by(mut self, guards: Vec<Guard>) -> Target {
-        self._guards = guards;
+        self._guards.extend(guards);
         self
     }
 
@@ -76,12 +128,12 @@ impl Target {
     pub(crate) fn path(&self) -> Option<&Path> {
         match &self.place {
             Place::Directory(_, path) => Some(path),
-            Place::Volume(..) => None,
+            Place::Volume(..) | Place::Ext(..) => None,
         }
     }
 
-    pub(crate) fn server(&self) -> Option<u32> {
-        self.server
+    pub(crate) fn below(&self) -> &Below {
+        &self.below
     }
 
     pub(crate) fn prepare<'a>(
@@ -90,21 +142,24 @@ impl Target {
         terms: &Terms,
     ) -> Result<Box<dyn Stage + 'a>, Error> {
         let prepared = match &self.place {
-            Place::Directory(directory, _) => prepare(directory, workload, self.server, terms),
-            Place::Volume(volume, _) => prepare(volume, workload, None, terms),
+            Place::Directory(directory, _) => prepare(directory, workload, &self.below, terms),
+            Place::Volume(volume, _) => prepare(volume, workload, &self.below, terms),
+            Place::Ext(volume, ..) => prepare(volume, workload, &self.below, terms),
         };
         prepared.map_err(|fault: Fault| Error::of(fault, &self.name, &workload.name))
     }
 
     /// Ends it, and tells what a volume in this process says when it is closed.
     pub fn close(self) -> Result<(), Error> {
-        match &self.place {
-            Place::Directory(..) => Ok(()),
-            Place::Volume(_, volume) => volume.close().map_err(|error| Error::Target {
-                target: self.name.clone(),
-                why: format!("closing it: {error}"),
-            }),
-        }
+        let closed = match self.place {
+            Place::Directory(..) => return Ok(()),
+            Place::Volume(_, volume) => volume.close().map_err(|error| error.to_string()),
+            Place::Ext(_, volume, background) => {
+                drop(background);
+                volume.unmount().map_err(|error| error.to_string())
+            }
+        };
+        closed.map_err(|why| Error::Target { target: self.name, why: format!("closing it: {why}") })
     }
 }
 

@@ -128,16 +128,14 @@ fn run(job: &Job, path: &Path, target: &Target, plan: &Plan) -> Result<(Sample, 
     if !job.before.is_empty() {
         start(&job.before)?;
     }
+    let server = target.below().server;
     let busy_before = clock::machine_ns();
-    let before = (target.server().and_then(clock::server_ns), clock::children_ns(), Instant::now());
+    let before = (server.and_then(clock::server_ns), clock::children_ns(), Instant::now());
     let text = start(&job.arguments)?;
     let wall_ns = before.2.elapsed().as_nanos() as u64;
     let cpu_ns = clock::children_ns() - before.1;
-    let server_ns = target
-        .server()
-        .and_then(clock::server_ns)
-        .zip(before.0)
-        .map(|(after, before)| after.saturating_sub(before));
+    let server_ns =
+        server.and_then(clock::server_ns).zip(before.0).map(|(after, before)| after.saturating_sub(before));
     let machine_ns = clock::machine_ns().saturating_sub(busy_before);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("nothing").to_string();
     let (mut sample, tally) =

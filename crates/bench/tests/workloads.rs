@@ -1,12 +1,14 @@
 //! Workloads do what their parameters say, wherever they run, and leave nothing behind.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bench::{
-    Amount, Directory, Error, Ground, InProcess, Kind, Measured, Plan, Target, Terms, Workload, prepare,
+    Amount, Below, Directory, Error, Ground, InProcess, Kind, Measured, Plan, Target, Terms, Workload,
+    prepare,
 };
 use native::{FormatOptions, MountOptions, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
@@ -34,7 +36,8 @@ fn entries<G: Ground>(ground: &G) -> Vec<String> {
 
 /// Runs two rounds of a workload, so that the second finds what the first one left.
 fn run<G: Ground>(ground: &G, workload: &Workload, terms: &Terms) -> Vec<Measured> {
-    let mut stage = prepare(ground, workload, None, terms).unwrap();
+    let below = Below::default();
+    let mut stage = prepare(ground, workload, &below, terms).unwrap();
     assert_eq!(entries(ground).len(), 1, "{}: a directory of its own", workload.name);
     stage.round(terms, 1.0).unwrap();
     let measured = stage.round(terms, 1.0).unwrap();
@@ -91,6 +94,70 @@ fn every_workload_runs_on_a_native_volume() {
     assert!(native::check(volume.region(), false).unwrap().problems.is_empty());
 }
 
+/// A disk of so many MiB with an ext4 on it and its metadata in NVM; nothing if there is no mke2fs.
+fn ext_volume(dir: &Path, mib: u64) -> Option<(Zone, ext::Volume)> {
+    let image = dir.join("image");
+    std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+    let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("left out: there is no mke2fs");
+        return None;
+    }
+    let zone = Zone::create(&dir.join("zone"), 32 << 20, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, None).unwrap();
+    let disk = Arc::new(disk::Disk::open_path(&image, &disk::OpenOptions::default()).unwrap());
+    ext::attach(&region, &disk).unwrap();
+    let volume = ext::Volume::mount(&region, disk, &ext::Options::default()).unwrap();
+    Some((zone, volume))
+}
+
+#[test]
+fn every_workload_runs_on_an_ext_volume() {
+    let dir = scratch();
+    let Some((_zone, volume)) = ext_volume(dir.path(), 64) else { return };
+    let volume = Arc::new(volume);
+    let ground = InProcess::new(Arc::clone(&volume));
+    ground.remove_dir(ground.top(), c"lost+found").unwrap();
+    run_all(&ground);
+    assert_eq!(ext::check_volume(&volume).unwrap().findings, [""; 0]);
+    volume.unmount().unwrap();
+}
+
+#[test]
+fn what_an_ext_volume_owes_its_disk_is_there_behind_a_turn() {
+    let dir = scratch();
+    let Some((_zone, volume)) = ext_volume(dir.path(), 64) else { return };
+    // Nothing goes there by itself.
+    let hour = Duration::from_secs(3600);
+    let target = Target::ext_volume("ext", "", volume, hour).unwrap();
+    let report = bench::run(&plan("writefsync:io=4K,every=1,size=1M"), &[target], &|_| {}).unwrap();
+    let tally = &report.figures[0].series[0].tally;
+    assert_eq!((tally.count(Kind::Append), tally.count(Kind::Sync)), (6, 6));
+    let image = std::fs::read(dir.path().join("image")).unwrap();
+    // What threads write; the file is gone again, but nobody has used its blocks since.
+    assert!(image.chunks(4096).any(|block| block.iter().all(|byte| *byte == 0xA5)));
+}
+
+#[test]
+fn each_turn_is_settled_and_what_cannot_be_is_told() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    let settled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&settled);
+    // The third time its disk is gone.
+    let settle = move || match count.fetch_add(1, Ordering::Relaxed) {
+        2 => Err("no disk".to_string()),
+        _ => Ok(()),
+    };
+    let below = Below { settle: Some(Box::new(settle)), ..Below::default() };
+    let (workload, terms) = (one("varmail:files=20"), terms(1));
+    let mut stage = prepare(&ground, &workload, &below, &terms).unwrap();
+    stage.round(&terms, 1.0).unwrap();
+    stage.round(&terms, 1.0).unwrap();
+    assert_eq!(settled.load(Ordering::Relaxed), 2);
+    let fault = stage.round(&terms, 1.0).unwrap_err();
+    assert_eq!(fault.doing, "bring to its disk what waits in NVM");
+}
+
 #[test]
 fn metadata_does_each_operation_once_for_each_file() {
     for threads in [1, 4] {
@@ -142,6 +209,27 @@ fn fs_mark_syncs_as_its_modes_say() {
         assert_eq!(counted, (syncs, of_all), "{request}");
         assert_eq!((measured.sample.operations, measured.tally.count(Kind::Create)), (6, 6), "{request}");
     }
+}
+
+#[test]
+fn an_even_mix_has_all_its_operations_and_leaves_as_many_files() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    let measured = run(&ground, &one("ffsb:mix=even,files=400,threads=2"), &terms(1500)).remove(0);
+    let count = |kind| measured.tally.count(kind);
+    for kind in [Kind::Create, Kind::Unlink, Kind::Stat, Kind::Read, Kind::Write, Kind::Append, Kind::Sync] {
+        assert!(count(kind) > 100, "{kind:?}: {}", count(kind));
+    }
+    // One in ten each; which, chance decides.
+    let (made, removed) = (count(Kind::Create), count(Kind::Unlink));
+    assert!(made.abs_diff(removed) < 120, "{made} made, {removed} removed");
+    assert!(count(Kind::Sync) > made / 2 && count(Kind::Read) > 3 * made / 2);
+}
+
+#[test]
+fn postmark_has_as_many_directories_as_it_is_told() {
+    let [one_dir, many] =
+        ["postmark:files=100", "postmark:files=100,dirs=50"].map(|request| one(request).set);
+    assert_eq!((one_dir.files, one_dir.width, many.files, many.width), (200, 200, 200, 4));
 }
 
 #[test]
@@ -197,7 +285,7 @@ fn a_campaign_has_a_sample_of_each_round_on_each_target() {
     for figure in &report.figures {
         assert_eq!(figure.series.iter().map(|series| series.samples.len()).collect::<Vec<_>>(), [2, 2]);
     }
-    let page = bench::page(&report, &["a <head>".to_string()]);
+    let page = bench::page(&report, &[], &["a <head>".to_string()]);
     assert!(page.contains("<svg") && page.contains("a &lt;head&gt;"));
     assert!(!page.contains("http") && !page.contains("<script"), "it needs no network");
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
@@ -257,7 +345,7 @@ fn who_interrupts_it_finds_nothing_left() {
                 assert!(Instant::now() < patience, "it does not begin");
                 std::thread::sleep(Duration::from_millis(5));
             }
-            interrupted.store(true, std::sync::atomic::Ordering::Relaxed);
+            interrupted.store(true, Ordering::Relaxed);
         });
         bench::run(&plan, &targets, &|_| {}).unwrap_err()
     });

@@ -53,20 +53,7 @@ pub(crate) fn open_volume(
 impl Attached {
     /// Opens the volume as it is to be mounted.
     pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
-        let sync = match (options.durability, options.dirsync) {
-            (native::Durability::Operation, _) => ext::Sync::Sync,
-            (_, true) => ext::Sync::Dirsync,
-            (_, false) => ext::Sync::Nosync,
-        };
-        let default = ext::Options::default();
-        let how = ext::Options {
-            cache_bytes: options.cache_bytes.unwrap_or(default.cache_bytes),
-            sync,
-            sync_in_nvm: !options.sync_on_disk,
-            fetch: options.fetch,
-            ..default
-        };
-        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
+        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &options.ext())?);
         let background = match options.read_only {
             true => None,
             false => {

@@ -501,12 +501,14 @@ pub(crate) struct Bench {
     #[arg(value_name = "DIR|ZONE:VOLUME", value_hint = ValueHint::DirPath)]
     pub(crate) targets: Vec<Place>,
     /// Set up file systems to compare with, measure them in the same rounds, and take them down: all but those in brackets, or
-    /// some of volume, amberfs, (amberfs-op), (amberfs-ext), (fuse), tmpfs, ext4, xfs, btrfs, (fuse2fs), (amberfs-ext-disk), ext4-disk, xfs-disk,
-    /// btrfs-disk (needs root;
-    /// ext4, xfs and btrfs are on loop devices, over tmpfs or a file on disk)
+    /// some of volume, amberfs, (amberfs-op), (volume-ext), (amberfs-ext), (fuse), tmpfs, ext4, xfs, btrfs, (fuse2fs), (volume-ext-disk),
+    /// (amberfs-ext-disk), ext4-disk, xfs-disk, btrfs-disk, (fuse2fs-disk) (needs root; but for volume, amberfs, fuse and tmpfs they are on
+    /// loop devices, over tmpfs or a file on disk). Mount options stand behind a colon, with a plus between them:
+    /// ext4-disk:dirsync+noatime; 'nojournal' makes an ext4 without one
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     pub(crate) peers: Option<Vec<String>>,
-    /// A workload or group of --list, with parameters: varmail:threads=1/4/16 is a series of three
+    /// A workload or group of --list, with parameters: varmail:threads=1/4/16 is a series of three, varmail:files=~10000 has so many
+    /// times --scale
     #[arg(short, long, value_name = "NAME[:KEY=VALUE,...]")]
     pub(crate) workload: Vec<String>,
     /// Run another program in each directory instead of our own workloads: fio, postmark, fs_mark, dbench, sqlite or pgbench
@@ -537,6 +539,9 @@ pub(crate) struct Bench {
     /// Where peers on disk have their files
     #[arg(long, default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
     pub(crate) disk: PathBuf,
+    /// Add a table of how many times the rate of this target the others have; several, several tables
+    #[arg(long, value_name = "TARGET", conflicts_with = "details")]
+    pub(crate) against: Vec<String>,
     /// List workloads, their parameters and groups
     #[arg(long)]
     pub(crate) list: bool,

@@ -50,6 +50,8 @@ pub(crate) enum Request {
     Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
     /// The volume is about to be remounted for changes, or has been so that there are none.
     Remount { volume: String, read_only: bool },
+    /// What of the volume waits in NVM for its disk goes there; nothing of one that has none.
+    Settle { volume: String },
     /// Answer when the volume is no longer served and has been closed.
     Ended { volume: String },
     /// Make a file system on another volume of the zone.

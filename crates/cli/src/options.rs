@@ -354,6 +354,35 @@ impl Options {
         Ok(options)
     }
 
+    /// What they mean for a native volume.
+    pub(crate) fn native(&self) -> native::MountOptions {
+        native::MountOptions {
+            durability: if self.dirsync { Durability::Operation } else { self.durability },
+            journaling: self.journaling,
+            commit_interval: self.commit_interval,
+            cache_bytes: self.cache_bytes,
+            read_only: self.read_only,
+            ..native::MountOptions::default()
+        }
+    }
+
+    /// What they mean for a disk with its metadata in NVM.
+    pub(crate) fn ext(&self) -> ext::Options {
+        let sync = match (self.durability, self.dirsync) {
+            (Durability::Operation, _) => ext::Sync::Sync,
+            (_, true) => ext::Sync::Dirsync,
+            (_, false) => ext::Sync::Nosync,
+        };
+        let default = ext::Options::default();
+        ext::Options {
+            cache_bytes: self.cache_bytes.unwrap_or(default.cache_bytes),
+            sync,
+            sync_in_nvm: !self.sync_on_disk,
+            fetch: self.fetch,
+            ..default
+        }
+    }
+
     fn set(&mut self, text: &str, sloppy: bool) -> Result<(), String> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),

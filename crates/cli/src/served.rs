@@ -117,6 +117,17 @@ impl Served {
         }
     }
 
+    /// Brings to its disk, if it has one, what waits in NVM for that.
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
+        match &*self.shown() {
+            Shown::Disk(disk) => {
+                disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")?;
+                disk.volume.checkpoint().map_err(Failure::new).doing("writing to the disk what is in NVM")
+            }
+            Shown::Volume(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
+        }
+    }
+
     /// What opening the volume had to do.
     pub(crate) fn recovery(&self) -> Json {
         match &*self.shown() {
@@ -391,14 +402,6 @@ fn open(region: Region, options: &Options) -> Result<(Shown, Arc<dyn FileSystem>
         let tree = native::open_snapshot(&region, name).doing("opening the snapshot")?;
         return Ok((Shown::Snapshot, tree));
     }
-    let how = native::MountOptions {
-        durability: if options.dirsync { native::Durability::Operation } else { options.durability },
-        journaling: options.journaling,
-        commit_interval: options.commit_interval,
-        cache_bytes: options.cache_bytes,
-        read_only: options.read_only,
-        ..native::MountOptions::default()
-    };
-    let volume = Arc::new(native::Volume::open(region, &how).doing("opening the volume")?);
+    let volume = Arc::new(native::Volume::open(region, &options.native()).doing("opening the volume")?);
     Ok((Shown::Volume(volume.clone()), volume))
 }

@@ -343,6 +343,12 @@ impl Server {
                 }
                 Ok(Json::Null)
             }
+            Request::Settle { volume } => {
+                let served = self.lock().served.get(&volume).cloned();
+                let served =
+                    served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
+                served.settle().map(|()| Json::Null)
+            }
             Request::Ended { volume } => {
                 let here = |state: &mut State| state.served.contains_key(&volume);
                 let state = self.changed.wait_while(self.lock(), here);

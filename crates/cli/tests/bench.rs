@@ -62,6 +62,19 @@ fn what_cannot_be_measured_is_told() {
     bench(&format!("{dir} -w varmail:width=0")).fails(2, &["at least 1"]);
     bench("--peers=ntfs").fails(2, &["no peer 'ntfs'", "btrfs"]);
     bench("--peers=volume,tmpfs --tool fio").fails(2, &["cannot reach the peer 'volume'"]);
+    bench("--peers=volume-ext:sync --tool fio").fails(2, &["cannot reach the peer 'volume-ext:sync'"]);
+    bench("--peers=ext4-dsik:sync").fails(2, &["no peer 'ext4-dsik'", "ext4-disk"]);
+    bench("--peers=ext4-disk:").fails(2, &["peer 'ext4-disk:'", "an option is missing"]);
+    bench("--peers=xfs:nojournal").fails(2, &["peer 'xfs:nojournal'", "only an ext4"]);
+    bench("--peers=amberfs-ext-disk:dirsnyc")
+        .fails(2, &["'amberfs-ext-disk:dirsnyc'", "did you mean 'dirsync'"]);
+    bench("--peers=volume-ext:sync_writes=paper").fails(2, &["'sync_writes=paper'", "choose nvm or disk"]);
+    bench("--peers=amberfs:snapshot=x").fails(2, &["has to make files"]);
+    bench("--peers=tmpfs,tmpfs").fails(2, &["peer 'tmpfs' is named twice"]);
+    bench(&format!("{dir} --against ext4")).fails(2, &["--against ext4", &format!("there are {dir}")]);
+    if can_mount() {
+        bench("--peers=ext4-disk:dirsnyc").fails(2, &["'ext4-disk:dirsnyc'", "mount option 'dirsnyc'"]);
+    }
     bench(&format!("{dir} z:v --tool fio")).fails(2, &["cannot reach z", "mount it"]);
     bench(&format!("{dir} --tool bonnie")).fails(2, &["no tool 'bonnie'"]);
     bench(&format!("{dir} --rounds 0")).fails(2, &["--rounds"]);
@@ -151,7 +164,7 @@ fn interrupted_it_takes_its_peers_with_it() {
             "bench",
             "--size",
             "64M",
-            "--peers=tmpfs,amberfs,ext4,ext4-disk",
+            "--peers=tmpfs,amberfs,volume-ext,amberfs-ext-disk,ext4,ext4-disk:dirsync",
             "--disk",
             &temporary,
         ]);
@@ -174,6 +187,68 @@ fn interrupted_it_takes_its_peers_with_it() {
         // A loop device lets go of its file a moment after the unmount.
         eventually("nothing is left", || left_of(&temporary).is_empty());
     }
+}
+
+/// A run of `peers` with their files in `temporary`, each 64 MiB; nothing is left of it.
+fn run_peers(temporary: &str, peers: &str, rest: &str) -> Run {
+    let mut command = Command::new(PROGRAM);
+    command.args(["bench", "--size", "64M", &format!("--peers={peers}"), "--disk", temporary]);
+    command.args(["--turns", "20", "--rounds", "1"]).args(rest.split_whitespace()).env("TMPDIR", temporary);
+    let run = Run::of(command.output().unwrap()).ok();
+    eventually("nothing is left", || left_of(temporary).is_empty());
+    run
+}
+
+#[test]
+fn a_disk_in_nvm_stands_beside_the_kernels_with_what_each_asks_of_it() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let temporary = scratch.mount_point("tmp");
+    let peers = "ext4-disk,ext4-disk:dirsync+nojournal,amberfs-ext-disk:sync_writes=disk,volume-ext-disk,volume-ext:sync";
+    let rest = "--against ext4-disk -w fs_mark:sync=1,files=20,size=4K,io=4K --json";
+    let run = run_peers(&temporary, peers, rest);
+    assert_eq!(run.err, "", "none is left out");
+    let json = run.json();
+    let names: Vec<&str> =
+        json["targets"].as_array().unwrap().iter().map(|target| target["name"].as_str().unwrap()).collect();
+    assert_eq!(names.join(","), peers);
+    for series in json["figures"][0]["series"].as_array().unwrap() {
+        let name = series["target"].as_str().unwrap();
+        let disk = &series["rounds"][0]["disk"];
+        let [writes, flushes, bytes] = ["writes", "flushes", "bytes"].map(|key| disk[key].as_u64().unwrap());
+        // 20 files of 4 KiB each are there in the end, whoever writes them.
+        assert!(writes > 0 && flushes > 0 && bytes >= 20 * 4096, "{name}: {disk}");
+        // Synced one by one; in NVM, flushed together behind them.
+        let waits_for_disk = name.contains("sync_writes=disk") || name.starts_with("ext4");
+        assert_eq!(flushes >= 20, waits_for_disk, "{name}: {disk}");
+        assert_eq!(series["times"][0]["target"], "ext4-disk", "{name}");
+        let times = series["times"][0]["ratio"].as_f64().unwrap();
+        assert!(times > 0.0 && (name != "ext4-disk" || times == 1.0), "{name}: {times}");
+    }
+}
+
+#[test]
+fn fuse2fs_stands_beside_the_kernel() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let temporary = scratch.mount_point("tmp");
+    let page = scratch.text("page.html");
+    let rest = format!("--against ext4 -w statfiles:files=20 --html {page}");
+    let run = run_peers(&temporary, "ext4,fuse2fs-disk", &rest);
+    assert!(
+        run.out.contains("times the rate of ext4") && run.out.contains("asked of the disk"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("1.00 ×"), "{}", run.out);
+    // Where it is not installed, that is told.
+    assert!(run.err.is_empty() || run.err.contains("left out: fuse2fs-disk: fuse2fs:"), "{}", run.err);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<th>times the rate of ext4</th>") && page.contains("asked of the disk"));
 }
 
 #[test]

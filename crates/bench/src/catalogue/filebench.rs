@@ -1,15 +1,13 @@
 //! Filebench's personalities, version 1.5: their flows, files, sizes and threads as its `workloads` directory has them.
 
 use super::data::PIECE_MAX;
-use super::{Entry, THREADS_MAX};
+use super::{Entry, FLAT, THREADS_MAX};
 use crate::flow::{Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
 use crate::random::Size;
 use crate::request::Parameters;
 
 /// Pieces in which whole files are read and written: `iosize`.
 const WHOLE: u64 = 1 << 20;
-/// As `dirwidth` of 1,000,000: all files in one directory.
-const FLAT: &str = "1000000";
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![

@@ -1,8 +1,8 @@
 //! PostMark, fs_mark and FFSB.
 
 use super::data::PIECE_MAX;
-use super::{Entry, THREADS_MAX};
-use crate::flow::{Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
+use super::{Entry, FLAT, THREADS_MAX};
+use crate::flow::{At, Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
 use crate::random::Size;
 use crate::request::Parameters;
 
@@ -13,6 +13,7 @@ pub(super) fn entries() -> Vec<Entry> {
             about: "PostMark 1.5: small files made, then transactions (read or append, and create or delete), then removed",
             parameters: &[
                 ("files", "5000"),
+                ("dirs", "1"),
                 ("least", "500"),
                 ("most", "10000"),
                 ("io", "512"),
@@ -25,6 +26,7 @@ pub(super) fn entries() -> Vec<Entry> {
             about: "fs_mark 3.3: files written and synced as its -S says (0 none, 1 fsync before close ... 6)",
             parameters: &[
                 ("files", "10000"),
+                ("width", FLAT),
                 ("size", "50K"),
                 ("io", "16K"),
                 ("threads", "1"),
@@ -34,8 +36,14 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "ffsb",
-            about: "FFSB's mail server: read whole, create and fsync, delete two, by weights 4, 2, 1",
-            parameters: &[("files", "10000"), ("width", "100"), ("io", "4K"), ("threads", "16")],
+            about: "FFSB's mail server: read whole, create and fsync, delete two, by weights 4, 2, 1; mix=even: ten operations, each as often",
+            parameters: &[
+                ("files", "10000"),
+                ("width", "100"),
+                ("io", "4K"),
+                ("threads", "16"),
+                ("mix", "mail"),
+            ],
             build: ffsb,
         },
     ]
@@ -54,6 +62,7 @@ fn postmark(parameters: &Parameters) -> Result<Workload, String> {
     }
     let io = pieces(parameters)?;
     let files = parameters.files()? * 2;
+    let dirs = parameters.count("dirs", files)?;
     let (any, turn) = (Pick::Any, Pick::Turn);
     let read = vec![Op::Open(any), Op::ReadWhole(io), Op::Close];
     let append = vec![Op::Open(any), Op::Append(Size::UpTo(most - least)), Op::Trim(10 * most), Op::Close];
@@ -67,7 +76,7 @@ fn postmark(parameters: &Parameters) -> Result<Workload, String> {
     let all = Extent::Each(Order::Forward, 100);
     Ok(Workload {
         name: String::new(),
-        set: FileSet { files, width: files, size: Size::Between(least, most), present: 0 },
+        set: FileSet { files, width: files.div_ceil(dirs), size: Size::Between(least, most), present: 0 },
         threads: parameters.count("threads", THREADS_MAX)?,
         by_bytes: false,
         phases: vec![
@@ -103,10 +112,11 @@ fn fs_mark(parameters: &Parameters) -> Result<Workload, String> {
         5 | 6 => passes.push(each(Order::Forward, again(turn))),
         _ => {}
     }
-    let files = parameters.files()?;
+    let size = Size::Exact(parameters.number("size")?);
+    let width = parameters.count("width", usize::MAX)?;
     Ok(Workload {
         name: String::new(),
-        set: FileSet { files, width: files, size: Size::Exact(parameters.number("size")?), present: 0 },
+        set: FileSet { files: parameters.files()?, width, size, present: 0 },
         threads: parameters.count("threads", THREADS_MAX)?,
         by_bytes: false,
         phases: vec![
@@ -115,6 +125,26 @@ fn fs_mark(parameters: &Parameters) -> Result<Workload, String> {
         ],
         varies: None,
     })
+}
+
+/// FSMAC §V.B has ten of FFSB's operations, without saying which: these leave as many files as there were.
+fn ten_operations(io: u64) -> [Vec<Op>; 10] {
+    let any = Pick::Any;
+    let sync = Op::Sync { data_only: false };
+    let open = |step: Op| vec![Op::Open(any), step, Op::Close];
+    let synced = |step: Op| vec![Op::Open(any), step, sync.clone(), Op::Close];
+    [
+        open(Op::Read(io, At::Random)),
+        open(Op::ReadWhole(io)),
+        open(Op::Write(io, At::Random)),
+        synced(Op::Write(io, At::Random)),
+        open(Op::Append(Size::Exact(io))),
+        synced(Op::Append(Size::Exact(io))),
+        vec![Op::Create(any), Op::WriteWhole(io), Op::Close],
+        vec![Op::Unlink(any)],
+        vec![Op::Stat(any)],
+        vec![Op::Open(any), Op::Close],
+    ]
 }
 
 /// Sizes by weight, without those above 1 MiB, which would be most of all bytes.
@@ -126,7 +156,10 @@ fn ffsb(parameters: &Parameters) -> Result<Workload, String> {
     let create = vec![Op::Create(any), Op::WriteWhole(io), Op::Sync { data_only: false }, Op::Close];
     // By its weights files become more and more; with two removals for one they stay as many.
     let remove = vec![Op::Unlink(any), Op::Unlink(any)];
-    let flow = vec![Op::OneOf(vec![(4, read), (2, create), (1, remove)])];
+    let flow = match parameters.word("mix", &["mail", "even"])? {
+        0 => vec![Op::OneOf(vec![(4, read), (2, create), (1, remove)])],
+        _ => vec![Op::OneOf(ten_operations(io).map(|operation| (1, operation)).to_vec())],
+    };
     Ok(Workload {
         name: String::new(),
         set: FileSet {

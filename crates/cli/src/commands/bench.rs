@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::bench::{Amount, PEERS, Peers, Plan, Progress, Report, Setup, Target, Terms};
+use ::bench::{Amount, Peer, Peers, Plan, Progress, Report, Server, Setup, Target, Terms};
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::command_line::Bench;
 use crate::commands::bench_report;
+use crate::control::Request;
 use crate::failure::{Explain, Failure};
+use crate::options::Options;
 use crate::place::Place;
 use crate::report;
 use crate::zone_access;
@@ -49,10 +51,16 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     for request in requests {
         workloads.extend(bench::workloads(request, scale).map_err(usage)?);
     }
-    let peers = peer_names(arguments).map_err(usage)?;
+    let peers = peers(arguments).map_err(usage)?;
     if arguments.targets.is_empty() && peers.is_empty() {
         let remedy = "name a directory or ZONE:VOLUME, or give --peers, or both";
         return Err(usage("there is nothing to measure".to_string()).remedy(remedy));
+    }
+    let named = arguments.targets.iter().map(target_name);
+    let named: Vec<String> = named.chain(peers.iter().map(|peer| peer.name.clone())).collect();
+    if let Some(other) = arguments.against.iter().find(|other| !named.contains(other)) {
+        let what = format!("--against {other}: there is no such target: there are {}", named.join(", "));
+        return Err(usage(what).remedy("name one of them, as it is named there"));
     }
     if let Some(place) =
         arguments.targets.iter().find(|place| place.volume.is_some() && !arguments.tool.is_empty())
@@ -76,42 +84,57 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn peer_names(arguments: &Bench) -> Result<Vec<&str>, String> {
+/// The peers that are asked for, with their options.
+fn peers(arguments: &Bench) -> Result<Vec<Peer>, String> {
     let Some(names) = &arguments.peers else { return Ok(Vec::new()) };
-    let in_process = |name: &str| name == "volume";
+    let is_for_tools = !arguments.tool.is_empty();
     if names.is_empty() {
-        let wanted = |name: &&str| {
-            !["amberfs-op", "amberfs-ext", "fuse", "fuse2fs", "amberfs-ext-disk"].contains(name)
-                && (arguments.tool.is_empty() || !in_process(name))
-        };
-        return Ok(PEERS.iter().map(|(name, _)| *name).filter(wanted).collect());
+        return Ok(Peer::usual().into_iter().filter(|peer| !is_for_tools || !peer.is_in_process()).collect());
     }
-    if names.iter().any(|name| in_process(name)) && !arguments.tool.is_empty() {
-        return Err("other programs cannot reach the peer 'volume': it is in this process".to_string());
+    let mut peers: Vec<Peer> = Vec::new();
+    for name in names {
+        let peer = Peer::parse(name)?;
+        if peers.contains(&peer) {
+            return Err(format!("peer '{name}' is named twice"));
+        }
+        if is_for_tools && peer.is_in_process() {
+            return Err(format!("other programs cannot reach the peer '{name}': it is in this process"));
+        }
+        if let Some(list) = peer.amberfs_options() {
+            let options = Options::parse(&list, false).map_err(|wrong| format!("peer '{name}': {wrong}"))?;
+            if options.read_only || options.remount {
+                return Err(format!("peer '{name}': a benchmark mounts anew, and has to make files"));
+            }
+        }
+        peers.push(peer);
     }
-    let known = |name: &String| PEERS.iter().map(|(peer, _)| *peer).find(|peer| peer == name);
-    let unknown = |name: &String| {
-        let all: Vec<&str> = PEERS.iter().map(|(name, _)| *name).collect();
-        format!("there is no peer '{name}': there are {}", all.join(", "))
-    };
-    names.iter().map(|name| known(name).ok_or_else(|| unknown(name))).collect()
+    Ok(peers)
 }
 
 /// Sets everything up, measures it, and takes down what was set up.
-fn measure(arguments: &Bench, extent: &Extent, names: &[&str], plan: &Plan) -> Result<Report, Failure> {
+fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> Result<Report, Failure> {
     let bar = progress_bar();
     bar.set_message("setting up");
     // Before the targets, so that it goes after them, also if something panics.
     let mut peers = Peers::default();
     let mut targets = arguments.targets.iter().map(target).collect::<Result<Vec<_>, _>>()?;
-    if !names.is_empty() {
+    if !asked.is_empty() {
         let setup = Setup {
             program: std::env::current_exe().doing("looking for this program")?,
             bytes: arguments.size.unwrap_or_else(|| ::bench::fitting_bytes().min(extent.bytes)),
             disk: arguments.disk.clone(),
             server: |dir| server_of(dir),
+            native_options: |list| {
+                // What a volume in process has unless it is told otherwise.
+                let list = [&["durability=op".to_string()], list].concat();
+                Options::parse(&list, false).map(|options| options.native())
+            },
+            ext_options: |list| {
+                let options = Options::parse(list, false)?;
+                Ok((options.ext(), options.commit_interval))
+            },
         };
-        peers = Peers::set_up(names, &setup, &|| plan.terms.interrupted.load(Ordering::Relaxed))?;
+        peers = Peers::set_up(asked, &setup, &|| plan.terms.interrupted.load(Ordering::Relaxed))?;
         for note in &peers.notes {
             bar.suspend(|| eprintln!("amberfs: {note}"));
         }
@@ -155,6 +178,11 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
+/// What reports call a directory or volume.
+fn target_name(Place { zone, volume }: &Place) -> String {
+    volume.as_ref().map_or(zone.display().to_string(), |volume| format!("{}:{volume}", zone.display()))
+}
+
 /// A directory, or a volume that this process opens.
 fn target(place: &Place) -> Result<Target, Failure> {
     let Place { zone, volume } = place;
@@ -165,28 +193,31 @@ fn target(place: &Place) -> Result<Target, Failure> {
                 .leaving("nothing was measured")
                 .remedy("name a directory, or ZONE:VOLUME"));
         }
-        return Ok(Target::directory(&zone.display().to_string(), zone, server_of(zone))?);
+        return Ok(Target::directory(&target_name(place), zone, server_of(zone))?);
     };
-    let name = format!("{}:{volume}", zone.display());
     let opened = zone_access::open_alone(zone, true)?;
     let region = opened.volume(volume).doing("opening the volume")?;
     let volume =
         native::Volume::open(region, &native::MountOptions::default()).doing("opening the volume")?;
     let about = "a volume in process, durability=op";
-    Ok(Target::volume(&name, about, volume, opened))
+    Ok(Target::volume(&target_name(place), about, volume, opened))
 }
 
-/// The process that serves the mount that a directory is in, if it is one of ours.
-fn server_of(dir: &Path) -> Option<u32> {
+/// Who serves the mount that a directory is in, if it is one of ours.
+fn server_of(dir: &Path) -> Option<Server> {
     let dir = mount_table::resolve(dir).ok()?;
-    dir.ancestors().find_map(|dir| {
+    let top = dir.ancestors().find_map(|dir| {
         let entry = mount_table::at(dir).ok()??;
         // The innermost mount is the one that counts, whatever it is.
-        Some(
-            (entry.kind == mount_table::TYPE)
-                .then(|| control::server_of_mount(dir).map(|client| client.hello.pid)),
-        )
-    })??
+        Some((entry.kind == mount_table::TYPE).then(|| dir.to_path_buf()))
+    })??;
+    let pid = control::server_of_mount(&top)?.hello.pid;
+    let settle = move || {
+        let mut server = control::server_of_mount(&top).ok_or("its server does not answer")?;
+        let volume = server.volume_at(&top).unwrap_or_default().to_string();
+        server.ask(&Request::Settle { volume }).map(drop).map_err(|failure| failure.what)
+    };
+    Some(Server { pid, settle: Some(Box::new(settle)) })
 }
 
 /// Tells how something was measured, for the head of a report.

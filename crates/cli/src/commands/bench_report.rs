@@ -9,13 +9,13 @@ use crate::report::{self, Fields, Value};
 pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result<(), Failure> {
     let head = super::bench::describe(arguments, plan);
     if let Some(path) = &arguments.html {
-        std::fs::write(path, ::bench::page(measured, &head)).map_err(|error| {
+        std::fs::write(path, ::bench::page(measured, &arguments.against, &head)).map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", path.display()))
                 .leaving("everything was measured")
         })?;
     }
     if arguments.json {
-        return report::print_json(&json(measured, &head).json());
+        return report::print_json(&json(measured, arguments, &head).json());
     }
     let mut text = String::new();
     if arguments.markdown {
@@ -36,12 +36,12 @@ pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result
     if arguments.details || (measured.targets.len() == 1 && !arguments.markdown) {
         text += &::bench::details(measured);
     } else {
-        text += &::bench::headline(measured, arguments.markdown);
+        text += &::bench::headline(measured, &arguments.against, arguments.markdown);
     }
     report::print_text(&text)
 }
 
-fn json(measured: &Report, head: &[String]) -> Fields {
+fn json(measured: &Report, arguments: &Bench, head: &[String]) -> Fields {
     let targets = measured
         .targets
         .iter()
@@ -56,13 +56,26 @@ fn json(measured: &Report, head: &[String]) -> Fields {
         .with("targets", Value::Rows(targets))
         .with(
             "figures",
-            Value::Rows(measured.figures.iter().map(|figure| of_figure(figure, measured)).collect()),
+            Value::Rows(
+                measured.figures.iter().map(|figure| of_figure(figure, arguments, measured)).collect(),
+            ),
         )
 }
 
-fn of_figure(figure: &Figure, measured: &Report) -> Fields {
+fn of_figure(figure: &Figure, arguments: &Bench, measured: &Report) -> Fields {
+    let times = |series: &Series| {
+        let ratios = arguments.against.iter().filter_map(|name| {
+            let at = measured.targets.iter().position(|(target, _)| target == name)?;
+            let ratio = ::bench::ratio(series, figure.series.get(at)?)?;
+            Some(Fields::new().with("target", name.as_str()).with("ratio", Value::Number(ratio)))
+        });
+        Value::Rows(ratios.collect())
+    };
     let series = figure.series.iter().zip(&measured.targets);
-    let series = series.map(|(series, (target, _))| of_series(series).with_first("target", target)).collect();
+    let series = series.map(|(series, (target, _))| {
+        of_series(series).with("times", times(series)).with_first("target", target)
+    });
+    let series = series.collect();
     let (parameter, value) = match &figure.varies {
         Some((parameter, value)) => (Value::from(parameter.as_str()), Value::Number(*value)),
         None => (Value::None, Value::None),
@@ -92,6 +105,7 @@ fn of_series(series: &Series) -> Fields {
             .with("server_cpu_ns", sample.server_ns.map_or(Value::None, Value::Count))
             .with("machine_cpu_ns", Value::Count(sample.machine_ns))
             .with("syncfs_ns", Value::Count(sample.settle_ns))
+            .with("disk", sample.disk.map_or(Value::None, |disk| Value::Fields(of_disk(disk))))
     });
     Fields::new()
         .with("per_second", spread(::bench::Sample::rate))
@@ -102,6 +116,14 @@ fn of_series(series: &Series) -> Fields {
         .with("latency", Value::Fields(of_latencies(&series.tally.latencies())))
         .with("operations", Value::Rows(kinds.collect()))
         .with("rounds", Value::Rows(samples.collect()))
+}
+
+fn of_disk(disk: ::bench::Traffic) -> Fields {
+    Fields::new()
+        .with("reads", Value::Count(disk.reads))
+        .with("writes", Value::Count(disk.writes))
+        .with("flushes", Value::Count(disk.flushes))
+        .with("bytes", Value::Bytes(disk.bytes))
 }
 
 fn of_spread(spread: Option<Spread>) -> Value {
