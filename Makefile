@@ -17,10 +17,15 @@ SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 BENCH ?=
+# The kernel's ext4, ours, and who else makes one of the same disk; each way to mount it beside the same way of the kernel's.
+EXT_PEERS := ext4-disk,ext4-disk:dirsync,ext4-disk:sync,ext4-disk:nojournal
+EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk,amberfs-ext-disk:dirsync,amberfs-ext-disk:sync
+EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:sync_writes=disk,amberfs-ext-disk:commit=3600,volume-ext-disk,fuse2fs-disk
+EXT_AGAINST := --against ext4-disk --against ext4-disk:dirsync --against ext4-disk:sync
 SCALE ?=
 FIO ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +64,10 @@ licences: ## fail if something we are built from has a licence that is not on th
 bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
 	@scripts/install-deps.sh bench
 	@scripts/rings.sh $(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+
+bench-ext: build ## a disk with its metadata in NVM beside the kernel's ext4 and fuse2fs, by what FSMAC measures (needs root): BENCH="--disk /mnt"
+	@scripts/install-deps.sh bench
+	@scripts/rings.sh $(BIN) bench --peers=$(EXT_PEERS) -w fsmac --rounds 3 --seconds 0.2 --scale 0.01 $(EXT_AGAINST) --markdown --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
 
 bench-fio: build ## fio on a volume in process, by its external engine, beside tmpfs: FIO="--seconds 10"
 	@scripts/install-deps.sh bench-fio

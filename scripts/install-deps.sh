@@ -3,7 +3,7 @@
 #
 #   build   to compile Amberfs           run    for `make run`
 #   test    for `make test`              vm     for `make test-vm`
-#   bench   for `make bench` and `make bench-snapshots`
+#   bench   for `make bench`, `make bench-ext` and `make bench-snapshots`
 #   bench-fio          for `make bench-fio`
 #   bench-journaling   for `make bench-journaling`
 #   tools   the programs that `amberfs bench --tool` runs
@@ -55,6 +55,8 @@ for group in "$@"; do
             need mkfs.ext4 e2fsprogs
             need python3 python3
             need fusermount3 fuse3
+            need fuse2fs fuse2fs
+            need losetup mount
             ;;
         tools)
             need fio fio
