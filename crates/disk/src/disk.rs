@@ -9,6 +9,7 @@ use crate::buffer::{self, Buffer};
 use crate::device::{Device, Geometry};
 use crate::error::{Doing, Error, Request};
 use crate::file::BlockFile;
+use crate::flushes::{Flushes, Since};
 use crate::memory::Memory;
 use crate::nbd::Nbd;
 use crate::source::Source;
@@ -28,6 +29,7 @@ pub struct Disk {
     device: Arc<dyn Device>,
     geometry: Geometry,
     ledger: Ledger,
+    flushes: Flushes,
 }
 
 impl std::fmt::Debug for Disk {
@@ -65,7 +67,7 @@ impl Disk {
     /// A disk over any device, for instance one that is recorded.
     pub fn over(name: String, device: Arc<dyn Device>) -> Disk {
         let geometry = device.geometry();
-        Disk { name, device, geometry, ledger: Ledger::default() }
+        Disk { name, device, geometry, ledger: Ledger::default(), flushes: Flushes::default() }
     }
 
     /// What the user calls it.
@@ -172,10 +174,24 @@ impl Disk {
 
     /// Makes all writes that returned before durable, through every cache on the way.
     pub fn flush(&self) -> Result<(), Error> {
+        self.flush_since(self.since())
+    }
+
+    /// Now: for who is about to write, and will flush.
+    pub fn since(&self) -> Since {
+        self.flushes.since()
+    }
+
+    /// The same as [`Disk::flush`], with who else asks for it at the time. Fails, too, if another flush has failed since then: writes that it
+    /// was to make durable may be lost.
+    pub fn flush_since(&self, since: Since) -> Result<(), Error> {
+        let flush = || {
+            self.device.flush()?;
+            self.ledger.flushed();
+            Ok(())
+        };
         let request = Request { doing: Doing::Flush, at: 0, length: 0 };
-        self.device.flush().map_err(|error| self.failed(request, error))?;
-        self.ledger.flushed();
-        Ok(())
+        self.flushes.flush(since, flush).map_err(|error| self.failed(request, error))
     }
 
     fn check(&self, doing: Doing, at: u64, length: u64) -> Result<Request, Error> {

@@ -6,9 +6,11 @@
 //! - blocks that were picked for data which is being written, before their map may say so ([`pick`]);
 //! - blocks that were freed by an operation whose transaction is not durable: their old owner may come back after a crash, so their
 //!   bytes must not change ([`Space::reusable`] lets go of them);
+//! - blocks that became free while bytes of files are on their way to the disk ([`Space::begin_writing`]): a write to one that has just been
+//!   freed must have ended before anybody else has it;
 //! - blocks promised to data that is only in DRAM and has no place yet ([`Space::promise`]), a count.
 //!
-//! A block is *available* when its bit is clear and it is none of the first two. So `available + withheld + in use` is all there is, at
+//! A block is *available* when its bit is clear and it is none of the first three. So `available + withheld + in use` is all there is, at
 //! any time. Taking and freeing move blocks between the last two; only picking, giving up and [`Space::reusable`] change what is
 //! available.
 //!
@@ -34,6 +36,8 @@ use crate::core::Core;
 /// What is free, in DRAM: known from the first time that it is asked for.
 #[derive(Default)]
 pub(crate) struct Space {
+    /// What became free while bytes of files are being written, which wait for that; nothing if none are.
+    late: Mutex<Option<Vec<Range<u64>>>>,
     state: Mutex<Option<State>>,
 }
 
@@ -105,8 +109,30 @@ impl Space {
 
     /// These blocks, of [`Space::take_freed`], may be given out again: their transaction is durable.
     pub(crate) fn reusable(&self, freed: &[Range<u64>]) {
-        if let Some(state) = &mut *self.state.lock() {
-            freed.iter().for_each(|blocks| state.let_go(blocks.clone()));
+        self.let_go(freed);
+    }
+
+    fn let_go(&self, freed: &[Range<u64>]) {
+        let late = &mut *self.late.lock();
+        match late {
+            Some(late) => late.extend_from_slice(freed),
+            None => {
+                if let Some(state) = &mut *self.state.lock() {
+                    freed.iter().for_each(|blocks| state.let_go(blocks.clone()));
+                }
+            }
         }
+    }
+
+    /// From now on bytes of files are on their way to blocks that are theirs now.
+    pub(crate) fn begin_writing(&self) {
+        let was = self.late.lock().replace(Vec::new());
+        assert!(was.is_none(), "one writes at a time");
+    }
+
+    /// None are any longer.
+    pub(crate) fn end_writing(&self) {
+        let late = self.late.lock().take();
+        self.let_go(&late.unwrap_or_default());
     }
 }

@@ -92,7 +92,7 @@ impl Volume {
                     let mut inode = inode::read(core, file.number)?;
                     free_some(core, &mut inode, &mut rest)?;
                     inode::write(core, &inode)?;
-                    Ok(core.store.running().0)
+                    Ok(core.store.running().number)
                 })?;
                 self.drop_pages(&mut state, from..rest.start, by);
                 Ok(rest.start)

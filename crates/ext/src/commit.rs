@@ -1,16 +1,12 @@
-//! Making what has run durable: commits, checkpoints, and who does them in the background.
+//! Making what has run durable: commits and checkpoints.
 //!
 //! **Data before metadata, without metadata waiting for data** (FSMAC III.C): bytes join the transaction that maps them, or are on the disk
 //! before it runs ([`crate::store`]); so a commit waits for nothing but its fence.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 use vfs::{Error, Result};
 
-use crate::home::{Above, Home, Transaction};
+use crate::background::Task;
+use crate::home::{Above, Transaction};
 use crate::volume::Volume;
 
 impl Volume {
@@ -24,14 +20,15 @@ impl Volume {
 
     /// Makes everything that has run durable.
     pub(crate) fn commit_all(&self) -> Result<()> {
-        self.commit(self.core.store.running().0)
+        self.commit(self.core.store.running().number)
     }
 
-    /// Commits if so much has run that its record would not fit otherwise. Called without locks, behind operations.
+    /// Commits if so much has run that its record would not fit otherwise, or not into the frames. Called without locks, behind operations.
     pub(crate) fn commit_if_large(&self) -> Result<()> {
         let Some(home) = &self.home else { return Ok(()) };
-        let (number, bytes) = self.core.store.running();
-        if bytes > home.record_bytes_max() { home.commit(self, number) } else { Ok(()) }
+        let running = self.core.store.running();
+        let is_large = running.bytes > home.record_bytes_max() || running.blocks > home.record_blocks_max();
+        if is_large { home.commit(self, running.number) } else { Ok(()) }
     }
 
     /// Empties the log: what it has of files goes to the disk, what it has of metadata is durable in its frames.
@@ -40,13 +37,6 @@ impl Volume {
             Some(home) => home.checkpoint(self),
             None => Ok(()),
         }
-    }
-
-    /// What the background does each time: everything that has waited goes where it belongs.
-    fn tend(&self, home: &Home) -> Result<()> {
-        self.write_out_all()?;
-        self.commit_all()?;
-        if home.is_checkpoint_due() { home.checkpoint(self) } else { Ok(()) }
     }
 }
 
@@ -69,6 +59,8 @@ pub struct Stats {
     pub table_bytes: u64,
     /// Blocks of files that are nowhere but in DRAM.
     pub pages_unsaved: u64,
+    /// Blocks of files that DRAM has because the log has something of them that the disk has not.
+    pub pages_synced: u64,
 }
 
 impl Volume {
@@ -86,6 +78,7 @@ impl Volume {
             frames_dirty: frames.dirty,
             table_bytes: home.frames.dram_bytes(),
             pages_unsaved: self.files.unsaved(),
+            pages_synced: self.files.synced(),
         }
     }
 }
@@ -101,7 +94,7 @@ impl Above for Volume {
     fn settled(&self, transaction: &Transaction) {
         self.core.store.settled(transaction);
         // Before their blocks are given out.
-        self.files.dropped.lock().retain(|page| page.by > transaction.number);
+        self.files.dropped.lock().settle(transaction.number);
         self.core.space.reusable(&transaction.ranges);
     }
 
@@ -112,55 +105,8 @@ impl Above for Volume {
     fn retired(&self, number: u64) {
         self.retired_files(number);
     }
-}
 
-/// A thread that commits every so often and keeps the log from filling, as long as this lives.
-pub struct Background {
-    signal: Arc<Signal>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Signal {
-    ended: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Background {
-    /// Begins to tend `volume` every `interval`.
-    ///
-    /// # Errors
-    /// No thread can be had.
-    pub fn begin(volume: &Arc<Volume>, interval: Duration) -> std::io::Result<Background> {
-        let (signal, volume) = (Arc::new(Signal::default()), Arc::downgrade(volume));
-        let seen = signal.clone();
-        let run = move || loop {
-            {
-                let mut ended = seen.ended.lock();
-                if !*ended {
-                    seen.changed.wait_for(&mut ended, interval);
-                }
-                if *ended {
-                    return;
-                }
-            }
-            let Some(volume) = volume.upgrade() else { return };
-            if let Some(home) = &volume.home {
-                // What failed is there still, and is tried again; who syncs is told.
-                drop(volume.tend(home));
-            }
-        };
-        let thread = std::thread::Builder::new().name("ext commits".into()).spawn(run)?;
-        Ok(Background { signal, thread: Some(thread) })
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        *self.signal.ended.lock() = true;
-        self.signal.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+    fn half_filled(&self) {
+        self.work.ask(Task::EmptyLog);
     }
 }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfs::{InoMap, InoSet};
 
+use crate::dropped::DroppedPages;
 use crate::pages::Pages;
 
 /// Shards, by inode number.
@@ -29,21 +30,11 @@ pub(crate) struct Files {
     shards: [Mutex<InoMap<u32, Arc<File>>>; SHARDS],
     /// Pages of all files that are nowhere but in DRAM.
     unsaved: AtomicU64,
+    /// Pages of all files that the log has.
+    synced: AtomicU64,
     /// By transaction: files of which it logged pages, until its part of the log is retired.
     pub(crate) logged: Mutex<BTreeMap<u64, InoSet<u32>>>,
-    /// Pages that the log has, of blocks that a file has no more once a transaction is durable that is not yet.
-    pub(crate) dropped: Mutex<Vec<Dropped>>,
-}
-
-/// A page that has been dropped. Until its end is durable, a crash brings its file back, with the bytes that were synced: they must not go
-/// with the part of the log that has them.
-pub(crate) struct Dropped {
-    /// By this transaction, or an earlier one that takes the file's name.
-    pub(crate) by: u64,
-    /// The first transaction that has a part of it.
-    pub(crate) logged: u64,
-    pub(crate) block: u64,
-    pub(crate) bytes: Box<[u8]>,
+    pub(crate) dropped: Mutex<DroppedPages>,
 }
 
 pub(crate) struct File {
@@ -58,8 +49,8 @@ pub(crate) struct File {
 pub(crate) struct State {
     /// The length, where the disk's is another.
     pub(crate) size: Option<u64>,
-    /// The least length since pages were last handed over to be written: no longer does it get on the disk by that.
-    pub(crate) least: u64,
+    /// How often it has been cut: a length that was handed over to be written before counts no longer.
+    pub(crate) cuts: u64,
     pub(crate) pages: Pages,
 }
 
@@ -75,6 +66,7 @@ impl Files {
         Files {
             shards: std::array::from_fn(|_| Mutex::default()),
             unsaved: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
             logged: Mutex::default(),
             dropped: Mutex::default(),
         }
@@ -120,6 +112,11 @@ impl Files {
         self.unsaved.load(Ordering::Relaxed)
     }
 
+    /// Pages that the log has, and the disk not yet.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
+    }
+
     /// One more has it open. Called with `tree` held.
     pub(crate) fn opened(&self, number: u32) -> Arc<File> {
         let file = self.get(number).share();
@@ -156,7 +153,8 @@ impl<'a> Held<'a> {
     /// For who changes it.
     pub(crate) fn alone(&self) -> Alone<'_> {
         let state = self.state.write();
-        Alone { files: self.files, unsaved: state.pages.unsaved(), state: Some(state) }
+        let (unsaved, synced) = (state.pages.unsaved(), state.pages.logged());
+        Alone { files: self.files, unsaved, synced, state: Some(state) }
     }
 
     /// One fewer has it open; whether it was the last.
@@ -198,6 +196,8 @@ pub(crate) struct Alone<'a> {
     files: &'a Files,
     /// Pages that were only in DRAM when it was taken.
     unsaved: u64,
+    /// Those that the log had.
+    synced: u64,
     state: Option<RwLockWriteGuard<'a, State>>,
 }
 
@@ -210,10 +210,11 @@ impl<'a> Alone<'a> {
 
     fn count(&mut self) {
         let Some(state) = &self.state else { return };
-        let now = state.pages.unsaved();
+        let (unsaved, synced) = (state.pages.unsaved(), state.pages.logged());
         // Wraps where it grows less.
-        self.files.unsaved.fetch_add(now.wrapping_sub(self.unsaved), Ordering::Relaxed);
-        self.unsaved = now;
+        self.files.unsaved.fetch_add(unsaved.wrapping_sub(self.unsaved), Ordering::Relaxed);
+        self.files.synced.fetch_add(synced.wrapping_sub(self.synced), Ordering::Relaxed);
+        (self.unsaved, self.synced) = (unsaved, synced);
     }
 }
 

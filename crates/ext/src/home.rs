@@ -6,16 +6,18 @@
 //! Two transactions at a time (FSMAC III.C): the *running* one is above, in DRAM. [`Home::commit`] takes it, and it is *committing* until a
 //! fence has passed; meanwhile the next one runs. There is never a third.
 //!
-//! A **checkpoint** begins the log's other half, has what the old one holds made durable elsewhere (files' bytes on the disk: that is
-//! the caller's; metadata in its frames), and retires it. Commits go on meanwhile, until the other half is full, too: then they wait.
+//! When a half of the log is full, the other one begins. A **checkpoint** has what the full one holds made durable elsewhere (files' bytes on
+//! the disk: that is the caller's; metadata in its frames), and retires it. Commits go on meanwhile, until the other half is full, too: then
+//! they wait.
 
 mod area;
 mod frames;
 mod log;
 
-use nvm::Region;
+use nvm::{Durable, Region};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Error, Result};
 
 pub(crate) use area::{Area, State};
@@ -36,6 +38,9 @@ pub(crate) trait Above {
 
     /// The log has nothing of transactions up to `number` any longer.
     fn retired(&self, number: u64);
+
+    /// A half of the log is full, and the other one fills: it is time for a checkpoint.
+    fn half_filled(&self);
 }
 
 struct Committing {
@@ -55,12 +60,15 @@ pub(crate) struct Home {
     pub(crate) frames: Arc<Frames>,
     committing: Mutex<Committing>,
     checkpointing: Mutex<()>,
+    /// The newest epoch of the log that is retired, durably.
+    retired: AtomicU64,
 }
 
 impl Home {
     /// Begins with an empty log; `next` is the number of the next transaction.
     pub(crate) fn begin(region: Region, area: Area, frames: Arc<Frames>, next: u64) -> Home {
         let log = Log::begin(region.clone(), area.clone(), next);
+        let retired = AtomicU64::new(area.retired(&region));
         let committing = Committing { log, waiting: None, committed: next - 1, committed_before: next - 1 };
         Home {
             region,
@@ -68,6 +76,7 @@ impl Home {
             frames,
             committing: Mutex::new(committing),
             checkpointing: Mutex::new(()),
+            retired,
         }
     }
 
@@ -87,7 +96,7 @@ impl Home {
                 loop {
                     let some = self.commit_next(committing, above)?;
                     if committing.waiting.is_some() {
-                        break committing.log.epoch();
+                        break self.retired() + 1;
                     }
                     if !some || committing.committed >= number {
                         return Ok(());
@@ -116,7 +125,7 @@ impl Home {
                 return Err(error);
             }
         }
-        match committing.log.append(&transaction) {
+        match self.append(committing, above, &transaction) {
             Ok(durable) => durable.ignore(),
             Err(log::Full) => {
                 committing.waiting = Some(transaction);
@@ -135,10 +144,36 @@ impl Home {
         Ok(true)
     }
 
-    /// Whether the running half is so full that a checkpoint is due.
+    /// Appends to the half that runs, or to the other one, if that is free.
+    fn append(
+        &self,
+        committing: &mut Committing,
+        above: &dyn Above,
+        transaction: &Transaction,
+    ) -> std::result::Result<Durable, log::Full> {
+        let appended = committing.log.append(transaction);
+        if appended.is_ok() || !self.is_other_free(committing) {
+            return appended;
+        }
+        committing.switch();
+        above.half_filled();
+        committing.log.append(transaction)
+    }
+
+    fn is_other_free(&self, committing: &Committing) -> bool {
+        self.retired() + 1 == committing.log.epoch()
+    }
+
+    /// Whether a half of the log is full, and waits to be emptied.
+    pub(crate) fn has_full_half(&self) -> bool {
+        !self.is_other_free(&self.committing.lock())
+    }
+
+    /// Whether there is so much in the log that a checkpoint is due.
     pub(crate) fn is_checkpoint_due(&self) -> bool {
-        let (filled, half) = self.committing.lock().log.fill();
-        filled > half / 2
+        let committing = self.committing.lock();
+        let (filled, half) = committing.log.fill();
+        filled > half / 2 || !self.is_other_free(&committing)
     }
 
     /// Transactions that are durable, and how full the running half of the log is: bytes, of so many.
@@ -153,6 +188,11 @@ impl Home {
         self.committing.lock().log.fill().1 / 4
     }
 
+    /// Blocks of metadata that one transaction may have so that it, and the next, find frames.
+    pub(crate) fn record_blocks_max(&self) -> u64 {
+        self.frames.count() / 4
+    }
+
     /// Empties the log: all that was committed before is durable elsewhere.
     pub(crate) fn checkpoint(&self, above: &dyn Above) -> Result<()> {
         let epoch = self.committing.lock().log.epoch();
@@ -162,8 +202,13 @@ impl Home {
         Ok(())
     }
 
+    /// Empties the older half of the log that is in use.
+    pub(crate) fn empty_half(&self, above: &dyn Above) -> Result<()> {
+        self.checkpoint_after(above, self.retired() + 1)
+    }
+
     fn retired(&self) -> u64 {
-        self.area.lock().retired(&self.region)
+        self.retired.load(Ordering::Acquire)
     }
 
     /// Retires the older half that is in use, which may be that of `epoch`; nothing if somebody else has retired that meanwhile.
@@ -172,13 +217,12 @@ impl Home {
         let area = self.area.lock().clone();
         let (running, number) = {
             let committing = &mut *self.committing.lock();
-            if area.retired(&self.region) >= epoch {
+            if self.retired() >= epoch {
                 return Ok(());
             }
             // One that failed half-way, when the disk did, is made up for: both halves are in use, and only the other one gets free.
-            if area.retired(&self.region) + 1 == committing.log.epoch() {
-                committing.committed_before = committing.committed;
-                committing.log.switch(committing.committed + 1);
+            if self.is_other_free(committing) {
+                committing.switch();
             }
             (committing.log.epoch(), committing.committed_before)
         };
@@ -186,8 +230,18 @@ impl Home {
         let in_frames = self.frames.checkpoint();
         self.region.check().map_err(|error| Error::Io(error.to_string()))?;
         area.retire(&self.region, running - 1, in_frames).ignore();
+        // Only now: the half is written over as soon as anybody sees it.
+        self.retired.store(running - 1, Ordering::Release);
         above.retired(number);
         Ok(())
+    }
+}
+
+impl Committing {
+    /// Begins the half that is free.
+    fn switch(&mut self) {
+        self.committed_before = self.committed;
+        self.log.switch(self.committed + 1);
     }
 }
 
@@ -225,6 +279,8 @@ mod tests {
         }
 
         fn retired(&self, _: u64) {}
+
+        fn half_filled(&self) {}
     }
 
     impl Blocks {
@@ -245,7 +301,7 @@ mod tests {
         }
 
         fn commit(&self) {
-            self.home.commit(self, self.store.running().0).unwrap();
+            self.home.commit(self, self.store.running().number).unwrap();
         }
     }
 

@@ -9,12 +9,13 @@
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
 //! fetch                                what is in NVM before it is asked for
+//! background, commit                   who makes durable what has run, and when
 //! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
 //!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
-//! write_out, logging                   pages on their way to the disk, or to the log
-//! files (pages, handles)               what DRAM has of files
+//! write_out, logging (writer)          pages on their way to the disk, or to the log
+//! files (pages, dropped, handles)      what DRAM has of files
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
@@ -29,6 +30,7 @@ mod alloc;
 mod allocate;
 mod attach;
 mod attributes;
+mod background;
 mod bitmap;
 mod check;
 mod checksum;
@@ -37,6 +39,7 @@ mod copy;
 mod core;
 mod data;
 mod directory;
+mod dropped;
 mod error;
 mod extents;
 mod features;
@@ -74,6 +77,7 @@ mod sync;
 mod volume;
 mod write;
 mod write_out;
+mod writer;
 mod xattr;
 
 // What tests of the inside share with those of the outside calls it by its name.
@@ -81,8 +85,9 @@ mod xattr;
 extern crate self as ext;
 
 pub use attach::{Attachment, Replayed, attach, attachment, force_from_disk};
+pub use background::Background;
 pub use check::{Report, check, check_volume};
-pub use commit::{Background, Stats};
+pub use commit::Stats;
 pub use error::Error;
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fetch::{Fetch, Fetched};

@@ -6,14 +6,16 @@
 
 use vfs::{Error, Result};
 
-use crate::error::io;
+use crate::background::Task;
 use crate::files::Held;
+use crate::home::Home;
 use crate::inode;
 use crate::map;
 use crate::pages::Site;
 use crate::store::LogItem;
 use crate::volume::Volume;
 use crate::write_out::{map_pages, mapped};
+use crate::writer::Writer;
 
 /// Bytes that one transaction gets of a file.
 const COLLECTED_MAX: u64 = 1 << 20;
@@ -30,12 +32,28 @@ impl Volume {
     /// Hands a file's changes to the running transaction, or to several if that would be too large. Called without locks.
     pub(crate) fn collect(&self, file: &Held<'_>) -> Result<()> {
         let Some(home) = &self.home else { return Err(Error::ReadOnly) };
+        self.make_room_for_synced(home)?;
         let most = COLLECTED_MAX.min(home.record_bytes_max()) / self.core.superblock.block;
         let mut next = Some(0);
         while let Some(from) = next {
             match self.with_commit(|| self.collect_some(file, from, most.max(1) as usize))? {
                 Collected::Upto(rest) => next = rest,
                 Collected::NotYet => self.commit_all()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room in DRAM for more pages that the log has.
+    fn make_room_for_synced(&self, home: &Home) -> Result<()> {
+        let is_above = |pages| self.files.synced() >= pages;
+        if is_above(self.synced_max / 2) {
+            self.work.ask(Task::EmptyLog);
+        }
+        // Two halves; what is synced again all the time stays.
+        for _ in 0..2 {
+            if is_above(self.synced_max) {
+                home.empty_half(self)?;
             }
         }
         Ok(())
@@ -63,7 +81,7 @@ impl Volume {
         let limit = self.home.as_ref().map_or(0, |home| home.record_bytes_max());
         let collected = self.change(|core| {
             // Two records of this size and what else there is have room in half of the log, whoever else does the same.
-            if core.store.running().1 > limit {
+            if core.store.running().bytes > limit {
                 return Ok(None);
             }
             let mut inode = inode::read(core, file.number)?;
@@ -84,33 +102,27 @@ impl Volume {
         Ok(Collected::Upto(next))
     }
 
-    /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files.
+    /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files. Nobody who uses them waits.
     pub(crate) fn drain_files(&self, transaction: u64) -> Result<()> {
-        let queue = self.queue()?;
-        let files = self.logged_up_to(transaction);
-        let mut result = Ok(());
-        for number in &files {
-            let Some(file) = self.files.find(*number) else { continue };
-            let state = file.shared();
-            let pages = state.pages.range(0..map::END);
-            let logged =
-                pages.filter(|(_, page)| page.logged().is_some_and(|logged| logged.first <= transaction));
-            result = result.and(self.write_pages(&queue, &state, logged.map(|(number, _)| number)));
+        let mut writer = self.writer()?;
+        for number in self.logged_up_to(transaction) {
+            // One that is not there has nothing that the disk has not, or it is among the dropped.
+            if let Some(file) = self.files.find(number) {
+                drain_file(&mut writer, &file, transaction);
+            }
         }
-        result?;
-        // Held while they are written: their blocks are not given out before `settled` has it.
-        let dropped = self.files.dropped.lock();
-        let block = self.core.superblock.block;
-        for page in dropped.iter().filter(|page| page.logged <= transaction) {
-            let written = self.disk().write(disk::Purpose::Data, page.block * block, &page.bytes);
-            written.map_err(|error| io(&error))?;
+        let drain_dropped = |writer: &mut _, from| {
+            // Not locked while it is written.
+            self.files.dropped.lock().drain_some(writer, from, transaction)
+        };
+        let mut from = drain_dropped(&mut writer, 0);
+        while let Some(next) = from {
+            writer.send();
+            from = drain_dropped(&mut writer, next);
         }
-        let nothing = files.is_empty() && dropped.is_empty();
-        drop(dropped);
-        if nothing {
-            return Ok(());
-        }
-        self.disk().flush().map_err(|error| io(&error))
+        let written = writer.finish();
+        written.result()?;
+        if written.is_nothing() { Ok(()) } else { self.flush(&written) }
     }
 
     /// The log has nothing any more of transactions up to `transaction`: what they had is on the disk.
@@ -127,5 +139,28 @@ impl Volume {
     /// Files of which transactions up to `transaction` have logged pages.
     fn logged_up_to(&self, transaction: u64) -> vfs::InoSet<u32> {
         self.files.logged.lock().range(..=transaction).flat_map(|(_, files)| files.iter().copied()).collect()
+    }
+}
+
+/// Has all pages of a file written of which transactions up to `transaction` have logged something.
+fn drain_file(writer: &mut Writer<'_>, file: &Held<'_>, transaction: u64) {
+    let mut from = 0;
+    loop {
+        let state = file.shared();
+        for (number, page) in state.pages.range(from..map::END) {
+            if writer.is_full() {
+                break;
+            }
+            from = number + 1;
+            let is_due = page.logged().is_some_and(|logged| logged.first <= transaction);
+            if let (true, Some(block)) = (is_due, page.site().block()) {
+                writer.add(block, page.bytes());
+            }
+        }
+        if !writer.is_full() {
+            return;
+        }
+        drop(state);
+        writer.send();
     }
 }

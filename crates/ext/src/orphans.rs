@@ -170,7 +170,7 @@ impl Volume {
                         self.linkable.lock().remove(&number);
                         file.set_being_cut(false);
                     }
-                    Ok(Some((is_done, core.store.running().0)))
+                    Ok(Some((is_done, core.store.running().number)))
                 }
                 Ok(_) | Err(Error::Stale) => Ok(None),
                 Err(error) => Err(error),

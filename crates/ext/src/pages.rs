@@ -142,6 +142,11 @@ impl Pages {
         self.pages.len() as u64 - self.logged
     }
 
+    /// Pages that the log has.
+    pub(crate) fn logged(&self) -> u64 {
+        self.logged
+    }
+
     /// Pages to which the file's map does not lead.
     pub(crate) fn unmapped(&self) -> u64 {
         self.unmapped

@@ -108,11 +108,11 @@ impl Volume {
             }
             inode::write(core, &inode)?;
             file.set_being_cut(!rest.is_empty());
-            Ok((inode.size, core.store.running().0))
+            Ok((inode.size, core.store.running().number))
         })?;
         if size < old {
             self.drop_pages(state, kept..map::END, by);
-            state.least = state.least.min(size);
+            state.cuts += 1;
             zero(state, size..kept * block, block);
         }
         draft.add_to(state);

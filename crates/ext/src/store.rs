@@ -85,6 +85,16 @@ pub(crate) struct LogItem {
     pub(crate) fresh: bool,
 }
 
+/// How much of a transaction there is.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) number: u64,
+    /// About how many its record will have.
+    pub(crate) bytes: u64,
+    /// Of metadata.
+    pub(crate) blocks: u64,
+}
+
 /// What has been finished and is not committed.
 pub(crate) struct Running {
     /// Its number, from 1 up.
@@ -354,10 +364,11 @@ impl Store {
         Some(transaction)
     }
 
-    /// The number of the transaction that runs, and about how many bytes its record will have.
-    pub(crate) fn running(&self) -> (u64, u64) {
+    /// What the transaction that runs comes to.
+    pub(crate) fn running(&self) -> Extent {
         let running = self.running.lock();
-        (running.transaction, running.bytes)
+        let blocks = running.blocks.len() as u64;
+        Extent { number: running.transaction, bytes: running.bytes, blocks }
     }
 
     /// A transaction is in the frames: its blocks need not be here, unless they have changed again.

@@ -8,6 +8,7 @@ use vfs::{InoSet, Result, Statfs};
 
 use crate::alloc::Space;
 use crate::attach::Replayed;
+use crate::background::Work;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
@@ -27,6 +28,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// DRAM for bytes of files that are nowhere else, bytes. Who writes more waits for the disk.
     pub page_bytes: u64,
+    /// DRAM for bytes of files that the log has and the disk not yet, bytes. Who syncs more waits for the disk. No more than the log has.
+    pub synced_bytes: u64,
     /// What is durable when it returns.
     pub sync: Sync,
     /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
@@ -43,6 +46,7 @@ impl Default for Options {
             sync: Sync::Nosync,
             sync_in_nvm: true,
             fetch: Fetch::Touch,
+            synced_bytes: 64 << 20,
         }
     }
 }
@@ -98,6 +102,9 @@ pub struct Volume {
     pub(crate) files: Files,
     /// As many pages may be nowhere but in DRAM.
     pub(crate) pages_max: u64,
+    /// As many may be in DRAM because the log has something of them.
+    pub(crate) synced_max: u64,
+    pub(crate) work: Work,
     pub(crate) sync: Sync,
     pub(crate) sync_in_nvm: bool,
     /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
@@ -186,6 +193,8 @@ impl Volume {
             home: None,
             files: Files::new(),
             pages_max: options.page_bytes / block,
+            synced_max: 0,
+            work: Work::default(),
             sync: Sync::Nosync,
             sync_in_nvm: true,
             queue: None,
@@ -219,6 +228,7 @@ impl Volume {
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         store.attach(home.frames.clone(), next);
         let pages_max = options.page_bytes / superblock.block;
+        let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {
             core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
             handles: Handles::new(),
@@ -226,6 +236,8 @@ impl Volume {
             home: Some(home),
             files: Files::new(),
             pages_max,
+            synced_max,
+            work: Work::default(),
             sync: options.sync,
             sync_in_nvm: options.sync_in_nvm,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
@@ -251,7 +263,7 @@ impl Volume {
         match attempt() {
             Err(vfs::Error::NoSpace) => {
                 self.write_out_all()?;
-                self.commit_all()?;
+                self.make_free_usable()?;
                 attempt()
             }
             result => result,
@@ -262,11 +274,17 @@ impl Volume {
     pub(crate) fn with_commit<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
         match attempt() {
             Err(vfs::Error::NoSpace) => {
-                self.commit_all()?;
+                self.make_free_usable()?;
                 attempt()
             }
             result => result,
         }
+    }
+
+    /// What was freed before can be given out: that is durable, and nothing is being written there.
+    fn make_free_usable(&self) -> Result<()> {
+        self.commit_all()?;
+        self.queue().map(drop)
     }
 
     /// What replaying the journal found when it was opened.

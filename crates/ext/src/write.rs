@@ -8,6 +8,7 @@ use std::ops::Range;
 use disk::Purpose;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
 
+use crate::background::Task;
 use crate::files::{Held, State};
 use crate::inode::{self, Inode};
 use crate::map::{self, Place};
@@ -153,14 +154,23 @@ impl Volume {
         Ok(offset..end)
     }
 
-    /// Waits until there is room for `bytes` in pages. The file's own make place first.
+    /// Waits until there is room for `bytes` in pages. If nobody else makes it, the file's own make place first.
     pub(crate) fn make_room(&self, file: &Held<'_>, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(self.core.superblock.block);
-        let is_full = || self.files.unsaved() + needed > self.pages_max;
-        if is_full() {
+        let needs = |pages| self.files.unsaved() + needed > pages;
+        if needs(self.pages_max / 2) {
+            self.work.ask(Task::WritePages);
+        }
+        // The first round may have begun before there was much.
+        for _ in 0..2 {
+            if needs(self.pages_max) && !self.work.wait_for_pages() {
+                break;
+            }
+        }
+        if needs(self.pages_max) {
             self.write_out(file)?;
         }
-        if is_full() { self.write_out_all() } else { Ok(()) }
+        if needs(self.pages_max) { self.write_out_all() } else { Ok(()) }
     }
 
     /// Promises blocks to what has no place.

@@ -1,31 +1,26 @@
 //! Pages on their way to the disk: places for them, requests, and the operation that maps them.
 //!
 //! **The ordinary way** ([`Volume::write_out`], [`Volume::write_out_all`]), for whom nobody waits: places are picked, the bytes are written and
-//! flushed, and one operation then maps them and sets the length. So no map ever leads to bytes that are not there. Between the writes and
-//! that operation the file is nobody's: what was changed meanwhile stays changed, what was cut off is not mapped.
+//! flushed, and one operation then maps them and sets the length. So no map ever leads to bytes that are not there. Between the copies that are
+//! written and that operation the file is nobody's: what was changed meanwhile stays changed, what was cut off is not mapped.
 //!
 //! **By the log**: [`crate::logging`].
-//!
-//! One writes at a time: who has the queue ([`Volume::queue`]) takes files' locks, never the other way round.
 //!
 //! What could not be written stays as it was, and so does what it was to be: each `fsync` says so until it can.
 
 use std::ops::Range;
 
-use disk::{Buffer, Purpose, Queue, Write};
 use vfs::Result;
 
 use crate::alloc;
 use crate::core::Core;
-use crate::error::io;
-use crate::files::{Dropped, Held, State};
+use crate::dropped::Dropped;
+use crate::files::{Held, State};
 use crate::inode::{self, Inode};
 use crate::map;
 use crate::pages::Site;
 use crate::volume::Volume;
-
-/// Bytes of a request.
-const REQUEST_MAX: usize = 1 << 20;
+use crate::writer::{Writer, Written};
 
 /// Files that are written with one flush.
 const FILES_MAX: usize = 512;
@@ -35,6 +30,8 @@ struct Handed {
     pages: Vec<HandedPage>,
     /// The length that covers all of them.
     size: Option<u64>,
+    /// How often the file had been cut.
+    cuts: u64,
 }
 
 struct HandedPage {
@@ -45,9 +42,10 @@ struct HandedPage {
 }
 
 impl HandedPage {
-    /// Whether it is the same page still, and nobody else has mapped it.
-    fn is_in(&self, state: &State) -> bool {
-        state.pages.get(self.number).is_some_and(|page| page.born() == self.born && page.site() == self.site)
+    /// Where the block is by now, if it is the same page still, in the same place. Somebody else may have mapped it.
+    fn site_in(&self, state: &State) -> Option<Site> {
+        let page = state.pages.get(self.number).filter(|page| page.born() == self.born)?;
+        Some(page.site()).filter(|site| site.block() == self.site.block())
     }
 }
 
@@ -55,12 +53,7 @@ impl Volume {
     /// Writes a file's pages to the disk, but for those that the log has. They are durable there; that they are the file's is so with the
     /// next commit.
     pub(crate) fn write_out(&self, file: &Held<'_>) -> Result<()> {
-        self.with_commit(|| {
-            let queue = self.queue()?;
-            let Some(handed) = self.hand_over(&queue, file)? else { return Ok(()) };
-            self.disk().flush().map_err(|error| io(&error))?;
-            self.take_back(file, &handed)
-        })
+        self.with_commit(|| self.write_out_some(std::slice::from_ref(file)))
     }
 
     /// The same for all files, many of them with one flush of the disk. Fails with what failed first; the others are written.
@@ -74,71 +67,90 @@ impl Volume {
     }
 
     fn write_out_some(&self, files: &[Held<'_>]) -> Result<()> {
-        let queue = self.queue()?;
         let mut result = Ok(());
-        let mut written = Vec::new();
+        let mut handed = Vec::new();
+        let mut writer = self.writer()?;
         for file in files {
-            match self.hand_over(&queue, file) {
-                Ok(Some(handed)) => written.push((file, handed)),
+            match self.hand_over(&mut writer, file) {
+                Ok(Some(some)) => handed.push((file, some)),
                 Ok(None) => {}
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        if written.is_empty() {
+        let written = writer.finish();
+        if handed.is_empty() {
             return result;
         }
-        self.disk().flush().map_err(|error| io(&error))?;
-        for (file, handed) in written {
-            result = result.and(self.take_back(file, &handed));
+        self.flush(&written)?;
+        for (file, handed) in handed {
+            result = result.and(self.take_back(file, &handed, &written));
         }
         result
     }
 
-    /// Gives places to the changed pages that the log does not have, and writes them.
-    fn hand_over(&self, queue: &Queue, file: &Held<'_>) -> Result<Option<Handed>> {
+    /// Gives places to the changed pages that the log does not have, and has them written.
+    fn hand_over(&self, writer: &mut Writer<'_>, file: &Held<'_>) -> Result<Option<Handed>> {
         let mut state = file.alone();
         self.find_places(file.number, &mut state, |page| page.logged().is_none())?;
-        let pages: Vec<HandedPage> = state
-            .pages
-            .changed(0)
-            .filter(|(_, page)| page.logged().is_none())
-            .map(|(number, page)| {
-                let (born, version) = (page.born(), page.version());
-                HandedPage { number, born, version, site: page.site() }
-            })
-            .collect();
         // No length covers what waits for the log.
         let waits =
             state.pages.changed(0).find(|(_, page)| page.logged().is_some()).map(|(number, _)| number);
         let most = waits.map_or(u64::MAX, |number| number * self.core.superblock.block);
         let size = state.size.map(|size| size.min(most)).filter(|size| *size > 0);
-        if pages.is_empty() && size.is_none() {
-            return Ok(None);
+        let cuts = state.cuts;
+        let mut state = state.into_shared();
+        let (mut pages, mut from) = (Vec::new(), 0);
+        loop {
+            for (number, page) in state.pages.changed(from).filter(|(_, page)| page.logged().is_none()) {
+                from = number;
+                if writer.is_full() {
+                    break;
+                }
+                // What came since has no place yet.
+                let (site, born, version) = (page.site(), page.born(), page.version());
+                if let Some(block) = site.block() {
+                    writer.add(block, page.bytes());
+                    pages.push(HandedPage { number, born, version, site });
+                }
+                from += 1;
+            }
+            if !writer.is_full() {
+                break;
+            }
+            drop(state);
+            writer.send();
+            state = file.shared();
         }
-        state.least = u64::MAX;
-        let state = state.into_shared();
-        self.write_pages(queue, &state, pages.iter().map(|page| page.number))?;
-        Ok(Some(Handed { pages, size }))
+        Ok((!pages.is_empty() || size.is_some()).then_some(Handed { pages, size, cuts }))
     }
 
     /// Maps what has been written and flushed.
-    fn take_back(&self, file: &Held<'_>, handed: &Handed) -> Result<()> {
+    fn take_back(&self, file: &Held<'_>, handed: &Handed, written: &Written) -> Result<()> {
+        let block = self.core.superblock.block;
+        let has_failed =
+            |page: &HandedPage| page.site.block().is_some_and(|place| written.has_failed_at(place * block));
+        if handed.pages.iter().any(has_failed) {
+            return written.result();
+        }
         let mut state = file.alone();
-        let here: Vec<&HandedPage> = handed.pages.iter().filter(|page| page.is_in(&state)).collect();
-        let unmapped: Vec<(u64, Site)> = here.iter().map(|page| (page.number, page.site)).collect();
-        // None of a file that has been removed meanwhile.
-        let size = handed.size.map(|size| size.min(state.least)).filter(|size| *size > 0);
-        if size.is_some() || unmapped.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
+        if state.cuts != handed.cuts {
+            // No length of then counts, and without one nothing is mapped behind the end. What is left is there still.
+            return Ok(());
+        }
+        let here: Vec<(&HandedPage, Site)> =
+            handed.pages.iter().filter_map(|page| Some((page, page.site_in(&state)?))).collect();
+        let sites: Vec<(u64, Site)> = here.iter().map(|(page, site)| (page.number, *site)).collect();
+        if handed.size.is_some() || sites.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
             let on_disk = self.change(|core| {
                 let mut inode = inode::read(core, file.number)?;
-                map_pages(core, &mut inode, &unmapped)?;
-                inode.size = inode.size.max(size.unwrap_or(0));
+                map_pages(core, &mut inode, &sites)?;
+                inode.size = inode.size.max(handed.size.unwrap_or(0));
                 inode::write(core, &inode)?;
                 Ok(inode.size)
             })?;
             state.size = state.size.filter(|size| *size != on_disk);
         }
-        for page in here {
+        for (page, _) in here {
             mapped(&mut state, page.number);
             state.pages.saved(page.number, page.version);
         }
@@ -189,7 +201,7 @@ impl Volume {
                 && let (Site::Mapped(block), Some(logged)) = (page.site(), page.logged())
             {
                 let bytes = page.bytes().into();
-                self.files.dropped.lock().push(Dropped { by, logged: logged.first, block, bytes });
+                self.files.dropped.lock().add(Dropped { by, logged: logged.first, block, bytes });
             }
             match page.map(|page| page.site()) {
                 Some(Site::Promised) => self.core.space.release(1),
@@ -202,37 +214,8 @@ impl Volume {
     /// Drops all that DRAM has of a file that has been removed, by who has its lock alone.
     pub(crate) fn give_up_contents(&self, state: &mut State, by: u64) {
         self.drop_pages(state, 0..map::END, by);
-        (state.size, state.least) = (None, 0);
-    }
-
-    /// Writes whole pages to their places, and waits until the disk has answered. Neighbours on the disk are one request.
-    pub(crate) fn write_pages(
-        &self,
-        queue: &Queue,
-        state: &State,
-        numbers: impl Iterator<Item = u64>,
-    ) -> Result<()> {
-        let block = self.core.superblock.block;
-        let mut places: Vec<(u64, u64)> =
-            numbers.filter_map(|number| Some((state.pages.get(number)?.site().block()?, number))).collect();
-        places.sort_unstable();
-        let mut result = Ok(());
-        let mut rest = &places[..];
-        while let Some(&(start, _)) = rest.first() {
-            let most = REQUEST_MAX / block as usize;
-            let together =
-                rest.iter().zip(start..).take(most).take_while(|(place, at)| place.0 == *at).count();
-            let (run, behind) = rest.split_at(together);
-            let mut buffer = Buffer::zeroed(together * block as usize);
-            for ((_, number), part) in run.iter().zip(buffer.chunks_mut(block as usize)) {
-                part.copy_from_slice(state.pages.get(*number).expect("nobody changes it").bytes());
-            }
-            let write = Write { purpose: Purpose::Data, at: start * block, buffer, token: start };
-            result = result.and(queue.submit(write).map_err(|unwritten| io(&unwritten.1)));
-            rest = behind;
-        }
-        let drained = queue.drain().map_err(|unwritten| io(&unwritten[0].1));
-        result.and(drained)
+        state.size = None;
+        state.cuts += 1;
     }
 }
 

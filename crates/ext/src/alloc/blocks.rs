@@ -33,8 +33,8 @@ pub(crate) fn give_up(core: &Core, blocks: Range<u64>) {
     // Who has picked has loaded it.
     if let Some(state) = &mut *core.space.state.lock() {
         state.picked -= length(&blocks);
-        state.let_go(blocks);
     }
+    core.space.let_go(&[blocks]);
 }
 
 /// Part of an operation: picked blocks are in use.

@@ -153,6 +153,11 @@ impl Frames {
         Ok(Frames::with(region, area, disk, frames, of, free))
     }
 
+    /// Frames that there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.area.frames
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.read();
         let dirty = state.frames.iter().filter(|frame| frame.dirty).count() as u64;

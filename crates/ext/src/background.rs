@@ -1,0 +1,177 @@
+//! Who does what nobody waits for.
+//!
+//! Two threads: one commits every so often, and never waits for the disk; the other one has all that goes there, so that whoever uses files
+//! does not: it empties the half of the log that is full while the other one fills, and writes out pages before there is no more room for
+//! them. Without them (a volume that is checked, or explored) everything is done by who needs it, when he does.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use vfs::Result;
+
+use crate::home::Home;
+use crate::volume::Volume;
+
+/// What is asked of the thread that has the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// To make durable elsewhere what the older half of the log has.
+    EmptyLog,
+    /// To write out pages.
+    WritePages,
+}
+
+/// What has been asked.
+#[derive(Default)]
+pub(crate) struct Work {
+    asked: Mutex<Asked>,
+    changed: Condvar,
+    /// A round is over.
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// There is somebody to do it.
+    is_tended: bool,
+    empty_log: bool,
+    write_pages: bool,
+    ended: bool,
+    /// Rounds that are over.
+    rounds: u64,
+}
+
+impl Work {
+    /// Asks for something; that it is done some time is all that is promised, and only if [there is somebody](Background).
+    pub(crate) fn ask(&self, task: Task) {
+        let asked = &mut *self.asked.lock();
+        let is_asked = match task {
+            Task::EmptyLog => &mut asked.empty_log,
+            Task::WritePages => &mut asked.write_pages,
+        };
+        if asked.is_tended && !std::mem::replace(is_asked, true) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until a round is over that does something about pages; false if nobody does it. It need not have succeeded.
+    pub(crate) fn wait_for_pages(&self) -> bool {
+        let asked = &mut self.asked.lock();
+        let round = asked.rounds + 1;
+        while asked.rounds < round && asked.is_tended {
+            if !std::mem::replace(&mut asked.write_pages, true) {
+                self.changed.notify_all();
+            }
+            self.done.wait(asked);
+        }
+        asked.is_tended
+    }
+
+    fn end(&self) {
+        self.asked.lock().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Nobody does anything any longer.
+    fn leave(&self) {
+        let asked = &mut *self.asked.lock();
+        (asked.is_tended, asked.empty_log, asked.write_pages) = (false, false, false);
+        self.done.notify_all();
+    }
+}
+
+/// Threads that tend a volume, as long as this lives.
+pub struct Background {
+    volume: Arc<Volume>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Begins to tend `volume`: what has run is durable after `interval`, and on its way to the disk.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub fn begin(volume: &Arc<Volume>, interval: Duration) -> std::io::Result<Background> {
+        volume.work.asked.lock().ended = false;
+        let mut background = Background { volume: volume.clone(), threads: Vec::new() };
+        let committing = volume.clone();
+        background.start("ext commits", move || committing.commit_until_ended(interval))?;
+        let emptying = volume.clone();
+        background.start("ext disk", move || emptying.empty_until_ended(interval))?;
+        volume.work.asked.lock().is_tended = true;
+        Ok(background)
+    }
+
+    fn start(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(run)?);
+        Ok(())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.volume.work.end();
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+        self.volume.work.leave();
+    }
+}
+
+impl Volume {
+    fn commit_until_ended(&self, interval: Duration) {
+        let work = &self.work;
+        loop {
+            {
+                let asked = &mut work.asked.lock();
+                let until = Instant::now() + interval;
+                while !asked.ended && !work.changed.wait_until(asked, until).timed_out() {}
+                if asked.ended {
+                    return;
+                }
+            }
+            // What failed is there still, and is tried again; who syncs is told.
+            drop(self.commit_all());
+        }
+    }
+
+    fn empty_until_ended(&self, interval: Duration) {
+        let work = &self.work;
+        let mut due = Instant::now() + interval;
+        loop {
+            let (empty_log, write_pages) = {
+                let asked = &mut work.asked.lock();
+                while !(asked.ended || asked.empty_log || asked.write_pages) && Instant::now() < due {
+                    work.changed.wait_until(asked, due);
+                }
+                if asked.ended {
+                    return;
+                }
+                (std::mem::take(&mut asked.empty_log), std::mem::take(&mut asked.write_pages))
+            };
+            // As above.
+            if let Some(home) = &self.home {
+                if empty_log && (home.has_full_half() || self.files.synced() >= self.synced_max / 2) {
+                    drop(home.empty_half(self));
+                }
+                if write_pages {
+                    drop(self.write_out_all());
+                }
+                if Instant::now() >= due {
+                    drop(self.tend(home));
+                    due = Instant::now() + interval;
+                }
+            }
+            work.asked.lock().rounds += 1;
+            work.done.notify_all();
+        }
+    }
+
+    /// Everything that has waited goes where it belongs. Of what the log has, and DRAM something newer, the newer goes there, too.
+    fn tend(&self, home: &Home) -> Result<()> {
+        self.syncfs_all()?;
+        if home.is_checkpoint_due() { home.empty_half(self) } else { Ok(()) }
+    }
+}
