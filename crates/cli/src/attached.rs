@@ -112,6 +112,7 @@ impl Attached {
             .with("frame_table_bytes", Value::Bytes(stats.table_bytes))
             .with("pages_unsaved", Value::Count(stats.pages_unsaved))
             .with("fetched", Value::Fields(fetched))
+            .with("pages_synced", Value::Count(stats.pages_synced))
             .with("disk", Value::Fields(disk))
     }
 }

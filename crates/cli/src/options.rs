@@ -25,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) sync_on_disk: bool,
     /// Of a volume of kind ext: when metadata whose place is fixed comes to NVM.
     pub(crate) fetch: ext::Fetch,
+    /// Of a volume of kind ext: DRAM for synced bytes of files that are not on the disk yet.
+    pub(crate) synced_bytes: Option<u64>,
     /// Of a volume of kind ext: where its disk is now.
     pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
@@ -61,6 +63,7 @@ impl Default for Options {
             dirsync: false,
             sync_on_disk: false,
             fetch: ext::Fetch::Touch,
+            synced_bytes: None,
             disk: None,
             snapshot: None,
             keep: None,
@@ -223,6 +226,19 @@ const TABLE: &[MountOption] = &[
         }),
     },
     MountOption {
+        name: "synced",
+        help: "for a volume of kind ext: DRAM that blocks of files may take which were synced to NVM and are not on the disk \
+               yet, 1M at least (64M): who syncs more waits for the disk",
+        effect: Effect::Value("SIZE", |options, value| {
+            let bytes = size::parse(value)?;
+            if bytes < 1 << 20 {
+                return Err("choose 1M or more".to_string());
+            }
+            options.synced_bytes = Some(bytes);
+            Ok(())
+        }),
+    },
+    MountOption {
         name: "disk",
         help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
         effect: Effect::Value("DISK", |options, value| {
@@ -376,6 +392,7 @@ impl Options {
         let default = ext::Options::default();
         ext::Options {
             cache_bytes: self.cache_bytes.unwrap_or(default.cache_bytes),
+            synced_bytes: self.synced_bytes.unwrap_or(default.synced_bytes),
             sync,
             sync_in_nvm: !self.sync_on_disk,
             fetch: self.fetch,

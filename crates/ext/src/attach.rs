@@ -111,7 +111,7 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
         return Err(Error::NotClean { disk: disk.name().into() });
     }
     let part = found.inode_bytes.max(found.block as usize / 64) as u64;
-    let mut area = Area::lay_out(region, found.block, part)?;
+    let mut area = Area::lay_out(region, found.block, part, found.fixed_bytes())?;
     area.attachment = 1;
     let mut retired = 0;
     if let Some(old) = &old {

@@ -323,7 +323,7 @@ mod tests {
             let mut zone = Zone::anonymous(16 << 20, &OpenOptions::default()).unwrap();
             zone.create_volume("disk", VolumeKind::Ext, Some(10 << 20)).unwrap();
             let disk = Arc::new(Disk::memory(vec![0; (BLOCK * BLOCKS) as usize]));
-            let mut area = Area::lay_out(&zone.volume("disk").unwrap(), BLOCK, 128).unwrap();
+            let mut area = Area::lay_out(&zone.volume("disk").unwrap(), BLOCK, 128, 8 << 20).unwrap();
             area.frames = 96;
             area.disk_bytes = BLOCK * BLOCKS;
             let mut kinds = BTreeMap::new();

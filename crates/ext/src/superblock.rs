@@ -533,6 +533,14 @@ impl Superblock {
         super_block * (1 + descriptors + self.reserved_descriptor_blocks)
     }
 
+    /// Bytes of metadata whose place is fixed: the superblock, descriptors, bitmaps, inode tables; without backups.
+    pub(crate) fn fixed_bytes(&self) -> u64 {
+        let table = (u64::from(self.inodes_per_group) * self.inode_bytes as u64).next_multiple_of(self.block);
+        let descriptors =
+            (u64::from(self.groups) * self.descriptor_bytes as u64).next_multiple_of(self.block);
+        self.block + descriptors + u64::from(self.groups) * (table + 2 * self.block)
+    }
+
     /// The block that holds the descriptor of a group.
     pub(crate) fn descriptor_block(&self, group: u32) -> u64 {
         let per_block = self.block as u32 / self.descriptor_bytes as u32;

@@ -32,7 +32,7 @@ const NAME_MAX: usize = 1024;
 /// Smallest area.
 pub(crate) const BYTES_MIN: u64 = 8 << 20;
 const HALF_MIN: u64 = 1 << 20;
-const HALF_MAX: u64 = 128 << 20;
+const HALF_MAX: u64 = 256 << 20;
 
 /// How far attaching and detaching have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,17 +95,19 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The area of a region for a disk with blocks of `block` bytes.
+    /// The area of a region for a disk with blocks of `block` bytes, and `fixed` bytes of metadata that is there from the start. What NVM
+    /// there is beyond that and as much again for directories and maps is for the log, of half of all at most: a burst of synced writes is as
+    /// fast as NVM until it is full.
     ///
     /// # Errors
     /// [`Error::AreaTooSmall`] says how much it takes.
-    pub(crate) fn lay_out(region: &Region, block: u64, part: u64) -> Result<Area, Error> {
+    pub(crate) fn lay_out(region: &Region, block: u64, part: u64, fixed: u64) -> Result<Area, Error> {
         let bytes = region.len();
         if bytes < BYTES_MIN {
             return Err(Error::AreaTooSmall { volume: region.name().into(), bytes, needed: BYTES_MIN });
         }
-        // An eighth for the log.
-        let half = (bytes / 16 / COPY * COPY).clamp(HALF_MIN, HALF_MAX);
+        let half = (bytes.saturating_sub(2 * fixed) / 2).clamp(bytes / 16, bytes / 4);
+        let half = (half / COPY * COPY).clamp(HALF_MIN, HALF_MAX);
         let log_at = (bytes - 2 * half) / COPY * COPY;
         let frames = (log_at - TABLE - COPY) / (block + ENTRY);
         let frames_at = (TABLE + frames * ENTRY).next_multiple_of(COPY);
@@ -157,13 +159,24 @@ impl Area {
             };
         };
         let area = raw.decode().ok_or_else(|| damaged("its superblock contradicts itself".into()))?;
-        let laid_out = Area::lay_out(region, area.block, area.part)?;
-        if (area.frames, area.frames_at, area.log_at, area.half)
-            != (laid_out.frames, laid_out.frames_at, laid_out.log_at, laid_out.half)
-        {
+        if !area.fits(region.len()) {
             return Err(damaged("its superblock is of an area of another size".into()));
         }
         Ok(Some(area))
+    }
+
+    /// Whether everything has its place in an area of so many bytes.
+    fn fits(&self, bytes: u64) -> bool {
+        let end =
+            |at: u64, count: u64, of: u64| count.checked_mul(of).and_then(|length| at.checked_add(length));
+        let is_behind = |end: Option<u64>, next: u64| end.is_some_and(|end| end <= next);
+        self.frames <= u64::from(u32::MAX)
+            && is_behind(end(TABLE, self.frames, ENTRY), self.frames_at)
+            && is_behind(end(self.frames_at, self.frames, self.block), self.log_at)
+            && end(self.log_at, 2, self.half) == Some(bytes / COPY * COPY)
+            && self.half >= HALF_MIN
+            && self.log_at.is_multiple_of(COPY)
+            && self.half.is_multiple_of(COPY)
     }
 
     /// Is the next version of `old`, for another disk.
@@ -282,7 +295,7 @@ mod tests {
     fn the_newer_copy_counts_and_a_torn_one_does_not() {
         let region = region(16 << 20);
         assert_eq!(Area::read(&region).unwrap(), None);
-        let mut area = Area::lay_out(&region, 4096, 256).unwrap();
+        let mut area = Area::lay_out(&region, 4096, 256, 0).unwrap();
         area.write(&region).ignore();
         area.state = State::Attached;
         area.disk_name = "/dev/some disk".into();
@@ -300,7 +313,7 @@ mod tests {
         let region = region(16 << 20);
         region.store(Purpose::Metadata, COPY, &MAGIC);
         assert_eq!(Area::read(&region).unwrap(), None);
-        let mut area = Area::lay_out(&region, 4096, 256).unwrap();
+        let mut area = Area::lay_out(&region, 4096, 256, 0).unwrap();
         area.write(&region).ignore();
         region.store(Purpose::Metadata, 0, &MAGIC);
         assert_eq!(Area::read(&region).unwrap(), Some(area));
@@ -315,14 +328,18 @@ mod tests {
     fn everything_has_its_place() {
         for (bytes, block) in [(8 << 20, 1024), (8 << 20, 4096), (32 << 20, 2048), (62 << 20, 4096)] {
             let region = region(bytes);
-            let area = Area::lay_out(&region, block, 256).unwrap();
-            assert!(area.entry_at(area.frames as u32) <= area.frames_at);
-            assert!(area.frame_at(area.frames as u32) <= area.log_at);
-            assert!(area.half_at(2) <= region.len());
-            assert!(area.frames * block > region.len() * 7 / 10, "{} frames", area.frames);
+            for (fixed, percent) in [(bytes, 70), (bytes / 3, 60), (0, 45)] {
+                let area = Area::lay_out(&region, block, 256, fixed).unwrap();
+                assert!(area.fits(region.len()), "{area:?}");
+                assert!(area.entry_at(area.frames as u32) <= area.frames_at);
+                assert!(area.frame_at(area.frames as u32) <= area.log_at);
+                assert!(area.half_at(2) <= region.len());
+                assert!(area.frames * block > region.len() * percent / 100, "{} frames", area.frames);
+                assert!(!area.fits(region.len() * 2) && !area.fits(region.len() / 2));
+            }
         }
         let small = region(4 << 20);
-        let error = Area::lay_out(&small, 4096, 256).unwrap_err();
+        let error = Area::lay_out(&small, 4096, 256, 0).unwrap_err();
         assert!(error.to_string().contains("8 MiB"), "{error}");
     }
 }

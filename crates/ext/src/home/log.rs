@@ -357,7 +357,7 @@ mod tests {
     fn area() -> (Region, Area) {
         let zone = Zone::anonymous(64 << 20, &OpenOptions::default()).unwrap();
         let region = zone.create_volume("disk", VolumeKind::Ext, Some(16 << 20)).unwrap();
-        let area = Area::lay_out(&region, 1024, 128).unwrap();
+        let area = Area::lay_out(&region, 1024, 128, 0).unwrap();
         (region, area)
     }
 
