@@ -4,8 +4,9 @@
 #   test.sh             all steps
 #   test.sh STEP...     some: format lint unit licences crash mounted user disks kill full
 #
-# A step that fails doesn't stop the others, but for those that need what it builds. The exit code says whether all
-# passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if interrupted.
+# A step that fails doesn't stop the others, but for those that need what it builds. One that stands still is ended after 25 minutes, and all
+# of it after 75: what ran then is in its log. The exit code says whether all passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if
+# interrupted.
 set -uo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$top" || exit 2
@@ -22,15 +23,26 @@ mkdir -p "$logs" || exit 2
 summary=()
 failed=0
 running=
-trap 'echo "test: interrupted in step ${running:-none}" >&2; exit 130' INT TERM
+job=
+trap '[ -z "$job" ] || pkill -TERM -P "$job"; echo "test: interrupted in step ${running:-none}" >&2; exit 130' INT TERM
 
 step() { # step NAME LINES-TO-REPEAT COMMAND...
-    local name=$1 lines=$2 started=$SECONDS status result=passed
+    local name=$1 lines=$2 started=$SECONDS status result=passed limit=$((75 * 60 - SECONDS)) watch
     shift 2
     running=$name
+    [ $limit -lt 1500 ] || limit=1500
+    [ $limit -gt 60 ] || limit=60
     echo "== $name"
-    "$@" < /dev/null 2>&1 | tee "$logs/$name.log"
-    status=${PIPESTATUS[0]}
+    : > "$logs/$name.log"
+    tell_what_runs $((limit - 5)) < /dev/null >> "$logs/$name.log" 2>&1 &
+    watch=$!
+    { timeout --kill-after=30 "$limit" "$@" < /dev/null 2>&1 | tee -a "$logs/$name.log"; exit "${PIPESTATUS[0]}"; } &
+    job=$!
+    wait "$job"
+    status=$?
+    job=
+    kill "$watch" 2> /dev/null
+    wait "$watch" 2> /dev/null
     if [ "$status" -ne 0 ]; then
         result=FAILED
         failed=$((failed + 1))
@@ -38,10 +50,20 @@ step() { # step NAME LINES-TO-REPEAT COMMAND...
     summary+=("$(printf '%-9s %-6s %4d s' "$name" $result $((SECONDS - started)))")
     while IFS= read -r line; do summary+=("            $line"); done < <(closing "$name" "$lines")
     if [ "$status" -ne 0 ]; then
+        [ "$status" -ne 124 ] || summary+=("            stood still: ended after $limit s")
         summary+=("            exit code $status; the last lines of $logs/$name.log:")
         while IFS= read -r line; do summary+=("            | $line"); done < <(tail -n 30 "$logs/$name.log")
     fi
     return "$status"
+}
+
+# After so many seconds, unless it is ended before.
+tell_what_runs() {
+    sleep "$1" &
+    trap "kill $!; exit" TERM
+    wait $!
+    echo "test: what runs after $1 s"
+    ps -eo pid,ppid,stat,etimes,wchan:24,args --sort=-etimes | awk '$4 < 6000 && $2 != 2' | tail -n 60 | cut -c 1-200
 }
 
 # The lines of a log that sum it up.
