@@ -40,7 +40,7 @@ pub struct Terms {
     pub interrupted: Arc<AtomicBool>,
 }
 
-/// Has what waits in NVM brought to the disk it is for, or tells why not.
+/// Has what waits for a disk, in NVM or in a server's caches, brought there, or tells why not.
 pub type Settle = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What a target stands on, as far as it is looked at.
@@ -50,7 +50,7 @@ pub struct Below {
     pub server: Option<u32>,
     /// The disk, if it has one that nobody else uses.
     pub disk: Option<BlockDevice>,
-    /// What a `syncfs` leaves in NVM goes to the disk by this, behind each turn: it is not to be done in somebody else's.
+    /// What a `syncfs` does not reach goes to the disk by this, behind each turn: it is not to be done in somebody else's.
     pub settle: Option<Settle>,
 }
 
@@ -188,7 +188,7 @@ impl<G: Ground> Prepared<'_, G> {
         let began = Instant::now();
         self.ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
         if let Some(settle) = &self.below.settle {
-            let doing = "bring to its disk what waits in NVM";
+            let doing = "bring to its disk what waits for it";
             settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
         }
         sample.settle_ns = began.elapsed().as_nanos() as u64;

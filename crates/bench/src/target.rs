@@ -29,15 +29,8 @@ enum Place {
 pub struct Server {
     /// Its number.
     pub pid: u32,
-    /// Has it bring to the disk what waits in NVM, if it has a disk.
+    /// Has what waits in its caches, or in NVM, brought to the disk, if it has one.
     pub settle: Option<Settle>,
-}
-
-impl Server {
-    /// One that has nothing of its own to settle.
-    pub fn of(pid: u32) -> Server {
-        Server { pid, settle: None }
-    }
 }
 
 /// One of the things compared.

@@ -155,7 +155,7 @@ fn each_turn_is_settled_and_what_cannot_be_is_told() {
     stage.round(&terms, 1.0).unwrap();
     assert_eq!(settled.load(Ordering::Relaxed), 2);
     let fault = stage.round(&terms, 1.0).unwrap_err();
-    assert_eq!(fault.doing, "bring to its disk what waits in NVM");
+    assert_eq!(fault.doing, "bring to its disk what waits for it");
 }
 
 #[test]

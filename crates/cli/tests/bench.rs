@@ -237,16 +237,15 @@ fn fuse2fs_stands_beside_the_kernel() {
     let scratch = Scratch::new();
     let temporary = scratch.mount_point("tmp");
     let page = scratch.text("page.html");
-    let rest = format!("--against ext4 -w statfiles:files=20 --html {page}");
+    let rest = format!("--against ext4 -w fs_mark:sync=0,files=20,size=4K,io=4K --json --html {page}");
     let run = run_peers(&temporary, "ext4,fuse2fs-disk", &rest);
-    assert!(
-        run.out.contains("times the rate of ext4") && run.out.contains("asked of the disk"),
-        "{}",
-        run.out
-    );
-    assert!(run.out.contains("1.00 ×"), "{}", run.out);
     // Where it is not installed, that is told.
     assert!(run.err.is_empty() || run.err.contains("left out: fuse2fs-disk: fuse2fs:"), "{}", run.err);
+    for series in run.json()["figures"][0]["series"].as_array().unwrap() {
+        let disk = &series["rounds"][0]["disk"];
+        let [writes, bytes] = ["writes", "bytes"].map(|key| disk[key].as_u64().unwrap());
+        assert!(writes > 0 && bytes >= 20 * 4096, "written before it is counted: {series}");
+    }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("<th>times the rate of ext4</th>") && page.contains("asked of the disk"));
 }

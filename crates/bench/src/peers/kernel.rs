@@ -12,6 +12,7 @@ use rustix::mount::{FsOpenFlags, MountFlags, fsconfig_set_flag, fsconfig_set_str
 
 use super::scaffold::{LoopDevice, Mount, PATIENCE, PAUSE, Reaped, make_dir, run, touch};
 use super::{NO_JOURNAL, Peer, Setup};
+use crate::stage::Settle;
 use crate::target::{Guard, Server, Target};
 
 /// Without discarding, which would take the memory back. With the inode tables and the journal written now: the kernel would do it in the
@@ -169,7 +170,11 @@ pub(super) fn fuse2fs(peer: &Peer, memory: &Path, parent: &Path, setup: &Setup) 
     }
     let (pid, mount) = (server.id(), Mount { dir: dir.clone(), program: None });
     let guards = vec![Box::new(mount) as Guard, Box::new(Reaped(server)) as Guard];
-    let target = Target::directory(&peer.name, &dir, Some(Server::of(pid)));
+    let device = disk.path.clone();
+    // It writes to the device's pages, and syncs them when a file is synced, not when the file system is.
+    let settle = move || std::fs::File::open(&device)?.sync_all();
+    let settle: Settle = Box::new(move || settle().map_err(|error: std::io::Error| error.to_string()));
+    let target = Target::directory(&peer.name, &dir, Some(Server { pid, settle: Some(settle) }));
     let target = target.map_err(|error| error.to_string())?.kept_by(guards);
     let counters = disk.counters();
     Ok(target.over(Some(counters)).kept_by(vec![Box::new(disk) as Guard]))
