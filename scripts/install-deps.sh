@@ -105,9 +105,11 @@ if [ ${#packages[@]} -gt 0 ]; then
     export DEBIAN_FRONTEND=noninteractive
     # One at a time: of two that fetch lists at once, one fails. For dpkg's lock apt can wait itself.
     exec {lock}> /run/lock/amberfs-install-deps
-    flock "$lock"
-    apt-get update -qq -o Acquire::Retries=3
-    apt-get install -y -qq --no-install-recommends -o Acquire::Retries=3 -o DPkg::Lock::Timeout=600 "${packages[@]}" > /dev/null
+    flock -w 900 "$lock" || { echo "install-deps: somebody else has been installing for 15 minutes" >&2; exit 1; }
+    # A source that does not answer is an error, not a wait without end.
+    apt=(timeout --kill-after=30 900 apt-get -qq -o Acquire::Retries=3 -o Acquire::http::Timeout=60 -o DPkg::Lock::Timeout=600)
+    "${apt[@]}" update
+    "${apt[@]}" install -y --no-install-recommends "${packages[@]}" > /dev/null
     exec {lock}>&-
 fi
 
