@@ -12,6 +12,7 @@
 //! | emptied | its mark | detaching was cut short: all is on the disk, and the frames still say the same |
 //! | emptied | no mark | detaching was cut short at its very end |
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -319,8 +320,16 @@ pub(crate) fn replay(
 ) -> Result<(u64, Replayed), Error> {
     let mut replayed = Replayed::default();
     let mut data = std::collections::BTreeMap::<u64, Vec<crate::store::LogItem>>::new();
+    // A block that a later transaction gives up may be a file's on the disk by now: no frame with what it was goes there, whatever the room.
+    let mut given_up = HashMap::<u64, u64>::new();
+    read_log(region, area, |logged| {
+        given_up.extend(logged.freed.iter().map(|number| (*number, logged.number)));
+        Ok(())
+    })?;
+    frames.apply([], &given_up.keys().copied().collect::<Vec<u64>>());
     let next = read_log(region, area, |logged| {
-        let Logged { blocks, freed, ranges, items, bytes, .. } = logged;
+        let Logged { number: transaction, mut blocks, freed, ranges, items, bytes } = logged;
+        blocks.retain(|(number, ..)| given_up.get(number).is_none_or(|by| *by <= transaction));
         replayed.transactions += 1;
         replayed.log_bytes += bytes;
         replayed.data_bytes += items.iter().map(|item| item.bytes.len() as u64).sum::<u64>();

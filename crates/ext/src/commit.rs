@@ -31,6 +31,14 @@ impl Volume {
         if is_large { home.commit(self, running.number) } else { Ok(()) }
     }
 
+    /// Empties the half of the log that is full, if one is.
+    pub(crate) fn empty_full_half(&self) -> Result<()> {
+        match &self.home {
+            Some(home) if home.has_full_half() => home.empty_half(self),
+            _ => Ok(()),
+        }
+    }
+
     /// Empties the log: what it has of files goes to the disk, what it has of metadata is durable in its frames.
     pub fn checkpoint(&self) -> Result<()> {
         match &self.home {

@@ -315,7 +315,8 @@ mod tests {
     }
 
     /// Random changes with few frames, so that they are given up and dirty ones go to the disk; commits, checkpoints, and the end of the
-    /// process at any time: what was committed is there, and nothing else.
+    /// process at any time: what was committed is there, and nothing else. What is no longer metadata by then is a file's, and stays what the
+    /// file has made of it.
     #[test]
     fn what_is_committed_is_there_whatever_was_given_up() {
         for seed in 0..20 {
@@ -328,6 +329,7 @@ mod tests {
             area.disk_bytes = BLOCK * BLOCKS;
             let mut kinds = BTreeMap::new();
             let mut committed = BTreeMap::new();
+            let mut files = BTreeMap::new();
             for life in 0..6 {
                 let region = zone.volume("disk").unwrap();
                 let (frames, next) = match life {
@@ -340,6 +342,11 @@ mod tests {
                 };
                 let blocks = Blocks::begin(region, area.clone(), frames, &disk, next);
                 assert_eq!(blocks.words(&kinds), committed, "seed {seed}, life {life}");
+                for (number, word) in &files {
+                    let mut bytes = [0; 8];
+                    disk.read(disk::Purpose::Data, number * BLOCK, &mut bytes).unwrap();
+                    assert_eq!(u64::from_le_bytes(bytes), *word, "seed {seed}, life {life}, block {number}");
+                }
                 let mut now = (kinds.clone(), committed.clone());
                 for step in 0..400 {
                     blocks.store.begin();
@@ -366,6 +373,7 @@ mod tests {
                             None if now.0.contains_key(&number) || blocks.store.is_freed(number) => {}
                             None => {
                                 let kind = Kind::Directory(step);
+                                files.remove(&number);
                                 blocks.store.make(kind, number, |bytes| {
                                     bytes[..8].copy_from_slice(&word.to_le_bytes())
                                 });
@@ -382,6 +390,12 @@ mod tests {
                     }
                     if random.below(8) == 0 || step % 24 == 0 {
                         blocks.commit();
+                        for number in kinds.keys().filter(|number| !now.0.contains_key(number)) {
+                            let word = random.below(u64::MAX >> 34);
+                            let bytes = [&word.to_le_bytes()[..], &[0; 1016]].concat();
+                            disk.write(disk::Purpose::Data, number * BLOCK, &bytes).unwrap();
+                            files.insert(*number, word);
+                        }
                         (kinds, committed) = now.clone();
                     }
                     if random.below(60) == 0 {

@@ -62,6 +62,8 @@ impl Volume {
         for files in self.files.all().chunks(FILES_MAX) {
             result = result.and(self.with_commit(|| self.write_out_some(files)));
             self.commit_if_large()?;
+            // Somebody may wait for that, and this may take long.
+            self.empty_full_half()?;
         }
         result
     }
