@@ -63,7 +63,7 @@ impl Volume {
             result = result.and(self.with_commit(|| self.write_out_some(files)));
             self.commit_if_large()?;
             // Somebody may wait for that, and this may take long.
-            self.empty_full_half()?;
+            result = result.and(self.empty_full_half());
         }
         result
     }
