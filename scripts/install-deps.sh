@@ -43,6 +43,7 @@ for group in "$@"; do
             need setfattr attr
             need setfacl acl
             need mkfs.ext4 e2fsprogs
+            need fuse2fs fuse2fs
             need nbdkit nbdkit
             need qemu-nbd qemu-utils
             need bc bc

@@ -17,7 +17,7 @@ use kernel::{floor, fuse2fs, loop_mount, tmpfs};
 use scaffold::Memory;
 
 /// All that there are, in the order of reports: name, what it is.
-pub const PEERS: [(&str, &str); 17] = [
+pub const PEERS: [(&str, &str); 19] = [
     ("volume", "Amberfs in process, durability=op: no kernel, no FUSE"),
     ("amberfs", "Amberfs mounted, durability=fsync"),
     ("amberfs-op", "Amberfs mounted, durability=op"),
@@ -44,6 +44,8 @@ pub const PEERS: [(&str, &str); 17] = [
         "ext4 on a loop device over a file on disk, its metadata and synced writes in NVM by Amberfs",
     ),
     ("ext4-disk", "ext4 on a loop device over a file on disk"),
+    ("ext3-disk", "ext3 on a loop device over a file on disk"),
+    ("ext2-disk", "ext2 on a loop device over a file on disk"),
     ("xfs-disk", "xfs on a loop device over a file on disk"),
     ("btrfs-disk", "btrfs on a loop device over a file on disk"),
     ("fuse2fs-disk", "ext4 by fuse2fs, on a loop device over a file on disk"),
@@ -52,8 +54,10 @@ pub const PEERS: [(&str, &str); 17] = [
 const USUAL: [&str; 9] =
     ["volume", "amberfs", "tmpfs", "ext4", "xfs", "btrfs", "ext4-disk", "xfs-disk", "btrfs-disk"];
 
-/// An option of what is made on a disk, not of mounting it, and how mke2fs calls it: to see what a journal costs (FSMAC §V.G).
-const NO_JOURNAL: (&str, &str) = ("nojournal", "^has_journal");
+/// Options of what is made on a disk, not of mounting it, and what mke2fs calls them: to see what a journal costs (FSMAC §V.G), and what the
+/// older two gain (§V.F).
+const MADE: [(&str, [&str; 2]); 3] =
+    [("nojournal", ["-O", "^has_journal"]), ("ext3", ["-t", "ext3"]), ("ext2", ["-t", "ext2"])];
 /// What stands between two options. A comma stands between two peers.
 const BETWEEN: char = '+';
 
@@ -80,7 +84,8 @@ impl Peer {
         USUAL.iter().filter_map(named).map(peer).collect()
     }
 
-    /// Reads `NAME[:OPTION[+OPTION...]]`. Options are those of mount(8); of an ext4 there is `nojournal` as well, which makes it without one.
+    /// Reads `NAME[:OPTION[+OPTION...]]`. Options are those of mount(8); an ext4 can also be made with `nojournal`, and one that the kernel does
+    /// not mount as an `ext3` or `ext2`.
     ///
     /// # Errors
     /// No peer has this name; it takes no options, or the kernel says that not this one. What `amberfs mount` takes is for its caller to check,
@@ -111,8 +116,10 @@ impl Peer {
         match option {
             "" => wrong(&format!("an option is missing: write {kind}:OPTION, or {kind}:OPTION+OPTION")),
             "ro" => wrong("a benchmark has to make files: 'ro' keeps it from that"),
-            option if option == NO_JOURNAL.0 && self.is_ext4() => Ok(()),
-            option if option == NO_JOURNAL.0 => wrong("only an ext4 can be made with 'nojournal'"),
+            "nojournal" if self.is_ext4() => Ok(()),
+            "nojournal" => wrong("only an ext4 can be made with 'nojournal'"),
+            "ext3" | "ext2" if self.is_ext4() && self.kernel_type().is_none() => Ok(()),
+            "ext3" | "ext2" => wrong(&format!("it is not made as an {option}: there is {option}-disk")),
             _ if *kind == "fuse" => wrong("it has no mount options"),
             option => match self.kernel_type().and_then(|kind| kernel::complaint(kind, option)) {
                 Some(why) => wrong(&format!("mount option '{option}': {why}")),
@@ -134,7 +141,7 @@ impl Peer {
     /// The kernel's name of the file system, if it is one of the kernel's.
     fn kernel_type(&self) -> Option<&'static str> {
         let kind = self.kind.trim_end_matches("-disk");
-        ["tmpfs", "ext4", "xfs", "btrfs"].into_iter().find(|known| *known == kind)
+        ["tmpfs", "ext4", "ext3", "ext2", "xfs", "btrfs"].into_iter().find(|known| *known == kind)
     }
 
     /// Whether it is an ext4, whoever serves it.
@@ -143,13 +150,17 @@ impl Peer {
             || ["ext4", "fuse2fs"].contains(&self.kind.trim_end_matches("-disk"))
     }
 
-    fn has_journal(&self) -> bool {
-        !self.options.iter().any(|option| option == NO_JOURNAL.0)
+    /// Those of its options that mke2fs is told.
+    fn made_with(&self) -> impl Iterator<Item = &'static str> {
+        let of = |option: &String| MADE.iter().find(|(name, _)| name == option);
+        let told: Vec<&str> = self.options.iter().filter_map(of).flat_map(|(_, told)| *told).collect();
+        told.into_iter()
     }
 
     /// The options of mounting it.
     fn mount_options(&self) -> Vec<String> {
-        self.options.iter().filter(|option| *option != NO_JOURNAL.0).cloned().collect()
+        let is_made = |option: &String| MADE.iter().any(|(name, _)| name == option);
+        self.options.iter().filter(|option| !is_made(option)).cloned().collect()
     }
 
     /// Its name, as files can have it.
@@ -271,10 +282,13 @@ mod tests {
         let peer = Peer::parse("amberfs-ext-disk:sync_writes=disk+nojournal+commit=5").unwrap();
         assert_eq!(peer.name, "amberfs-ext-disk:sync_writes=disk+nojournal+commit=5");
         assert_eq!(peer.amberfs_options().unwrap(), ["sync_writes=disk", "commit=5"]);
-        assert!(!peer.has_journal() && !peer.slug().contains([':', '+', '=']));
+        assert_eq!(peer.made_with().collect::<Vec<_>>(), ["-O", "^has_journal"]);
+        assert!(!peer.slug().contains([':', '+', '=']));
         assert!(peer.about().ends_with("; with sync_writes=disk, nojournal, commit=5"), "{}", peer.about());
         let peer = Peer::parse("ext4-disk").unwrap();
-        assert!(peer.has_journal() && peer.amberfs_options().is_none() && !peer.is_in_process());
+        assert!(
+            peer.made_with().next().is_none() && peer.amberfs_options().is_none() && !peer.is_in_process()
+        );
         assert!(Peer::parse("volume-ext-disk:sync").unwrap().is_in_process());
     }
 
@@ -288,6 +302,8 @@ mod tests {
             ("ext4:sync+", "an option is missing"),
             ("ext4:ro", "has to make files"),
             ("xfs:nojournal", "only an ext4"),
+            ("ext4-disk:ext3", "there is ext3-disk"),
+            ("amberfs:ext2", "there is ext2-disk"),
             ("fuse:sync", "no mount options"),
         ] {
             let error = Peer::parse(text).unwrap_err();

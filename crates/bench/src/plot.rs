@@ -4,7 +4,7 @@ use crate::statistics::Spread;
 use crate::table::short;
 
 /// Those of peers are theirs in every report: Amberfs in amber, a file system on disk a paler shade of it in memory.
-const PEERS: [(&str, &str); 17] = [
+const PEERS: [(&str, &str); 19] = [
     ("volume", "#d98e04"),
     ("amberfs", "#a35f00"),
     ("amberfs-op", "#6b4300"),
@@ -19,6 +19,8 @@ const PEERS: [(&str, &str); 17] = [
     ("volume-ext-disk", "#d3c95a"),
     ("amberfs-ext-disk", "#f0d873"),
     ("ext4-disk", "#9ecae9"),
+    ("ext3-disk", "#b7c9d9"),
+    ("ext2-disk", "#c9d1d9"),
     ("xfs-disk", "#9fd598"),
     ("btrfs-disk", "#ff9d98"),
     ("fuse2fs-disk", "#7b8db5"),

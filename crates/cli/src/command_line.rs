@@ -502,9 +502,9 @@ pub(crate) struct Bench {
     pub(crate) targets: Vec<Place>,
     /// Set up file systems to compare with, measure them in the same rounds, and take them down: all but those in brackets, or
     /// some of volume, amberfs, (amberfs-op), (volume-ext), (amberfs-ext), (fuse), tmpfs, ext4, xfs, btrfs, (fuse2fs), (volume-ext-disk),
-    /// (amberfs-ext-disk), ext4-disk, xfs-disk, btrfs-disk, (fuse2fs-disk) (needs root; but for volume, amberfs, fuse and tmpfs they are on
+    /// (amberfs-ext-disk), ext4-disk, (ext3-disk), (ext2-disk), xfs-disk, btrfs-disk, (fuse2fs-disk) (needs root; but for volume, amberfs, fuse and tmpfs they are on
     /// loop devices, over tmpfs or a file on disk). Mount options stand behind a colon, with a plus between them:
-    /// ext4-disk:dirsync+noatime; 'nojournal' makes an ext4 without one
+    /// ext4-disk:dirsync+noatime; 'nojournal' makes an ext4 without one, amberfs-ext-disk:ext3 an ext3
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     pub(crate) peers: Option<Vec<String>>,
     /// A workload or group of --list, with parameters: varmail:threads=1/4/16 is a series of three, varmail:files=~10000 has so many

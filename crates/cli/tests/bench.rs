@@ -206,7 +206,7 @@ fn a_disk_in_nvm_stands_beside_the_kernels_with_what_each_asks_of_it() {
     }
     let scratch = Scratch::new();
     let temporary = scratch.mount_point("tmp");
-    let peers = "ext4-disk,ext4-disk:dirsync+nojournal,amberfs-ext-disk:sync_writes=disk,volume-ext-disk,volume-ext:sync";
+    let peers = "ext4-disk,ext4-disk:dirsync+nojournal,amberfs-ext-disk:sync_writes=disk,volume-ext-disk,volume-ext:sync,ext3-disk,amberfs-ext:ext3";
     let rest = "--against ext4-disk -w fs_mark:sync=1,files=20,size=4K,io=4K --json";
     let run = run_peers(&temporary, peers, rest);
     assert_eq!(run.err, "", "none is left out");
@@ -221,7 +221,7 @@ fn a_disk_in_nvm_stands_beside_the_kernels_with_what_each_asks_of_it() {
         // 20 files of 4 KiB each are there in the end, whoever writes them.
         assert!(writes > 0 && flushes > 0 && bytes >= 20 * 4096, "{name}: {disk}");
         // Synced one by one; in NVM, flushed together behind them.
-        let waits_for_disk = name.contains("sync_writes=disk") || name.starts_with("ext4");
+        let waits_for_disk = name.contains("sync_writes=disk") || name.starts_with("ext");
         assert_eq!(flushes >= 20, waits_for_disk, "{name}: {disk}");
         assert_eq!(series["times"][0]["target"], "ext4-disk", "{name}");
         let times = series["times"][0]["ratio"].as_f64().unwrap();

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, MountFlags, fsconfig_set_flag, fsconfig_set_string, fsopen};
 
 use super::scaffold::{LoopDevice, Mount, PATIENCE, PAUSE, Reaped, make_dir, run, touch};
-use super::{NO_JOURNAL, Peer, Setup};
+use super::{Peer, Setup};
 use crate::stage::Settle;
 use crate::target::{Guard, Server, Target};
 
@@ -43,10 +43,7 @@ pub(super) fn ext4_disk(
     in_memory: bool,
     setup: &Setup,
 ) -> Result<LoopDevice, String> {
-    let mut options: Vec<&str> = MKE2FS.to_vec();
-    if !peer.has_journal() {
-        options.extend(["-O", NO_JOURNAL.1]);
-    }
+    let options: Vec<&str> = MKE2FS.into_iter().chain(peer.made_with()).collect();
     disk("ext4", &options, peer, parent, in_memory, setup)
 }
 
@@ -100,6 +97,7 @@ pub(super) fn loop_mount(
 ) -> Result<Target, String> {
     let disk = match kind {
         "ext4" => ext4_disk(peer, parent, in_memory, setup)?,
+        "ext3" | "ext2" => disk(kind, &MKE2FS, peer, parent, in_memory, setup)?,
         _ => disk(kind, &["-q", "-f", "-K"], peer, parent, in_memory, setup)?,
     };
     let dir = make_dir(parent.join(peer.slug()))?;
