@@ -1,7 +1,7 @@
 //! `fallocate`: blocks ahead of their bytes, holes, zeros.
 //!
-//! Where a map has extents, blocks that are allocated are unwritten; where it has pointers only, which cannot say that, zeros are written, and
-//! nothing is allocated behind a file's end: a written block there would be damage.
+//! Where a map has extents, blocks that are allocated are unwritten, and those that are zeroed are so again; where it has pointers only, which
+//! cannot say that, zeros are written, and nothing is allocated behind a file's end: a written block there would be damage.
 
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use crate::alloc;
 use crate::files::{Held, State};
 use crate::inode::{self, Flags, Inode};
 use crate::map::{self, Place};
+use crate::pages::{Page, Site};
 use crate::resize::{free_some, zero};
 use crate::volume::Volume;
 use crate::write::{Draft, blocks};
@@ -49,7 +50,7 @@ impl Volume {
         } else {
             self.allocate(caller, &file, offset, length, keeps_size)?;
             if zeroes {
-                self.zero_bytes(caller, &file, offset..offset + length)?;
+                self.zero(caller, &file, offset..offset + length)?;
             }
         }
         if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
@@ -230,11 +231,55 @@ impl Volume {
         done.map(|()| count)
     }
 
-    /// Zeros for a range, where it is anything but a hole.
-    fn zero_bytes(&self, caller: &Caller, file: &Held<'_>, range: Range<u64>) -> Result<()> {
-        let size = self.reading_file(file, |inode| Ok(inode.size))?;
-        let end = range.end.min(size);
-        self.fill(caller, file, range.start..end.max(range.start), is_mapped, true)
+    /// Zeros for a range that has blocks.
+    fn zero(&self, caller: &Caller, file: &Held<'_>, range: Range<u64>) -> Result<()> {
+        let block = self.core.superblock.block;
+        let (size, is_extents) =
+            self.reading_file(file, |inode| Ok((inode.size, inode.flags.contains(Flags::EXTENTS))))?;
+        let within = range.start..range.end.min(size).max(range.start);
+        if !is_extents {
+            return self.fill(caller, file, within, is_mapped, true);
+        }
+        for edge in edges(within, block) {
+            self.fill(caller, file, edge, is_mapped, true)?;
+        }
+        let (mut from, end) = (range.start.div_ceil(block), range.end / block);
+        while from < end {
+            self.commit_if_large()?;
+            let piece = from..end.min(from + ALLOCATED_MAX);
+            self.with_room(|| self.unwrite(file, piece.clone()))?;
+            from = piece.end;
+        }
+        Ok(())
+    }
+
+    /// Blocks of a file are unwritten again. What DRAM has of them alone goes, but for pages that hold a place which the map does not know, and pages that
+    /// the log has, whose bytes would come back if something newer went to the disk around it: these are filled with zeros.
+    fn unwrite(&self, file: &Held<'_>, blocks: Range<u64>) -> Result<()> {
+        let mut state = file.alone();
+        let is_kept =
+            |page: &Page| page.logged().is_some() || matches!(page.site(), Site::Promised | Site::Picked(_));
+        let pages = state.pages.range(blocks.clone()).filter(|(_, page)| is_kept(page));
+        let kept: Vec<u64> = pages.map(|(number, _)| number).collect();
+        let mut from = blocks.start;
+        let mut others = Vec::with_capacity(kept.len() + 1);
+        for number in kept.iter().copied().chain([blocks.end]) {
+            others.push(from..number);
+            from = number + 1;
+        }
+        others.retain(|range| !range.is_empty());
+        let by = self.change(|core| {
+            let mut inode = inode::read(core, file.number)?;
+            for range in &others {
+                map::mark_unwritten(core, &mut inode, range.clone())?;
+            }
+            inode::write(core, &inode)?;
+            Ok(core.store.running().number)
+        })?;
+        others.into_iter().for_each(|range| self.drop_pages(&mut state, range, by));
+        let block = self.core.superblock.block as usize;
+        kept.into_iter().for_each(|number| state.pages.change(number, 0..block, |bytes| bytes.fill(0)));
+        Ok(())
     }
 
     /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.

@@ -79,7 +79,15 @@ pub(crate) fn insert(
 
 /// Part of an operation: blocks of a file that are there and unwritten, are written.
 pub(crate) fn mark_written(core: &Core, inode: &mut Inode, range: Range<u64>) -> Result<()> {
-    change(core, inode, range, Change::MarkWritten)
+    change(core, inode, range, Change::Mark { written: true })
+}
+
+/// Part of an operation: blocks of a file that are there are unwritten from now on: they read as zeros. Only extents know of such.
+pub(crate) fn mark_unwritten(core: &Core, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+    if !inode.flags.contains(Flags::EXTENTS) {
+        return Err(Error::NotSupported);
+    }
+    change(core, inode, range, Change::Mark { written: false })
 }
 
 /// Part of an operation: `range` of a file is a hole. What was there is freed, and what of the map leads nowhere then. Changes `inode`, which
@@ -118,7 +126,11 @@ pub(crate) fn bytes_max(superblock: &Superblock, inode: &Inode) -> u64 {
         false => u64::from(u32::MAX) / (block / 512) - if is_extents { 0 } else { tables },
     };
     let bytes = reached.min(counted).min(END - 1) * block;
-    if features.contains(RoCompat::LARGE_FILE) { bytes } else { bytes.min(i32::MAX as u64) }
+    // The first large file brings the feature, where there can be features.
+    match superblock.has_features || features.contains(RoCompat::LARGE_FILE) {
+        true => bytes,
+        false => bytes.min(i32::MAX as u64),
+    }
 }
 
 /// The run from block `from` of a file on. Past the last block that is mapped there is one hole, up to [`END`].

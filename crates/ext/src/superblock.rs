@@ -126,6 +126,8 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, orphan_file_inode) == 
 #[derive(Clone, Debug)]
 pub(crate) struct Superblock {
     pub(crate) features: Features,
+    /// It is of a revision that can have features.
+    pub(crate) has_features: bool,
     /// Bytes of a block: 1024, 2048 or 4096.
     pub(crate) block: u64,
     /// Blocks of the file system, less than 2^48.
@@ -399,6 +401,7 @@ impl RawSuperblock {
         }
         Ok(Superblock {
             features,
+            has_features: dynamic,
             block,
             blocks,
             first_block,

@@ -3,6 +3,9 @@
 //! A change goes down to the leaves that it is about, and comes back up: each node says by which entries its parent replaces the one that
 //! led there: none if it is empty, two if it had to be split. So every entry of an inner node has the key of its child's first one, at any
 //! height, and no node but the root is empty.
+//!
+//! A node that has become less than half full is joined with a neighbour below the same parent, if both together leave a quarter of a node free:
+//! so what was taken out of the middle of a file leaves no tree of nearly empty nodes.
 
 use std::ops::Range;
 
@@ -99,10 +102,10 @@ pub(crate) fn edit(edit: &mut Edit<'_>) -> Result<[u8; BLOCK_BYTES]> {
     let mut root = edit.inode.block;
     let mut depth = Node::check(edit.inode.number, &root, None)?.depth;
     let mut tree = Tree { edit, behind_all: false };
-    let Some(mut entries) = tree.changed(&root, None, 0..END)? else { return Ok(root) };
+    let Some(Changed { mut entries, .. }) = tree.changed(&root, None, 0..END)? else { return Ok(root) };
     while depth > 0 && entries.len() == 1 {
         // A node that fits into the root is not needed.
-        let child = tree.child(&entries[0]);
+        let child = node_of(&entries[0]);
         let block = tree.read(child)?;
         let node = Node::check(tree.edit.inode.number, &block, Some(depth - 1))?;
         if node.entries > room(BLOCK_BYTES) {
@@ -142,6 +145,35 @@ fn encode(bytes: &mut [u8], depth: u16, entries: &[Entry]) {
     rest.fill(0);
 }
 
+/// What a node has by the change.
+struct Changed {
+    entries: Vec<Entry>,
+    /// They are fewer than before.
+    shrank: bool,
+}
+
+/// A child of a node, by the change.
+struct Child {
+    /// What led there.
+    entry: Entry,
+    /// The blocks for which it stands.
+    span: Range<u64>,
+    changed: Option<Changed>,
+}
+
+impl Child {
+    /// Where it is.
+    fn block(&self) -> u64 {
+        node_of(&self.entry)
+    }
+}
+
+/// The node to which an entry of an inner node leads.
+fn node_of(entry: &Entry) -> u64 {
+    let raw = RawIndex::read_from_bytes(entry).expect("the size fits");
+    u64::from(raw.node_low.get()) | u64::from(raw.node_high.get()) << 32
+}
+
 struct Tree<'a, 'b> {
     edit: &'a mut Edit<'b>,
     /// The change is behind all there was: more of that kind is likely to follow.
@@ -150,19 +182,48 @@ struct Tree<'a, 'b> {
 
 impl Tree<'_, '_> {
     /// The entries that a node has by the change, if it changes. It stands for the blocks in `span`.
-    fn changed(&mut self, bytes: &[u8], depth: Option<u16>, span: Range<u64>) -> Result<Option<Vec<Entry>>> {
+    fn changed(&mut self, bytes: &[u8], depth: Option<u16>, span: Range<u64>) -> Result<Option<Changed>> {
         let node = Node::check(self.edit.inode.number, bytes, depth)?;
+        let before = node.entries;
+        let all = |entries: Vec<Entry>| Changed { shrank: entries.len() < before, entries };
         if node.depth == 0 {
             let extents = self.extents(&node, &span)?;
             let is_root = depth.is_none();
             let changed = self.leaf(extents, &span)?;
             // Nobody leaves one that is empty; it goes if somebody did.
             let empty = !is_root && node.entries == 0;
-            return Ok(changed.or(empty.then(Vec::new)).map(|all| all.iter().map(Extent::encode).collect()));
+            let changed = changed.or(empty.then(Vec::new));
+            return Ok(changed.map(|extents| all(extents.iter().map(Extent::encode).collect())));
         }
-        let mut entries = Vec::with_capacity(node.entries + 1);
-        let mut has_changed = false;
-        for n in 0..node.entries {
+        let depth = node.depth - 1;
+        let mut children = self.children(&node, &span)?;
+        for child in &mut children {
+            let is_touched = match self.edit.change {
+                Change::Insert { .. } => child.span.contains(&self.edit.range.start),
+                Change::Mark { .. } | Change::Remove => self.edit.touches(&child.span),
+            };
+            if is_touched {
+                let block = self.read(child.block())?;
+                child.changed = self.changed(&block, Some(depth), child.span.clone())?;
+            }
+        }
+        if children.iter().all(|child| child.changed.is_none()) {
+            return Ok(None);
+        }
+        self.join(&mut children, depth);
+        let mut entries = Vec::with_capacity(children.len() + 1);
+        for child in children {
+            match &child.changed {
+                Some(changed) => entries.extend(self.put(Some(child.block()), depth, &changed.entries)?),
+                None => entries.push(child.entry),
+            }
+        }
+        Ok(Some(all(entries)))
+    }
+
+    /// The children of an inner node that stands for the blocks in `span`: keys in order, within it.
+    fn children(&self, node: &Node<'_>, span: &Range<u64>) -> Result<Vec<Child>> {
+        let child = |n: usize| {
             let (entry, first) = (node.entry(n), node.first(n));
             let end = if n + 1 < node.entries { node.first(n + 1) } else { span.end };
             if first < span.start || first >= end {
@@ -170,27 +231,57 @@ impl Tree<'_, '_> {
             }
             // What is before the first is the first one's.
             let stands_for = if n == 0 { span.start..end } else { first..end };
-            let is_touched = match self.edit.change {
-                Change::Insert { .. } => stands_for.contains(&self.edit.range.start),
-                Change::MarkWritten | Change::Remove => self.edit.touches(&stands_for),
-            };
-            let child = node.child(n);
-            let changed = match is_touched {
-                true => {
-                    let block = self.read(child)?;
-                    self.changed(&block, Some(node.depth - 1), stands_for)?
-                }
+            Ok(Child { entry, span: stands_for, changed: None })
+        };
+        (0..node.entries).map(child).collect()
+    }
+
+    /// Joins children that have become less than half full with a neighbour, where that fits well. What of them is empty goes later.
+    fn join(&mut self, children: &mut Vec<Child>, depth: u16) {
+        let most = room(self.edit.core.superblock.block as usize);
+        let is_sparse = |child: &Child| {
+            let shrunk = child.changed.as_ref().filter(|changed| changed.shrank);
+            shrunk.is_some_and(|changed| (1..=most / 2).contains(&changed.entries.len()))
+        };
+        let mut n = 0;
+        while n + 1 < children.len() {
+            let joined = match is_sparse(&children[n]) || is_sparse(&children[n + 1]) {
+                true => self.joined(&children[n], &children[n + 1], depth),
                 false => None,
             };
-            match changed {
-                Some(changed) => {
-                    has_changed = true;
-                    entries.extend(self.put(Some(child), node.depth - 1, &changed)?);
+            match joined.filter(|entries| entries.len() <= most * 3 / 4) {
+                Some(entries) => {
+                    let gone = children.remove(n + 1);
+                    self.edit.free_node(gone.block());
+                    children[n].span.end = gone.span.end;
+                    children[n].changed = Some(Changed { entries, shrank: true });
                 }
-                None => entries.push(entry),
+                None => n += 1,
             }
         }
-        Ok(has_changed.then_some(entries))
+    }
+
+    /// The entries of two neighbours, if both have some. One that cannot be read stays as it is, for who asks for it.
+    fn joined(&mut self, left: &Child, right: &Child, depth: u16) -> Option<Vec<Entry>> {
+        let mut all = Vec::new();
+        for child in [left, right] {
+            match &child.changed {
+                Some(changed) if changed.entries.is_empty() => return None,
+                Some(changed) => all.extend_from_slice(&changed.entries),
+                None => all.extend(self.entries(child, depth).ok()?),
+            }
+        }
+        Some(all)
+    }
+
+    /// The entries of a child that does not change, each in order.
+    fn entries(&mut self, child: &Child, depth: u16) -> Result<Vec<Entry>> {
+        let block = self.read(child.block())?;
+        let node = Node::check(self.edit.inode.number, &block, Some(depth))?;
+        match depth {
+            0 => Ok(self.extents(&node, &child.span)?.iter().map(Extent::encode).collect()),
+            _ => Ok(self.children(&node, &child.span)?.into_iter().map(|child| child.entry).collect()),
+        }
     }
 
     /// Makes nodes of entries, the first of them in `block` if there is one; gives what leads to them.
@@ -233,11 +324,6 @@ impl Tree<'_, '_> {
         Ok(blocks)
     }
 
-    fn child(&self, entry: &Entry) -> u64 {
-        let raw = RawIndex::read_from_bytes(entry).expect("the size fits");
-        u64::from(raw.node_low.get()) | u64::from(raw.node_high.get()) << 32
-    }
-
     fn read(&mut self, number: u64) -> Result<crate::store::Block> {
         let (core, inode) = (self.edit.core, self.edit.inode);
         self.edit.read(|| super::read(core, inode, number))
@@ -271,17 +357,17 @@ impl Tree<'_, '_> {
                 let new = Extent { first: range.start, blocks: range.end - range.start, start, written };
                 self.insert(extents, span, new).map(Some)
             }
-            Change::MarkWritten => {
-                let is_new = |extent: &Extent| {
-                    !extent.written && extent.first < range.end && extent.end() > range.start
+            Change::Mark { written } => {
+                let changes = |extent: &Extent| {
+                    extent.written != written && extent.first < range.end && extent.end() > range.start
                 };
-                if !extents.iter().any(is_new) {
+                if !extents.iter().any(changes) {
                     return Ok(None);
                 }
                 let mut all = Vec::with_capacity(extents.len() + 2);
                 for extent in extents {
                     let [before, within, behind] = cut(extent, &range);
-                    let within = within.map(|within| Extent { written: true, ..within });
+                    let within = within.map(|within| Extent { written, ..within });
                     [before, within, behind].into_iter().flatten().for_each(|part| push(&mut all, part));
                 }
                 Ok(Some(all))

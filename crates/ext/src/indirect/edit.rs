@@ -80,7 +80,7 @@ fn data(edit: &mut Edit<'_>, found: u64, at: u64) -> Result<u64> {
             Err(edit.damaged("what is replaced", format_args!("block {found} at {at}"), "a hole"))
         }
         // Nothing here is unwritten.
-        (Change::MarkWritten, _) => Ok(found),
+        (Change::Mark { .. }, _) => Ok(found),
         (Change::Remove, 0) => Ok(0),
         (Change::Remove, _) if !edit.core.superblock.has_blocks(found, 1) => Err(wrong(edit.inode, found)),
         (Change::Remove, _) => edit.free_data(found..found + 1).map(|()| 0),

@@ -15,8 +15,8 @@ use crate::store::Block;
 pub(crate) enum Change {
     /// Holes get the blocks of the disk from `start` on.
     Insert { start: u64, written: bool },
-    /// What was never written is written.
-    MarkWritten,
+    /// What is there is written, or reads as zeros again.
+    Mark { written: bool },
     /// They are holes.
     Remove,
 }
@@ -128,7 +128,7 @@ impl<'a> Edit<'a> {
         }
         let inserted = match self.change {
             Change::Insert { .. } => self.range.end - self.range.start,
-            Change::MarkWritten | Change::Remove => 0,
+            Change::Mark { .. } | Change::Remove => 0,
         };
         let blocks = inserted as i64 + self.nodes - self.data.blocks as i64;
         let sectors = blocks * (self.core.superblock.block / 512) as i64;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use vfs::{Error, Result};
 
-use super::{END, Place, blocks_max, insert, mark_written, nodes, remove, run};
+use super::{END, Place, blocks_max, insert, mark_unwritten, mark_written, nodes, remove, run};
 use crate::core::Core;
 use crate::inode::{self, Inode};
 use crate::scene::Scene;
@@ -98,6 +98,14 @@ impl<'a> File<'a> {
         self.table.range_mut(range).for_each(|(_, (_, written))| *written = true);
     }
 
+    fn mark_unwritten(&mut self, range: Range<u64>) {
+        let done = self.change(|core, inode| mark_unwritten(core, inode, range.clone()));
+        assert_eq!(done, if self.has_extents { Ok(()) } else { Err(Error::NotSupported) });
+        if self.has_extents {
+            self.table.range_mut(range).for_each(|(_, (_, written))| *written = false);
+        }
+    }
+
     fn remove(&mut self, range: Range<u64>) {
         self.change(|core, inode| remove(core, inode, range.clone())).unwrap();
         self.table.retain(|at, _| !range.contains(at));
@@ -170,7 +178,7 @@ fn whatever_happens_the_map_leads_where_it_should() {
             let from = place.start + random.below((place.end - place.start).min(3000));
             let longest = [1, 3, 40, 600][random.below(4) as usize];
             let range = from..(from + 1 + random.below(longest)).min(end);
-            match random.below(9) {
+            match random.below(10) {
                 0..4 => {
                     let goal = random.below(scene.core().superblock.blocks);
                     match file.fill(range, random.below(2) == 0, goal) {
@@ -189,7 +197,8 @@ fn whatever_happens_the_map_leads_where_it_should() {
                     );
                 }
                 5 | 6 => file.mark_written(range),
-                7 => file.remove(range),
+                7 => file.mark_unwritten(range),
+                8 => file.remove(range),
                 _ => file.remove(from..from + random.below(3000)),
             }
             if step % 50 == 0 {
@@ -236,6 +245,36 @@ fn deep_maps_grow_and_shrink() {
             }
         }
         assert_eq!((file.nodes(), file.inode().blocks), (0, 0));
+        scene.fsck();
+    });
+}
+
+/// What is left of a file from whose middle nearly all was taken is in few nodes, and in none if it fits the inode.
+#[test]
+fn what_is_left_of_a_tree_is_joined() {
+    all(|scene| {
+        let mut file = File::new(scene, 0);
+        if !file.has_extents {
+            return;
+        }
+        let count = 3000;
+        file.set_size(2 * count);
+        for n in 0..count {
+            file.insert(n * 2, 1, n % 2 == 0, n * 2).unwrap();
+        }
+        let before = file.nodes();
+        // Block by block, in no order.
+        for n in (0..count).map(|n| n * 1009 % count).filter(|n| n % 50 != 0) {
+            file.remove(n * 2..n * 2 + 1);
+        }
+        file.compare();
+        assert!(before > 8 && file.nodes() <= 2, "{before} nodes, and {} for 60 extents", file.nodes());
+        scene.fsck();
+        for n in (0..count).step_by(50).skip(4) {
+            file.remove(n * 2..n * 2 + 1);
+        }
+        file.compare();
+        assert_eq!((file.nodes(), file.table.len()), (0, 4));
         scene.fsck();
     });
 }
