@@ -1,6 +1,9 @@
 //! The open file system: its superblock and its blocks.
 
+use parking_lot::Mutex;
+
 use crate::alloc::Space;
+use crate::directory::Twins;
 use crate::orphans::Before;
 use crate::store::Store;
 use crate::superblock::Superblock;
@@ -10,9 +13,16 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) space: Space,
     pub(crate) orphans: Before,
+    /// What listings of directories remember.
+    pub(crate) twins: Mutex<Twins>,
 }
 
 impl Core {
+    pub(crate) fn of(superblock: Superblock, store: Store) -> Core {
+        let (orphans, twins) = (Before::default(), Mutex::default());
+        Core { superblock, store, space: Space::new(), orphans, twins }
+    }
+
     /// Ends an operation: what it did is part of the running transaction.
     pub(crate) fn finish(&self) {
         self.store.finish();

@@ -9,6 +9,7 @@ mod order;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod twins;
 
 use vfs::{Error, FileKind, Result};
 
@@ -19,6 +20,7 @@ use crate::inode::{BLOCK_BYTES, Flags, Inode};
 use crate::store::{Block, Kind};
 use crate::{alloc, map, xattr};
 use order::Order;
+pub(crate) use twins::Twins;
 
 /// Bytes before the entries of a directory in its inode: the parent's number.
 const INLINE_PARENT: usize = 4;

@@ -100,12 +100,7 @@ pub(crate) fn read(disk: &Arc<Disk>, superblock: &Superblock) -> Result<(Log, Su
 
 fn core(disk: &Arc<Disk>, superblock: &Superblock) -> Core {
     let store = Store::new(disk.clone(), superblock.block, superblock.inode_bytes, CACHE_BYTES);
-    Core {
-        superblock: superblock.clone(),
-        store,
-        space: crate::alloc::Space::new(),
-        orphans: Default::default(),
-    }
+    Core::of(superblock.clone(), store)
 }
 
 fn open(core: &Core) -> Result<Journal<'_>, Error> {

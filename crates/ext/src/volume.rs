@@ -6,7 +6,6 @@ use disk::{Disk, Queue};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{InoSet, Result, Statfs};
 
-use crate::alloc::Space;
 use crate::attach::Replayed;
 use crate::background::Work;
 use crate::core::Core;
@@ -187,7 +186,7 @@ impl Volume {
             store.overlay(log.into_blocks());
         }
         let volume = Volume {
-            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
+            core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: None,
@@ -230,7 +229,7 @@ impl Volume {
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {
-            core: Core { space: Space::new(), superblock, store, orphans: Default::default() },
+            core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: Some(home),

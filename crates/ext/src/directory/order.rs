@@ -2,11 +2,12 @@
 //! entry. So are the entries of a directory of one block listed that may get a tree.
 //!
 //! ```text
-//! cookie: (hash / 2 + 1) << 32 | second hash (31 bits), and one more for each name before it that has the same; `.` is 1, `..` 2
+//! cookie: (hash / 2 + 1) << 32 | second hash (28 bits) << 4, and the number of the name among its twins; `.` is 1, `..` 2
 //! ```
 
 use vfs::Result;
 
+use super::entries::Slot;
 use super::tree::{self, Root};
 use super::{Entry, damaged, entries, read};
 use crate::checksum::crc32c;
@@ -113,8 +114,10 @@ impl Group<'_> {
             }
         }
         names.sort_unstable_by_key(|(cookie, slot)| (*cookie, slot.name));
+        self.number(&mut names);
         let mut last = 0;
         for (cookie, slot) in names {
+            // Of more twins than there are numbers, each has its own all the same.
             last = cookie.max(last + 1);
             let entry = Entry { inode: slot.inode, kind: slot.kind, next: last, name: slot.name };
             if last > self.from && !sink(entry) {
@@ -123,9 +126,20 @@ impl Group<'_> {
         }
         Ok(true)
     }
+
+    /// Adds to the least cookies, which are in order, and orders what has the same.
+    fn number(&self, names: &mut [(u64, Slot<'_>)]) {
+        let mut twins = self.core.twins.lock();
+        for same in names.chunk_by_mut(|(one, _), (other, _)| one == other) {
+            let bytes: Vec<&[u8]> = same.iter().map(|(_, slot)| slot.name).collect();
+            let numbers = twins.numbers(self.dir.number, same[0].0, &bytes);
+            same.iter_mut().zip(numbers).for_each(|((cookie, _), number)| *cookie += number);
+            same.sort_unstable_by_key(|(cookie, _)| *cookie);
+        }
+    }
 }
 
 /// The least cookie of a name with this hash.
-fn cookie(hash: u32, name: &[u8]) -> u64 {
-    (u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name) >> 1)
+pub(super) fn cookie(hash: u32, name: &[u8]) -> u64 {
+    (u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name) & !0xF)
 }

@@ -5,7 +5,10 @@ use std::os::unix::ffi::OsStringExt;
 
 use vfs::{Error, FileKind, Result};
 
+use super::order::cookie;
 use super::{each, find, insert, is_indexed, list, remove, replace, tree};
+use crate::checksum::crc32c;
+use crate::hash::NameHash;
 use crate::inode::{self, Inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
@@ -422,5 +425,82 @@ fn an_unknown_tree_is_given_up() {
             stage.step(random, 30, 1);
         }
         stage.finish(random);
+    }
+}
+
+/// Names with these two hashes the same: the second is made so by the last four bytes, which it takes in any way, and for the first
+/// enough names are tried.
+fn twins(hash: NameHash, sets: usize) -> Vec<Vec<Vec<u8>>> {
+    // What the bits of four bytes do to the second hash, whatever is before them; then which bits do this alone.
+    let none = crc32c(0, &[0; 4]);
+    let mut rows: Vec<(u32, u32)> =
+        (0..32).map(|n| (crc32c(0, &(1u32 << n).to_le_bytes()) ^ none, 1 << n)).collect();
+    for n in 0..32 {
+        let at = (n..32).find(|at| rows[*at].0 >> n & 1 != 0).expect("a bijection");
+        rows.swap(n, at);
+        let row = rows[n];
+        let others = rows.iter_mut().enumerate().filter(|(at, other)| *at != n && other.0 >> n & 1 != 0);
+        others.for_each(|(_, other)| *other = (other.0 ^ row.0, other.1 ^ row.1));
+    }
+    let ending = |name: &[u8]| {
+        let missing = crc32c(0, &[name, &[0; 4]].concat()) ^ 0x1234_5670;
+        let bits = (0..32).filter(|n| missing >> n & 1 != 0).fold(0, |bits, n| bits ^ rows[n].1);
+        bits.to_le_bytes()
+    };
+    let mut by_hash = BTreeMap::<u32, Vec<Vec<u8>>>::new();
+    let mut found = Vec::new();
+    for n in 0u32.. {
+        let start = format!("name {n}").into_bytes();
+        let end = ending(&start);
+        if end.contains(&0) || end.contains(&b'/') {
+            continue;
+        }
+        let name = [start, end.to_vec()].concat();
+        let same = by_hash.entry(hash.of(&name)).or_default();
+        same.push(name);
+        if same.len() > 1 {
+            found.push(same.clone());
+        }
+        if found.len() == sets {
+            break;
+        }
+    }
+    found
+}
+
+/// Who goes on behind one of two names of the same hashes finds the other, whichever goes or comes meanwhile.
+#[test]
+fn twins_are_listed_once_whichever_goes() {
+    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext2", "-b", "4096"]] {
+        let mut stage = Stage::new("8M", options);
+        let superblock = &stage.scene.core().superblock;
+        let hash =
+            NameHash::of_version(superblock.hash_version, superblock.unsigned_hash, superblock.hash_seed);
+        let hash = hash.unwrap();
+        let sets = twins(hash, 3);
+        for set in &sets {
+            let [one, other] = [&set[0], &set[1]].map(|name| cookie(hash.of(name), name));
+            assert_eq!(one, other);
+            set.iter().for_each(|name| stage.insert(name, 0).unwrap());
+        }
+        (0..60).for_each(|n| stage.insert(format!("among others {n}").as_bytes(), 1).unwrap());
+        for round in 0..4 {
+            let (mut gone, mut stayed) = (Names::new(), stage.names.clone());
+            let shown = stage.listed(1, |stage, shown| {
+                for set in &sets {
+                    let [one, other] = [0, 1].map(|n| shown.contains_key(&set[n]));
+                    let first = &set[usize::from(other)];
+                    // The one that was shown goes; in the next round both are there again.
+                    if one != other && stage.names.contains_key(first) {
+                        stage.remove(first);
+                        gone.insert(first.clone(), 0);
+                    }
+                }
+            });
+            stayed.retain(|name, _| !gone.contains_key(name));
+            assert_eq!(gone.len(), sets.len(), "round {round}");
+            assert!(stayed.keys().all(|name| shown.contains_key(name)), "all that stayed is shown");
+            gone.keys().for_each(|name| stage.insert(name, 0).unwrap());
+        }
     }
 }
