@@ -73,17 +73,22 @@ impl FileSystem for Volume {
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
         let number = inode::from_vfs(&self.core.superblock, ino)?;
-        self.open_file(caller, number, flags)
+        let handle = self.open_file(caller, number, flags)?;
+        match flags.contains(OpenFlags::TRUNCATE) {
+            true => self.or_close(handle, self.contents_changed(handle, Ok(handle))),
+            false => Ok(handle),
+        }
     }
 
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
-        self.names_changed(
-            self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags)),
-        )
+        let created =
+            self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags))?;
+        self.or_close(created.handle, self.names_changed(Ok(created)))
     }
 
     fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
-        self.names_changed(self.make_unnamed(caller, dir, mode, flags))
+        let created = self.make_unnamed(caller, dir, mode, flags)?;
+        self.or_close(created.handle, self.names_changed(Ok(created)))
     }
 
     fn release(&self, handle: Handle) -> Result<()> {

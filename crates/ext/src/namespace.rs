@@ -322,7 +322,9 @@ impl Volume {
             match open(attr.ino) {
                 Err(Error::Stale) => continue,
                 opened => {
-                    return Ok(Created { attr: self.attributes(attr.ino)?, handle: opened?, new: false });
+                    let handle = opened?;
+                    let attr = self.or_close(handle, self.attributes(attr.ino))?;
+                    return Ok(Created { attr, handle, new: false });
                 }
             }
         }

@@ -25,12 +25,18 @@ impl Volume {
         };
         if flags.contains(OpenFlags::TRUNCATE) {
             let file = self.files.get(number);
-            if let Err(error) = self.cut_file(caller, &file, 0) {
-                self.close(handle)?;
-                return Err(error);
-            }
+            self.or_close(handle, self.cut_file(caller, &file, 0))?;
         }
         Ok(handle)
+    }
+
+    /// What became of an operation that has opened a handle. Who gets an error does not get the handle to close.
+    pub(crate) fn or_close<R>(&self, handle: Handle, result: Result<R>) -> Result<R> {
+        if result.is_err() {
+            // What failed first is told.
+            drop(self.close(handle));
+        }
+        result
     }
 
     /// A handle for inode `number`, which is there. Called with `tree` held.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use disk::{Disk, Memory};
-use ext::{Options, Volume};
+use ext::{Options, Sync, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use support::{Image, tree};
-use vfs::{Caller, Error, FileSystem, OpenFlags, ROOT_INO};
+use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
 
 mod support;
 
@@ -32,8 +32,8 @@ fn scene() -> Scene {
 fn write(volume: &Volume, name: &str, bytes: &[u8]) -> Result<(), Error> {
     let flags = OpenFlags::READ | OpenFlags::WRITE;
     let made = volume.create(&Caller::root(), ROOT_INO, name.as_bytes(), 0o644, flags)?;
-    volume.write(&Caller::root(), made.handle, 0, bytes)?;
-    let synced = volume.fsync(made.handle, false);
+    let written = volume.write(&Caller::root(), made.handle, 0, bytes);
+    let synced = written.and_then(|_| volume.fsync(made.handle, false));
     volume.release(made.handle).unwrap();
     synced
 }
@@ -91,4 +91,75 @@ fn what_two_halves_of_the_log_have_is_on_the_disk_when_it_is_detached() {
         assert_eq!(plain.read(handle, 0, &mut bytes).unwrap(), 5000);
         assert!(bytes[..5000] == expected, "{name}");
     }
+}
+
+/// Whoever is told that a file could not be made durably has nothing to close.
+#[test]
+fn what_could_not_be_made_durably_is_not_left_open() {
+    let Scene { region, memory, disk, volume } = scene();
+    drop(volume);
+    let options = Options { sync: Sync::Sync, ..Options::default() };
+    let volume = Volume::mount(&region, disk, &options).unwrap();
+    let (root, rw) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+    type Open<'a> = &'a dyn Fn() -> Result<Handle, Error>;
+    let ways: [(&str, Open<'_>); 4] = [
+        ("create", &|| volume.create(&root, ROOT_INO, b"new", 0o644, rw).map(|made| made.handle)),
+        ("again", &|| {
+            let flags = rw | OpenFlags::TRUNCATE;
+            volume.create(&root, ROOT_INO, b"there", 0o644, flags).map(|made| made.handle)
+        }),
+        ("cut", &|| {
+            let there = volume.lookup(&root, ROOT_INO, b"there").unwrap().ino;
+            volume.open(&root, there, rw | OpenFlags::TRUNCATE)
+        }),
+        ("nameless", &|| volume.tmpfile(&root, ROOT_INO, 0o644, rw).map(|made| made.handle)),
+    ];
+    write(&volume, "there", &[1; 100]).unwrap();
+    write(&volume, "kept", &[1; 100]).unwrap();
+    for (way, open) in ways {
+        // Once with the disk, so that NVM has all that it takes.
+        let mut opened = 0;
+        volume.release(open().unwrap()).unwrap();
+        memory.vanish(true);
+        let error = loop {
+            // The log has to be emptied to the disk sooner or later.
+            match open() {
+                Ok(handle) => volume.release(handle).unwrap(),
+                Err(error) => break error,
+            }
+            opened += 1;
+            assert!(opened < 100_000, "{way}");
+            let _ = volume.unlink(&root, ROOT_INO, b"new");
+            let _ = write(&volume, "kept", &[opened as u8; 900]);
+        };
+        assert!(matches!(error, Error::Io(_)), "{way}: {error}");
+        assert!(!matches!(volume.detach(), Err(ext::Error::Volume(Error::Busy))), "{way}: a handle is left");
+        memory.vanish(false);
+        volume.checkpoint().unwrap();
+        let _ = volume.unlink(&root, ROOT_INO, b"new");
+    }
+    volume.detach().unwrap();
+    drop(volume);
+    Image::of(&memory.image()).fsck();
+}
+
+/// With `sync`, a file that is opened to be written anew is empty before anything is written.
+#[test]
+fn a_file_that_is_cut_when_it_is_opened_stays_cut() {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+    let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+    let memory = Arc::new(Memory::new(image.bytes(), false));
+    let disk = Arc::new(Disk::over("disk".into(), memory.clone()));
+    ext::attach(&region, &disk).unwrap();
+    let options = Options { sync: Sync::Sync, ..Options::default() };
+    let volume = Volume::mount(&region, disk, &options).unwrap();
+    write(&volume, "file", &[1; 5000]).unwrap();
+    let ino = volume.lookup(&Caller::root(), ROOT_INO, b"file").unwrap().ino;
+    volume.open(&Caller::root(), ino, OpenFlags::WRITE | OpenFlags::TRUNCATE).unwrap();
+    // The power is cut.
+    let zone = Zone::from_bytes(&zone.snapshot_image(), &OpenOptions::default()).unwrap();
+    let disk = Arc::new(Disk::memory(memory.image()));
+    let volume = Volume::mount(&zone.volume("disk").unwrap(), disk, &Options::default()).unwrap();
+    assert_eq!(volume.getattr(ino).unwrap().size, 0);
 }
