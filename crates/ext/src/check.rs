@@ -3,6 +3,7 @@
 //! Who owns what is found by walking all inodes, and all directories from the root; then it is compared with what is written
 //! down of it: bitmaps, counts, links. Nothing is changed. DRAM: a bit for each cluster, some bytes for each inode in use.
 
+mod backups;
 mod claims;
 mod names;
 
@@ -14,7 +15,7 @@ use vfs::{Error, FileKind, Result};
 
 use crate::core::Core;
 use crate::inode::{self, Flags, Inode};
-use crate::superblock::ROOT;
+use crate::superblock::{self, ROOT};
 use crate::volume::{Options, Volume};
 use crate::{bitmap, data, group, orphans};
 use claims::Claims;
@@ -35,6 +36,8 @@ pub struct Report {
     pub blocks: u64,
     /// Inodes that have no name and wait to be removed.
     pub orphans: u64,
+    /// What there is and was not checked.
+    pub not_checked: Vec<String>,
 }
 
 impl Report {
@@ -76,17 +79,21 @@ pub fn check_volume(volume: &Volume) -> std::result::Result<Report, crate::Error
         claims: Claims::new(&core.superblock),
         inodes: BTreeMap::new(),
         orphans: HashSet::new(),
+        attributes: BTreeMap::new(),
     };
     check.orphans();
     check.fixed();
+    check.backups();
     for number in 0..core.superblock.groups {
         check.inodes_of(number);
     }
     check.names();
     check.links();
+    check.sharers();
     for number in 0..core.superblock.groups {
         check.counts_of(number);
     }
+    check.quota_files();
     check.report.inodes = check.inodes.len() as u64;
     check.report.orphans = check.orphans.len() as u64;
     check.report.blocks = check.claims.count() * core.superblock.cluster;
@@ -109,6 +116,8 @@ struct Check<'a> {
     claims: Claims,
     inodes: BTreeMap<u32, Known>,
     orphans: HashSet<u32>,
+    /// By block of attributes: how many inodes it says that it has, and how many have it.
+    attributes: BTreeMap<u64, (u32, u32)>,
 }
 
 impl Check<'_> {
@@ -214,6 +223,14 @@ impl Check<'_> {
             && inode.flags.contains(Flags::INDEX);
         let is_uncounted = may_have_many && inode.links == 1;
         self.inodes.insert(number, Known { kind, links: inode.links, is_uncounted, names: 0 });
+    }
+
+    /// What is counted in quota files is not looked at.
+    fn quota_files(&mut self) {
+        let Some(raw) = self.report.note(superblock::newest(self.core)) else { return };
+        let files = raw.quota_files().into_iter();
+        self.report.not_checked =
+            files.map(|(whose, inode)| format!("the quota file of {whose}, inode {inode}")).collect();
     }
 
     fn links(&mut self) {

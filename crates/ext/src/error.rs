@@ -1,5 +1,7 @@
 //! What can be wrong with an ext file system as a whole; single operations fail with [`vfs::Error`].
 
+use crate::features::advice;
+
 /// Why a disk could not be opened as ext2, ext3 or ext4.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -22,7 +24,10 @@ pub enum Error {
         features: Vec<String>,
     },
     /// The file system has what can be read only.
-    #[error("{disk}: it can be read and not be written because of its features {}; nothing was changed", features.join(", "))]
+    #[error(
+        "{disk}: it can be read here and not be written because of its features {}; nothing was changed; {}",
+        features.join(", "), advice(features)
+    )]
     ReadOnlyFeatures {
         /// The disk.
         disk: String,

@@ -85,6 +85,11 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
     decode(superblock, number, &block[at.bytes])
 }
 
+/// What a copy of the block that holds the descriptor of group `number` says of it.
+pub(crate) fn of_copy(superblock: &Superblock, number: u32, block: &[u8]) -> Result<Group> {
+    decode(superblock, number, &block[locate(superblock, number)?.bytes])
+}
+
 /// Part of an operation: writes the descriptor of group `number`, but for where things are, which does not change.
 pub(crate) fn write(core: &Core, number: u32, group: &Group) -> Result<()> {
     let superblock = &core.superblock;

@@ -271,6 +271,34 @@ impl RawSuperblock {
         })
     }
 
+    /// In what a backup is none of this one: a field that says what is where.
+    pub(crate) fn differs(&self, other: &RawSuperblock) -> Option<&'static str> {
+        let fields = [
+            (self.magic.get() == other.magic.get(), "its magic number"),
+            (self.is_intact(), "its checksum"),
+            (self.uuid == other.uuid, "its UUID"),
+            (self.log_block_size == other.log_block_size, "the size of blocks"),
+            ((self.blocks_low, self.blocks_high) == (other.blocks_low, other.blocks_high), "the blocks"),
+            (self.blocks_per_group == other.blocks_per_group, "the blocks of a group"),
+            (self.inodes == other.inodes, "the inodes"),
+            (self.inodes_per_group == other.inodes_per_group, "the inodes of a group"),
+            (self.inode_size == other.inode_size, "the size of inodes"),
+            (self.descriptor_size == other.descriptor_size, "the size of descriptors"),
+            (self.first_meta_group == other.first_meta_group, "where descriptors are"),
+        ];
+        fields.into_iter().find(|(is_same, _)| !is_same).map(|(_, field)| field)
+    }
+
+    /// Files of quotas: whose, and their inodes.
+    pub(crate) fn quota_files(&self) -> Vec<(&'static str, u32)> {
+        if !self.features().ro_compat.contains(RoCompat::QUOTA) {
+            return Vec::new();
+        }
+        let [users, groups] = self.quota_inodes.map(U32::get);
+        let files = [("users", users), ("groups", groups), ("projects", self.project_quota_inode.get())];
+        files.into_iter().filter(|(_, inode)| *inode != 0).collect()
+    }
+
     /// It has to be checked before it is used.
     pub(crate) fn set_unclean(&mut self) {
         self.state = (self.state.get() & !STATE_CLEAN).into();

@@ -77,6 +77,11 @@ pub(crate) fn inline_rest(core: &Core, inode: &Inode) -> Result<Vec<u8>> {
         .ok_or_else(|| damaged(inode, "its contents in the inode", "not there", "there"))
 }
 
+/// How many inodes the block of attributes that an inode has says that it has.
+pub(crate) fn owners(core: &Core, inode: &Inode) -> Result<u32> {
+    Ok(area::owners(&read_block(core, inode)?))
+}
+
 fn all(core: &Core, inode: &Inode) -> Result<Vec<Attribute>> {
     let mut all = area::decode_tail(inode)?;
     if inode.attributes != 0 {

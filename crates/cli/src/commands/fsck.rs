@@ -99,12 +99,16 @@ fn check_ext(arguments: &Fsck) -> Result<u8, Failure> {
         .with("inodes", Value::Count(checked.inodes))
         .with("blocks_used", Value::Count(checked.blocks))
         .with("log_replayed", volume.replayed().transactions > 0)
-        .with("problems", Value::Rows(problems.collect()));
+        .with("problems", Value::Rows(problems.collect()))
+        .with("not_checked", checked.not_checked.join("; "));
     if arguments.json {
         report::print_json(&fields.json())?;
     } else {
         for what in &checked.findings {
             report::print_text(&format!("{place}: {what} (left)\n"))?;
+        }
+        for what in &checked.not_checked {
+            report::print_text(&format!("{place}: {what}, was not checked\n"))?;
         }
         let (verdict, advice) = match checked.count {
             0 => ("clean".to_string(), String::new()),

@@ -6,7 +6,7 @@ use super::Check;
 use crate::inode::Inode;
 use crate::map::{self, END, Place};
 use crate::superblock::Superblock;
-use crate::{bitmap, group};
+use crate::{bitmap, group, xattr};
 
 /// The inode whose map leads to the blocks that are kept for more descriptors: they are claimed with those.
 const RESIZE: u32 = 7;
@@ -90,16 +90,33 @@ impl Check<'_> {
         let mut clusters = self.mapped(inode);
         if inode.attributes != 0 {
             clusters += 1;
-            // Several inodes may have it; that each is counted is not checked here.
-            let shared = superblock.has_blocks(inode.attributes, 1);
-            if shared {
-                self.claims.take(self.claims.cluster_of(inode.attributes));
-            }
+            self.attributes(inode);
         }
         let sectors = clusters * superblock.cluster * superblock.block / 512;
         if sectors != inode.blocks {
             let (number, says) = (inode.number, inode.blocks);
             self.report.find(format!("inode {number} has {sectors} sectors and says {says}"));
+        }
+    }
+
+    /// Takes the block of an inode's attributes for all who share it.
+    fn attributes(&mut self, inode: &Inode) {
+        let block = inode.attributes;
+        if let Some((_, found)) = self.attributes.get_mut(&block) {
+            *found += 1;
+        } else if let Some(says) = self.report.note(xattr::owners(self.core, inode)) {
+            self.attributes.insert(block, (says, 1));
+            self.take_of(inode, block, &mut None);
+        }
+    }
+
+    /// Blocks of attributes count the inodes that have them.
+    pub(super) fn sharers(&mut self) {
+        for (block, (says, found)) in std::mem::take(&mut self.attributes) {
+            if says != found {
+                self.report
+                    .find(format!("block {block} of attributes is that of {found} inodes and says {says}"));
+            }
         }
     }
 
