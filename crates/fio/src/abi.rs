@@ -1,16 +1,31 @@
-//! What fio and an external engine agree on, as far as this engine needs it: interface version 31, on 64-bit Linux.
+//! What fio and an external engine agree on, as far as this engine needs it, on 64-bit Linux.
 //!
 //! These are declarations of our own. Of structures that fio makes only the beginnings are here; nothing depends on
-//! how long they are, nor on anything in fio's description of a thread, whose layout follows how fio was configured.
+//! how long they are, nor on anything in fio's description of a thread, whose layout follows how fio was configured. What
+//! differs from release to release is in [`RELEASES`].
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
 use std::ptr::{null, null_mut};
 
-/// The version of the interface (`FIO_IOOPS_VERSION`), which fio compares with its own.
-pub(crate) const VERSION: c_int = 31;
-/// Releases of fio whose structures are these.
-pub(crate) const RELEASES: [&str; 1] = ["fio-3.33"];
+/// Releases of fio with the same structures.
+pub(crate) struct Release {
+    pub(crate) names: &'static [&'static str],
+    /// The version of the interface (`FIO_IOOPS_VERSION`), which fio compares with its own.
+    pub(crate) version: c_int,
+    /// Hooks that [`Operations`] has behind those of the first release.
+    pub(crate) later_hooks: usize,
+    /// Where a `struct fio_file` has what an engine may keep there, bytes from its beginning.
+    pub(crate) opened_at: usize,
+}
+
+/// Those whose structures are known. From 3.40 on a `struct io_u` is another one.
+pub(crate) static RELEASES: [Release; 4] = [
+    Release { names: &["fio-3.33"], version: 31, later_hooks: 0, opened_at: 176 },
+    Release { names: &["fio-3.34", "fio-3.35"], version: 32, later_hooks: 2, opened_at: 184 },
+    Release { names: &["fio-3.36", "fio-3.37"], version: 33, later_hooks: 3, opened_at: 184 },
+    Release { names: &["fio-3.38", "fio-3.39"], version: 36, later_hooks: 3, opened_at: 192 },
+];
 
 /// The job's thread: known by its address only.
 pub(crate) type Thread = c_void;
@@ -42,9 +57,9 @@ type Unused = Option<unsafe extern "C" fn()>;
 pub(crate) type ForThread = Option<unsafe extern "C" fn(*mut Thread) -> c_int>;
 pub(crate) type ForFile = Option<unsafe extern "C" fn(*mut Thread, *mut File) -> c_int>;
 
-/// `struct ioengine_ops`.
+/// `struct ioengine_ops`, with so many hooks that came later.
 #[repr(C)]
-pub(crate) struct Operations {
+pub(crate) struct Operations<const LATER: usize> {
     pub(crate) list: [*mut c_void; 2],
     pub(crate) name: *const c_char,
     pub(crate) version: c_int,
@@ -76,13 +91,14 @@ pub(crate) struct Operations {
     pub(crate) report_zones: Unused,
     pub(crate) reset_wp: Unused,
     pub(crate) get_max_open_zones: Unused,
+    pub(crate) later: [Unused; LATER],
     pub(crate) option_struct_size: c_int,
     pub(crate) options: *mut OptionRow,
 }
 
-impl Operations {
+impl<const LATER: usize> Operations<LATER> {
     /// No hook at all.
-    pub(crate) const NONE: Operations = Operations {
+    pub(crate) const NONE: Operations<LATER> = Operations {
         list: [null_mut(); 2],
         name: null(),
         version: 0,
@@ -114,6 +130,7 @@ impl Operations {
         report_zones: None,
         reset_wp: None,
         get_max_open_zones: None,
+        later: [None; LATER],
         option_struct_size: 0,
         options: null_mut(),
     };
@@ -143,7 +160,7 @@ pub(crate) struct Unit {
     pub(crate) error: c_uint,
 }
 
-/// `struct fio_file`, to what an engine may keep there.
+/// `struct fio_file`, to how long it is. Where it has what an engine may keep there, its release says ([`Release::opened_at`]).
 #[repr(C)]
 pub(crate) struct File {
     list: [*mut c_void; 2],
@@ -155,15 +172,6 @@ pub(crate) struct File {
     pub(crate) real_size: u64,
     pub(crate) offset: u64,
     pub(crate) size: u64,
-    zones: *mut c_void,
-    zone_range: [u32; 2],
-    last: [[u64; 3]; 2],
-    written: [u64; 2],
-    completed: *mut u64,
-    completed_index: c_uint,
-    position: u64,
-    /// The engine's own.
-    pub(crate) opened: *mut c_void,
 }
 
 /// `FIO_OPT_STR_STORE`.
@@ -250,13 +258,13 @@ pub(crate) struct Texts {
 }
 
 const _: () = {
-    assert!(size_of::<Operations>() == 264 && offset_of!(Operations, queue) == 72);
-    assert!(offset_of!(Operations, prepopulate_file) == 168 && offset_of!(Operations, options) == 256);
+    assert!(size_of::<Operations<0>>() == 264 && offset_of!(Operations<0>, queue) == 72);
+    assert!(offset_of!(Operations<0>, prepopulate_file) == 168 && offset_of!(Operations<0>, options) == 256);
+    assert!(size_of::<Operations<3>>() == 288 && offset_of!(Operations<3>, options) == 280);
     assert!(offset_of!(Unit, file) == 32 && offset_of!(Unit, what) == 44 && offset_of!(Unit, offset) == 72);
     assert!(offset_of!(Unit, transfer) == 104 && offset_of!(Unit, transfer_length) == 112);
     assert!(offset_of!(Unit, rest) == 136 && offset_of!(Unit, error) == 144);
     assert!(offset_of!(File, kind) == 16 && offset_of!(File, name) == 40 && offset_of!(File, size) == 64);
-    assert!(offset_of!(File, opened) == 176);
     assert!(size_of::<OptionRow>() == 1512 && offset_of!(OptionRow, parsed) == 104);
     assert!(offset_of!(OptionRow, values) == 128 && offset_of!(OptionRow, category) == 1464);
 };

@@ -5,8 +5,11 @@ use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use crate::abi::{self, File, Operations, OptionRow, Texts, Thread, Unit};
+use crate::abi::{self, File, Operations, OptionRow, Release, Texts, Thread, Unit};
 use crate::engine::{self, Fault, Opened};
+
+/// The release that this is loaded into, found before anything else is called.
+static RELEASE: OnceLock<&Release> = OnceLock::new();
 
 /// Says what went wrong; its number, which is not 0.
 fn tell(fault: &Fault) -> c_int {
@@ -63,6 +66,17 @@ unsafe extern "C" fn unlink_file(_thread: *mut Thread, file: *mut File) -> c_int
     told(unsafe { path(file) }.and_then(engine::remove))
 }
 
+/// Where fio keeps what an engine has for one of its files.
+///
+/// # Safety
+/// `file` is one of fio's.
+unsafe fn kept(file: *mut File) -> *mut *mut c_void {
+    let at = RELEASE.get().map_or(0, |release| release.opened_at);
+    debug_assert!(at > 0, "no hook is called before there is a release");
+    // SAFETY: the caller says so; it is longer than what is declared of it, and the field is at this place in this release.
+    unsafe { file.byte_add(at).cast() }
+}
+
 /// What an open file of fio leads to. Of one that could not be opened, its number: fio ends a job for what its reads and
 /// writes fail with, and not for this.
 type Slot = Result<Opened, c_int>;
@@ -71,13 +85,13 @@ unsafe extern "C" fn open_file(_thread: *mut Thread, file: *mut File) -> c_int {
     // SAFETY: fio passes one of its files.
     let opened: Slot = unsafe { path(file) }.and_then(Opened::new).map_err(|fault| tell(&fault));
     // SAFETY: the field is the engine's, and empty while the file is not open.
-    unsafe { (*file).opened = Box::into_raw(Box::new(opened)).cast() };
+    unsafe { *kept(file) = Box::into_raw(Box::new(opened)).cast() };
     0
 }
 
 unsafe extern "C" fn close_file(_thread: *mut Thread, file: *mut File) -> c_int {
     // SAFETY: fio closes what it has opened, once: the field has what `open_file` left there, which nobody uses any more.
-    let opened = unsafe { std::mem::replace(&mut (*file).opened, null_mut()) };
+    let opened = unsafe { std::mem::replace(&mut *kept(file), null_mut()) };
     if !opened.is_null() {
         // SAFETY: see above.
         drop(unsafe { Box::from_raw(opened.cast::<Slot>()) });
@@ -99,7 +113,7 @@ unsafe extern "C" fn queue(_thread: *mut Thread, unit: *mut Unit) -> c_int {
     // SAFETY: fio passes a unit that is this thread's until the hook returns.
     let unit = unsafe { &mut *unit };
     // SAFETY: its file is open, so the field has what `open_file` left there, until `close_file`.
-    let opened = unsafe { (*unit.file).opened.cast::<Slot>().as_ref() };
+    let opened = unsafe { (*kept(unit.file)).cast::<Slot>().as_ref() };
     let opened = match opened {
         Some(Ok(opened)) => opened,
         Some(Err(errno)) => {
@@ -187,10 +201,11 @@ fn options() -> Vec<OptionRow> {
     ]
 }
 
-fn operations() -> Operations {
-    Operations {
+/// What fio gets, as a release with so many later hooks has it; its address, where it stays.
+fn operations<const LATER: usize>(version: c_int) -> usize {
+    let operations: Operations<LATER> = Operations {
         name: c"amberfs".as_ptr(),
-        version: abi::VERSION,
+        version,
         flags: abi::SYNC | abi::DISKLESS | abi::NO_EXTEND | abi::NO_DISK_UTIL,
         init: Some(init),
         prep: Some(prep),
@@ -205,7 +220,8 @@ fn operations() -> Operations {
         option_struct_size: size_of::<Texts>() as c_int,
         options: options().leak().as_mut_ptr(),
         ..Operations::NONE
-    }
+    };
+    Box::into_raw(Box::new(operations)).expose_provenance()
 }
 
 /// The release of the program that this is loaded into, if it is fio.
@@ -221,23 +237,28 @@ fn release() -> Option<String> {
 /// # Safety
 /// Only fio calls this, with a place for the engine's address.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn get_ioengine(place: *mut *mut Operations) {
-    /// The address of what fio gets, which stays.
+pub(crate) unsafe extern "C" fn get_ioengine(place: *mut *mut c_void) {
+    /// The address of what fio gets.
     static MADE: OnceLock<usize> = OnceLock::new();
-    let release = release();
+    let loaded = release();
     // Debian and others may say more than the release.
-    let is_known = |release: &String| abi::RELEASES.iter().any(|known| release == known);
-    if !release.as_ref().is_some_and(is_known) {
+    let is_it = |release: &&Release| loaded.as_deref().is_some_and(|name| release.names.contains(&name));
+    let Some(release) = abi::RELEASES.iter().find(is_it) else {
+        let known: Vec<&str> = abi::RELEASES.iter().flat_map(|release| release.names).copied().collect();
         eprintln!(
-            "amberfs: this engine knows the structures of {} (interface {}), not those of {}; use that release, or measure a \
-             mount with fio's own engines",
-            abi::RELEASES.join(", "),
-            abi::VERSION,
-            release.as_deref().unwrap_or("this program")
+            "amberfs: this engine knows the structures of {}, not those of {}; use one of them, or measure a mount with \
+             fio's own engines",
+            known.join(", "),
+            loaded.as_deref().unwrap_or("this program")
         );
         return;
-    }
-    let made = MADE.get_or_init(|| Box::into_raw(Box::new(operations())).expose_provenance());
+    };
+    let release = *RELEASE.get_or_init(|| release);
+    let made = MADE.get_or_init(|| match release.later_hooks {
+        0 => operations::<0>(release.version),
+        2 => operations::<2>(release.version),
+        _ => operations::<3>(release.version),
+    });
     // SAFETY: the caller says so.
     unsafe { *place = std::ptr::with_exposed_provenance_mut(*made) };
 }
