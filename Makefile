@@ -20,7 +20,8 @@ BENCH ?=
 # The kernel's ext4, ours, and who else makes one of the same disk; each way to mount it beside the same way of the kernel's.
 EXT_PEERS := ext4-disk,ext4-disk:dirsync,ext4-disk:sync,ext4-disk:nojournal
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk,amberfs-ext-disk:dirsync,amberfs-ext-disk:sync
-EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:sync_writes=disk,amberfs-ext-disk:commit=3600,volume-ext-disk,fuse2fs-disk
+EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:sync_writes=disk,amberfs-ext-disk:sync_writes=disk+transport=device+threads=16
+EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:commit=3600,volume-ext-disk,fuse2fs-disk
 EXT_AGAINST := --against ext4-disk --against ext4-disk:dirsync --against ext4-disk:sync
 SCALE ?=
 FIO ?=
