@@ -208,6 +208,13 @@ pub(crate) fn clear(core: &Core, number: u32, was_used: bool) -> Result<()> {
     })?
 }
 
+/// Part of an operation: zeroes the block that begins with an inode, none of which was ever used. What lies there is not asked for.
+pub(crate) fn begin_block(core: &Core, number: u32) -> Result<()> {
+    let (block, _) = locate(core, number)?;
+    core.store.make(Kind::Inodes, block, |_| ());
+    Ok(())
+}
+
 /// Part of an operation: an inode that is free leads nowhere, and has a time of removal.
 pub(crate) fn retire(core: &Core, number: u32) -> Result<()> {
     let superblock = &core.superblock;

@@ -135,6 +135,31 @@ fn fetching_stops_before_frames_are_full() {
     image.fsck();
 }
 
+/// Blocks of inodes that nobody ever used are not asked for when files are made, whatever lies there.
+#[test]
+fn parts_of_tables_that_were_never_used_are_not_read() {
+    let mut image = Image::make("64M", &["-t", "ext4", "-b", "1024", "-N", "4096"]).bytes();
+    let shown = support::run("dumpe2fs", &[&Image::of(&image).path.display().to_string()]);
+    let table = shown.lines().find_map(|line| line.trim().strip_prefix("Inode table at ")).unwrap();
+    let table: usize = table.split('-').next().unwrap().parse().unwrap();
+    // Inodes 1 to 12 are in use.
+    image[(table + 3) * 1024..(table + 50) * 1024].fill(0xA5);
+    let disk = Arc::new(Disk::memory(image));
+    let (_zone, region) = nvm(16);
+    ext::attach(&region, &disk).unwrap();
+    let volume = mount(&region, disk.clone(), Fetch::Touch);
+    let before = reads(&disk);
+    for n in 0..400 {
+        volume.mknod(&Caller::root(), ROOT_INO, n.to_string().as_bytes(), 0o100_644, 0).unwrap();
+    }
+    let asked = reads(&disk) - before;
+    assert!(asked <= 12, "{asked} reads for 100 blocks of inodes");
+    volume.detach().unwrap();
+    let mut bytes = vec![0; disk.bytes() as usize];
+    disk.read(Purpose::Data, 0, &mut bytes).unwrap();
+    Image::of(&bytes).fsck();
+}
+
 /// A disk that fails large reads.
 struct SmallReads(Memory);
 

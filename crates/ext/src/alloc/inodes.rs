@@ -46,7 +46,11 @@ pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
     })?;
     state.count(-1, if is_dir { 1 } else { 0 });
     let inode = (u64::from(number) * per_group + index + 1) as u32;
-    inode::clear(core, inode, was_used)?;
+    if !was_used && index.is_multiple_of(superblock.block / superblock.inode_bytes as u64) {
+        inode::begin_block(core, inode)?;
+    } else {
+        inode::clear(core, inode, was_used)?;
+    }
     Ok(inode)
 }
 
