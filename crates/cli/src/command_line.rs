@@ -430,6 +430,10 @@ pub(crate) struct SnapshotTagged {
 
 #[derive(Args, Debug)]
 pub(crate) struct Crash {
+    /// What is crashed: native; ext or ext2, a disk with an ext4 or ext2 that is attached to NVM, of which both are crashed together
+    #[arg(long, value_name = "KIND", default_value = "native", value_parser = ["native", "ext", "ext2"],
+          conflicts_with_all = ["concurrent", "program", "replay"])]
+    pub(crate) volume: String,
     /// Workloads: names of operations as --list shows them, joined by '+'; or random-COUNT
     #[arg(conflicts_with_all = ["one", "two", "three", "random", "replay", "list"])]
     pub(crate) names: Vec<String>,
@@ -450,16 +454,17 @@ pub(crate) struct Crash {
     #[arg(long, value_name = "SCHEDULES", conflicts_with_all = ["one", "two", "three", "random"])]
     pub(crate) concurrent: Option<usize>,
     /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3),
+          conflicts_with_all = ["concurrent", "program", "list"])]
     pub(crate) depth: u32,
-    /// The promise: op, fsync or snapshot; without it, each of the three
-    #[arg(long)]
+    /// The promise: op, fsync or snapshot; without it, each that the volume makes: native all three, ext op
+    #[arg(long, conflicts_with_all = ["concurrent", "replay", "list"])]
     pub(crate) durability: Option<crash::Promise>,
-    /// How the volume logs bytes: adaptive, block, diff or block-switch
-    #[arg(long, default_value_t = native::Journaling::Adaptive, conflicts_with_all = ["concurrent", "program"])]
-    pub(crate) journal: native::Journaling,
+    /// How a native volume logs bytes: adaptive (without it), block, diff or block-switch
+    #[arg(long, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
+    pub(crate) journal: Option<native::Journaling>,
     /// Threads at work; without it, as many as there are processors
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
     pub(crate) threads: Option<usize>,
     /// Chooses what is random
     #[arg(long, default_value_t = 1)]

@@ -16,6 +16,17 @@ fn workloads_are_crashed_by_their_names() {
 }
 
 #[test]
+fn an_ext_disk_is_crashed_with_its_nvm() {
+    let answer = run("crash --volume ext create --depth 1 --json").ok().json();
+    let campaign = &answer["campaigns"][0];
+    assert_eq!((&campaign["volume"], &campaign["durability"]), (&"ext".into(), &"op".into()));
+    assert_eq!(campaign["violations"].as_array().map(Vec::len), Some(0));
+    assert!(campaign["states_checked"].as_u64() > Some(0));
+    let list = run("crash --volume ext --list").ok().out;
+    assert!(list.contains("checkpoint-write") && !list.contains("TakeSnapshot"), "{list}");
+}
+
+#[test]
 fn the_catalogue_is_listed() {
     let list = run("crash --list").ok().out;
     assert!(list.contains("rename-exchange-across") && list.contains("enospc-1 "), "{list}");
@@ -31,6 +42,12 @@ fn what_is_no_workload_or_state_is_refused() {
     run("crash create --two").fails(2, &["cannot be used with"]);
     run("crash --shrink").fails(2, &["--replay"]);
     run("crash --recording life").fails(2, &["--program"]);
+    run("crash --volume nonsense").fails(2, &["nonsense", "native, ext, ext2"]);
+    run("crash --volume ext create --durability fsync").fails(2, &["does not promise fsync, but op"]);
+    run("crash --volume ext create --journal diff").fails(2, &["--journal is for native volumes"]);
+    run("crash --volume ext snapshot").fails(1, &["operations that ext does not have"]);
+    run("crash --volume ext --concurrent 1").fails(2, &["cannot be used with"]);
+    run("crash --concurrent 1 --depth 1").fails(2, &["cannot be used with"]);
 }
 
 /// A state that keeps its promise says so when it is asked for by name.

@@ -11,6 +11,8 @@ use crate::subject::Subject;
 pub(crate) struct Arena {
     pub(crate) zone: Zone,
     pub(crate) region: Region,
+    /// The lines that stand for the volume's disk; none if it has none.
+    pub(crate) disk: Range<u32>,
     /// Where clones go.
     pub(crate) beside: Option<Region>,
 }
@@ -23,8 +25,12 @@ impl Arena {
         let zone = Zone::anonymous(bytes, &OpenOptions::default()).map_err(|error| error.to_string())?;
         let region = subject.format(&zone, "v")?;
         let beside = two.then(|| subject.format(&zone, "beside")).transpose()?;
+        let disk = subject.disk(&region)?.map_or(0..0, |disk| {
+            let lines = |bytes: u64| (bytes / nvm::LINE) as u32;
+            lines(disk.entry().start)..lines(disk.entry().start + disk.len())
+        });
         zone.watch();
-        Ok(Arena { zone, region, beside })
+        Ok(Arena { zone, region, disk, beside })
     }
 
     /// Watches anew: what was stored before stays.

@@ -69,19 +69,32 @@ impl Failure {
     }
 }
 
-fn crash(violation: &Violation) -> String {
-    let runs = violation.lines.chunk_by(|one, next| one.0 + 1 == next.0 && one.1 == next.1);
+/// Lines or sectors, and which of its contents each has.
+fn arrived(all: &[(u32, usize)]) -> String {
+    let runs = all.chunk_by(|one, next| one.0 + 1 == next.0 && one.1 == next.1);
     let shown = |run: &[(u32, usize)]| match run {
         [(line, choice)] => format!("{line} in version {choice}"),
         [(first, choice), .., (last, _)] => format!("{first} to {last} in version {choice}"),
         [] => String::new(),
     };
-    let lines: Vec<String> = runs.map(shown).collect();
-    let arrived = if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") };
+    let runs: Vec<String> = runs.map(shown).collect();
+    if runs.is_empty() { "nothing".to_owned() } else { runs.join(", ") }
+}
+
+fn crash(violation: &Violation) -> String {
+    let disk = violation.disk.unwrap_or(u32::MAX);
+    let of_disk = violation.lines.partition_point(|(line, _)| *line < disk);
+    let (lines, sectors) = violation.lines.split_at(of_disk);
+    let sectors: Vec<_> = sectors.iter().map(|(line, choice)| ((line - disk) / 8, *choice)).collect();
     let mut text = format!(
-        "  cut      before event {}; beyond what was durable, there arrived of its lines: {arrived}\n",
-        violation.event
+        "  cut      before event {}; beyond what was durable, there arrived of its lines: {}",
+        violation.event,
+        arrived(lines)
     );
+    if violation.disk.is_some() {
+        text.push_str(&format!("; of its disk's sectors: {}", arrived(&sectors)));
+    }
+    text.push('\n');
     match &violation.deeper {
         Some(deeper) => text.push_str(&format!("  recovery {}", crash(deeper).trim_start())),
         None => text.push_str(&format!("  found    {}\n", violation.what)),
@@ -94,6 +107,8 @@ fn crash(violation: &Violation) -> String {
 pub struct Report {
     /// Workloads explored.
     pub workloads: usize,
+    /// Those that were left out, as they take operations that the subject does not have.
+    pub left_out: usize,
     /// How many states there were.
     pub counts: Counts,
     /// What failed, in the order of the list.
@@ -124,8 +139,12 @@ impl Campaign {
                             return;
                         }
                         let Some(workload) = workload(index) else { continue };
-                        let explored = lab.explore(&workload);
+                        let explored = workload.suits(self.subject).then(|| lab.explore(&workload));
                         let mut guard = report.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                        let Some(explored) = explored else {
+                            guard.0.left_out += 1;
+                            continue;
+                        };
                         let (report, failures, told) = &mut *guard;
                         report.workloads += 1;
                         let found = match explored {
@@ -210,7 +229,11 @@ impl Campaign {
         seed: u64,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Report {
-        self.run(count, &|index| Some(Workload::random(length, seed.wrapping_add(index as u64))), progress)
+        self.run(
+            count,
+            &|index| Some(Workload::random(self.subject, length, seed.wrapping_add(index as u64))),
+            progress,
+        )
     }
 
     /// The name of a state of a workload.

@@ -361,6 +361,15 @@ fn syncs(list: &mut List) {
     list.add("sync-block", vec![Write(p("/a/file"), 0, 4_096), Sync]);
     list.add("sync-unlink", vec![Unlink(p("/a/file")), Sync]);
     list.add("sync-twice", vec![Mkdir(p("/dir")), Sync, Rmdir(p("/dir")), Sync]);
+    list.add("checkpoint-nothing", vec![Checkpoint]);
+    list.add("checkpoint-create", vec![Create(p("/new")), Checkpoint]);
+    list.add("checkpoint-write", vec![write(), Write(p("/b/void"), 0, 9_000), Checkpoint]);
+    list.add("checkpoint-unlink", vec![write(), Unlink(p("/a/file")), Checkpoint, Create(p("/new"))]);
+    list.add("checkpoint-between", vec![write(), Checkpoint, write(), Checkpoint]);
+    let orphan = vec![Hold(0, p("/a/file")), Unlink(p("/a/file")), Checkpoint, Release(0)];
+    list.add("checkpoint-while-open", orphan);
+    let reused = vec![Rmdir(p("/b/e")), Write(p("/b/void"), 0, 20_000), Checkpoint, Mkdir(p("/b/e"))];
+    list.add("checkpoint-reused", reused);
     list.add("write-sync-write", vec![write(), Sync, write()]);
 }
 

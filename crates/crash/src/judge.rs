@@ -58,6 +58,8 @@ pub struct Violation {
     pub event: usize,
     /// The first line of each unit that was not as it was durable, from the volume's start, and the choice.
     pub lines: Vec<(u32, usize)>,
+    /// The first of the lines that stand for the volume's disk, eight a sector, if it has one.
+    pub disk: Option<u32>,
     /// What is wrong.
     pub what: String,
     /// If the recovery of this state was crashed, where that was.
@@ -162,6 +164,7 @@ impl Judge {
         Violation {
             event: point.event,
             lines: lines.map(|(unit, choice)| (unit.first - first, *choice)).collect(),
+            disk: (!self.arena.disk.is_empty()).then(|| self.arena.disk.start - first),
             what: fault.what,
             deeper: fault.deeper,
         }
@@ -331,10 +334,11 @@ impl Judge {
         let arena = self.arena.clone();
         // What this state has beyond what was durable is durable now.
         let patched = arena.change_since(outer.durable);
-        let mut machine = Machine::new(outer.durable_hash.wrapping_add(patched));
+        let mut machine = Machine::new(outer.durable_hash.wrapping_add(patched), arena.disk.clone());
         let events = &inner.recording.events;
         for index in 0..=events.len() {
-            if events.get(index).is_none_or(|event| event.kind == EventKind::Fence) {
+            let settles = |event: &nvm::Event| matches!(event.kind, EventKind::Fence | EventKind::DiskSync);
+            if events.get(index).is_none_or(settles) {
                 let point = Point {
                     event: index,
                     durable: arena.mark(),

@@ -152,7 +152,7 @@ impl Life {
 /// Where the power may be cut: all that could be left in between can be left here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment<'r> {
-    /// Just before a fence.
+    /// Just before a fence, or a disk's sync.
     Fence,
     /// At the mark of this name.
     Mark(&'r str),
@@ -239,7 +239,8 @@ impl Stage {
         let mounted = Running::open(subject, promise, &arena).map_err(volume)?;
         let mut actor = Actor::new(mounted);
         let mut made_by = Vec::new();
-        for (number, operation) in scene.operations().into_iter().enumerate() {
+        let operations = scene.operations().into_iter().enumerate();
+        for (number, operation) in operations.filter(|(_, operation)| subject.can(operation)) {
             Time::stop(Some(clock(number)));
             match actor.perform(number, &operation) {
                 Ok(_) => made_by.push((number, operation)),
@@ -386,10 +387,10 @@ impl Stage {
         mut at: impl FnMut(&mut Judge, &Machine, Point<'_>) -> Result<bool, Violation>,
     ) -> Result<(), Violation> {
         let arena = self.judge.arena.clone();
-        let mut machine = Machine::new(0);
+        let mut machine = Machine::new(0, arena.disk.clone());
         for (index, event) in recording.events.iter().enumerate() {
             let trees = match event.kind {
-                EventKind::Fence => allowed(Moment::Fence),
+                EventKind::Fence | EventKind::DiskSync => allowed(Moment::Fence),
                 EventKind::Mark => allowed(Moment::Mark(recording.operation_of(event))),
                 _ => None,
             };

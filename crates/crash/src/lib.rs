@@ -11,18 +11,18 @@
 //! search      which states are tried, by reading order
 //! unit        what each line may hold               machine: the x86 model
 //! arena       patches and undo                      tree, usage
-//! subject     a kind of volume                      native_subject, running
+//! subject     a kind of volume                      native_subject, ext_subject (platter), running
 //! operation, catalogue, scene, workload: what is done
 //! pair        two operations at the same time         schedule: who runs when
 //! repair      what fsck stores, cut short
-//! program     programs that judge their own files     disk, nand: what a power cut leaves of these
+//! program     programs that judge their own files     nand: what a power cut leaves of flash
 //! ```
 #![forbid(unsafe_code)]
 
 mod arena;
 mod campaign;
 mod catalogue;
-mod disk;
+mod ext_subject;
 mod faults;
 mod hash;
 mod judge;
@@ -34,6 +34,7 @@ mod native_subject;
 mod operation;
 mod oracle;
 mod pair;
+mod platter;
 mod program;
 mod random;
 mod repair;
@@ -50,7 +51,7 @@ mod workload;
 
 pub use campaign::{Campaign, Failure, Progress, Report};
 pub use catalogue::{Entry, catalogue};
-pub use disk::{Disk, OutsideDisk, SECTOR};
+pub use ext_subject::Ext;
 pub use faults::MediaFault;
 pub use judge::{Counts, Violation};
 pub use lab::{Explored, Lab, WorkloadError};
@@ -67,6 +68,6 @@ pub use repair::{RepairFailure, RepairReport, explore_repairs};
 pub use scene::Scene;
 pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
-pub use subject::{Ground, Mounted, Promise, Subject};
+pub use subject::{Ground, Mounted, Promise, Subject, subject};
 pub use tree::Tree;
 pub use workload::{Id, Workload};

@@ -5,8 +5,15 @@
 //!   words of eight.
 //! - Different lines arrive in any order.
 //! - A flush promises nothing. A fence makes durable what the same thread had flushed or streamed before it.
+//!
+//! Some of the lines may stand for a disk, which has rules of its own:
+//!
+//! - A write may be lost, or overtake another, until a sync has followed it, which makes all writes before it durable, whose ever.
+//! - A sector of 512 bytes, eight lines, is written as a whole or not at all; of several writes to it any may be the last that
+//!   arrived.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use nvm::{Event, EventKind, LINE, Line, Purpose, Recording};
 
@@ -24,6 +31,8 @@ pub(crate) struct Pending {
 
 /// The medium and what is on its way to it.
 pub(crate) struct Machine {
+    /// The lines that stand for a disk.
+    pub(crate) disk: Range<u32>,
     /// Lines whose durable contents differ from what they were at first, since they were asked for last.
     fresh: Vec<(u32, Line)>,
     /// What the processor sees, of lines that were ever stored to.
@@ -39,8 +48,10 @@ pub(crate) struct Machine {
 const BULK_BYTES: u64 = 512;
 
 impl Machine {
-    pub(crate) fn new(durable_hash: u64) -> Machine {
+    /// A machine at rest, some of whose lines are a disk's.
+    pub(crate) fn new(durable_hash: u64, disk: Range<u32>) -> Machine {
         Machine {
+            disk,
             fresh: Vec::new(),
             memory: HashMap::new(),
             pending: BTreeMap::new(),
@@ -62,8 +73,10 @@ impl Machine {
             let lines = lines_of(event).filter(|line| pending.contains_key(line));
             self.sent.entry(event.thread).or_default().extend(lines.map(|line| (line, index as u32)));
         }
-        if event.kind == EventKind::Fence {
-            self.fence(event.thread);
+        match event.kind {
+            EventKind::Fence => self.fence(event.thread),
+            EventKind::DiskSync => self.sync(),
+            _ => {}
         }
     }
 
@@ -98,18 +111,29 @@ impl Machine {
 
     fn fence(&mut self, thread: u32) {
         for (line, sent) in self.sent.remove(&thread).unwrap_or_default() {
-            let Some(pending) = self.pending.get_mut(&line) else { continue };
-            let arrived = pending.versions.partition_point(|(stored, _)| *stored <= sent);
-            if let Some((_, bytes)) = pending.versions[..arrived].last() {
-                let before = std::mem::replace(&mut pending.durable, *bytes);
-                self.fresh.push((line, *bytes));
-                self.durable_hash =
-                    self.durable_hash.wrapping_add(hash::of_change(line, &before, &pending.durable));
-            }
-            pending.versions.drain(..arrived);
-            if pending.versions.is_empty() {
-                self.pending.remove(&line);
-            }
+            self.arrive(line, sent);
+        }
+    }
+
+    /// Makes all that was written to the disk durable.
+    fn sync(&mut self) {
+        let written: Vec<u32> = self.pending.range(self.disk.clone()).map(|(line, _)| *line).collect();
+        written.into_iter().for_each(|line| self.arrive(line, u32::MAX));
+    }
+
+    /// Makes a line durable as it was after event `last`.
+    fn arrive(&mut self, line: u32, last: u32) {
+        let Some(pending) = self.pending.get_mut(&line) else { return };
+        let arrived = pending.versions.partition_point(|(stored, _)| *stored <= last);
+        if let Some((_, bytes)) = pending.versions[..arrived].last() {
+            let before = std::mem::replace(&mut pending.durable, *bytes);
+            self.fresh.push((line, *bytes));
+            self.durable_hash =
+                self.durable_hash.wrapping_add(hash::of_change(line, &before, &pending.durable));
+        }
+        pending.versions.drain(..arrived);
+        if pending.versions.is_empty() {
+            self.pending.remove(&line);
         }
     }
 

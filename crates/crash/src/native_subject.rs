@@ -2,7 +2,9 @@
 
 use native::{Durability, Error, FormatOptions, Journaling, MountOptions, Volume};
 use nvm::{Region, VolumeKind, Zone};
+use vfs::Snapshots;
 
+use crate::operation::Operation;
 use crate::subject::{Mounted, Promise, Subject};
 
 /// The native volume of the smallest size, with the smallest log.
@@ -64,6 +66,14 @@ impl Native {
 impl Subject for Native {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &Promise::ALL
+    }
+
+    fn can(&self, _operation: &Operation) -> bool {
+        true
     }
 
     fn volume_bytes(&self) -> u64 {
@@ -128,6 +138,10 @@ impl Subject for Native {
 }
 
 impl Mounted for Volume {
+    fn as_snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(self)
+    }
+
     fn clear_snapshots(&self) -> Result<(), String> {
         let all = self.snapshots();
         let removed = all.iter().try_for_each(|snapshot| Volume::remove_snapshot(self, &snapshot.name));
@@ -142,8 +156,8 @@ impl Mounted for Volume {
         Ok(Volume::empty_segment(self, segment).map(drop)?)
     }
 
-    fn checkpoint(&self) -> Result<(), String> {
-        Volume::checkpoint(self).map_err(|error| error.to_string())
+    fn checkpoint(&self) -> vfs::Result<()> {
+        Ok(Volume::checkpoint(self)?)
     }
 
     fn checkpoints(&self) -> u64 {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use vfs::{
-    Caller, Error, FallocateMode, FileKind, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SeekFrom,
-    SetAttr, SetTime, Snapshots, Time, XattrMode,
+    Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
+    Result, SeekFrom, SetAttr, SetTime, Snapshots, Time, XattrMode,
 };
 
 use crate::schedule::step_here;
@@ -77,6 +77,8 @@ pub enum Operation {
     FsyncDir(String),
     /// `syncfs`.
     Sync,
+    /// Has all that is in the log made durable elsewhere, and the log retired.
+    Checkpoint,
     /// Takes a snapshot of this name.
     TakeSnapshot(String),
     /// Removes it.
@@ -112,11 +114,25 @@ impl Operation {
     pub fn syncs(&self) -> bool {
         match self {
             Operation::Fsync(..) | Operation::FsyncHeld(_) | Operation::FsyncDir(_) | Operation::Sync => true,
-            Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) => true,
+            Operation::Checkpoint | Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) => true,
             Operation::RollBack(_) | Operation::CloneClosed(_) => true,
             Operation::WriteWith(.., flags) => flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC),
             _ => false,
         }
+    }
+
+    /// Whether only a volume that keeps snapshots has it.
+    pub(crate) fn needs_snapshots(&self) -> bool {
+        use Operation::{CloneClosed, CloneMounted, EmptySegment, RemoveSnapshot, RollBack, TakeSnapshot};
+        matches!(
+            self,
+            TakeSnapshot(_)
+                | RemoveSnapshot(_)
+                | RollBack(_)
+                | CloneMounted(_)
+                | CloneClosed(_)
+                | EmptySegment(_)
+        )
     }
 
     /// Whether it is about snapshots: the running tree stays as it is.
@@ -150,8 +166,12 @@ impl<G: Ground> Actor<G> {
         Actor { ground, held: BTreeMap::new() }
     }
 
-    fn fs(&self) -> &dyn Snapshots {
+    fn fs(&self) -> &dyn FileSystem {
         self.ground.file_system()
+    }
+
+    fn snapshots(&self) -> Result<&dyn Snapshots> {
+        self.ground.snapshots().ok_or(Error::NotSupported)
     }
 
     fn find(&self, path: &str) -> Result<Ino> {
@@ -367,8 +387,9 @@ impl<G: Ground> Actor<G> {
             Operation::FsyncHeld(held) => fs.fsync(self.held(*held)?.1, false),
             Operation::FsyncDir(path) => fs.fsync_inode(self.find(path)?),
             Operation::Sync => fs.syncfs(),
-            Operation::TakeSnapshot(name) => fs.take_snapshot(name),
-            Operation::RemoveSnapshot(name) => fs.remove_snapshot(name),
+            Operation::TakeSnapshot(name) => self.snapshots()?.take_snapshot(name),
+            Operation::RemoveSnapshot(name) => self.snapshots()?.remove_snapshot(name),
+            Operation::Checkpoint => self.ground.checkpoint(),
             Operation::EmptySegment(segment) => self.ground.empty_segment(*segment),
             Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
                 unreachable!("done by the ground")

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use vfs::model::Model;
-use vfs::{Error, Result, Snapshots};
+use vfs::{Error, FileSystem, Result, Snapshots};
 
 use crate::subject::Ground;
 use crate::tree::Tree;
@@ -36,8 +36,16 @@ impl Oracle {
 }
 
 impl Ground for Oracle {
-    fn file_system(&self) -> &dyn Snapshots {
+    fn file_system(&self) -> &dyn FileSystem {
         &self.model
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(&self.model)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Newer snapshots go one after the other, and then the tree changes.

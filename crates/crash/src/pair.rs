@@ -405,7 +405,8 @@ mod tests {
     #[test]
     fn states_of_pairs_have_names() {
         let pair = pairs().swap_remove(5);
-        let violation = Violation { event: 7, lines: vec![(3, 1)], what: String::new(), deeper: None };
+        let violation =
+            Violation { event: 7, lines: vec![(3, 1)], disk: None, what: String::new(), deeper: None };
         for schedule in [vec![], vec![0, 3, 2]] {
             let failure = PairFailure::Violation { schedule: schedule.clone(), violation: violation.clone() };
             let id = failure.id(&Native::ADAPTIVE, &pair).unwrap();

@@ -3,6 +3,7 @@
 use vfs::{FallocateMode, RenameFlags, XattrMode};
 
 use crate::operation::Operation::{self, *};
+use crate::subject::Subject;
 
 /// A sequence of choices.
 #[derive(Clone, Debug)]
@@ -42,10 +43,10 @@ const SNAPSHOTS: [&str; 3] = ["s", "t", "u"];
 const LENGTHS: [usize; 10] = [1, 8, 60, 200, 700, 2_048, 3_000, 4_096, 8_192, 20_000];
 const OFFSETS: [u64; 9] = [0, 1, 300, 2_000, 4_096, 4_200, 9_000, 12_288, 40_000];
 
-/// `count` operations that `seed` chooses; some of them fail.
-pub(crate) fn operations(count: usize, seed: u64) -> Vec<Operation> {
+/// `count` operations of those that `subject` has, which `seed` chooses; some of them fail.
+pub(crate) fn operations(subject: &dyn Subject, count: usize, seed: u64) -> Vec<Operation> {
     let mut random = Random::new(seed);
-    (0..count).map(|_| operation(&mut random)).collect()
+    std::iter::repeat_with(|| operation(&mut random)).filter(|it| subject.can(it)).take(count).collect()
 }
 
 fn operation(random: &mut Random) -> Operation {

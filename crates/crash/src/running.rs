@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nvm::Region;
-use vfs::{Error, Result, Snapshots};
+use vfs::{Error, FileSystem, Result, Snapshots};
 
 use crate::arena::Arena;
 use crate::subject::{Ground, Mounted, Promise, Subject};
@@ -73,8 +73,16 @@ impl Running {
 }
 
 impl Ground for Running {
-    fn file_system(&self) -> &dyn Snapshots {
+    fn file_system(&self) -> &dyn FileSystem {
         self.mounted()
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.mounted().as_snapshots()
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        self.mounted().checkpoint()
     }
 
     fn roll_back(&mut self, name: &str) -> Result<()> {
@@ -96,8 +104,16 @@ impl Ground for Running {
 
 /// A volume that several threads use at the same time.
 impl Ground for Arc<dyn Mounted> {
-    fn file_system(&self) -> &dyn Snapshots {
+    fn file_system(&self) -> &dyn FileSystem {
         &**self
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        self.as_snapshots()
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        (**self).checkpoint()
     }
 
     fn roll_back(&mut self, _name: &str) -> Result<()> {

@@ -64,6 +64,16 @@ impl Scene {
         all
     }
 
+    /// What a volume must be able to do to be set so. Whatever else it cannot do is left out.
+    pub(crate) fn essence(self) -> Option<Operation> {
+        match self {
+            Scene::Common | Scene::Crowd | Scene::Index => None,
+            Scene::Full => Some(Allocate("/filler".into(), FallocateMode::empty(), 0, FILLER_BYTES)),
+            Scene::Two => Some(CloneMounted("s".into())),
+            Scene::Kept | Scene::Shared => Some(TakeSnapshot("kept".into())),
+        }
+    }
+
     /// The operations that make the volume beside it, if there is one.
     pub(crate) fn beside(self) -> Option<Vec<Operation>> {
         let old = [Create("/old".into()), Write("/old".into(), 0, 5_000)];

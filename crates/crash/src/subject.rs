@@ -4,7 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use nvm::{Region, Zone};
-use vfs::Snapshots;
+use vfs::{Error, FileSystem, Snapshots};
+
+use crate::ext_subject::Ext;
+use crate::native_subject::Native;
+use crate::operation::Operation;
 
 /// What a volume promises to survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,12 +47,24 @@ impl FromStr for Promise {
 
 /// A kind of volume. Everything it does must follow from the zone's bytes and the calls made, in the calling thread:
 /// a run that is repeated must store the same.
-pub trait Subject: Send + Sync {
+pub trait Subject: fmt::Debug + Send + Sync {
     /// Its name, the first part of the names of failures.
     fn name(&self) -> &'static str;
 
-    /// Bytes of its smallest volume.
+    /// What it can promise.
+    fn promises(&self) -> &'static [Promise];
+
+    /// Whether it has such an operation. Workloads that need others are left out, and counted.
+    fn can(&self, operation: &Operation) -> bool;
+
+    /// Bytes of its smallest volume, its disk included.
     fn volume_bytes(&self) -> u64;
+
+    /// The piece of the zone that stands for the disk of the volume in `region`, if it has one. What is stored there is a
+    /// write of whole sectors, whose noted syncs make it durable.
+    fn disk(&self, _region: &Region) -> Result<Option<Region>, String> {
+        Ok(None)
+    }
 
     /// Makes a volume of this name, of the smallest size, in a zone that has room for it.
     fn format(&self, zone: &Zone, name: &str) -> Result<Region, String>;
@@ -61,7 +77,9 @@ pub trait Subject: Send + Sync {
 
     /// Opens a volume that was closed for two threads, who have no time to find out that they want the same file: it goes
     /// about everything as if others always did.
-    fn open_crowded(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String>;
+    fn open_crowded(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
+        self.open(region, promise)
+    }
 
     /// Checks a volume that nobody has open, from scratch and without changing it: `Err` says what is wrong. Space
     /// that is reached must equal the space that is allocated, link counts the names there are, and nothing may have
@@ -69,23 +87,44 @@ pub trait Subject: Send + Sync {
     fn check(&self, region: &Region) -> Result<(), String>;
 
     /// Opens the volume in a region that may have none, or one whose making was cut short: then that is no volume.
-    fn find(&self, region: &Region, promise: Promise) -> Result<Option<Box<dyn Mounted>>, String>;
+    fn find(&self, region: &Region, promise: Promise) -> Result<Option<Box<dyn Mounted>>, String> {
+        self.open(region, promise).map(Some)
+    }
 
     /// Mends a volume that nobody has open, of which the last copy of something may be missing, as its making was cut
     /// short: nothing else may be wrong with it.
-    fn complete(&self, region: &Region) -> Result<(), String>;
+    fn complete(&self, region: &Region) -> Result<(), String> {
+        self.check(region)
+    }
 
     /// Returns a volume that nobody has open to a snapshot; newer ones go.
-    fn roll_back(&self, region: &Region, name: &str) -> vfs::Result<()>;
+    fn roll_back(&self, _region: &Region, _name: &str) -> vfs::Result<()> {
+        Err(Error::NotSupported)
+    }
 
     /// Makes a volume of `to`, with the tree of a snapshot of the volume in `from`, which nobody has open.
-    fn clone_snapshot(&self, from: &Region, name: &str, to: &Region) -> vfs::Result<()>;
+    fn clone_snapshot(&self, _from: &Region, _name: &str, _to: &Region) -> vfs::Result<()> {
+        Err(Error::NotSupported)
+    }
+}
+
+/// The kind of volume of this name, as names of states begin with.
+pub fn subject(name: &str) -> Result<&'static dyn Subject, String> {
+    let native = Native::named(name).map(|native| native as &dyn Subject);
+    let found = native.or_else(|| Ext::named(name).map(|ext| ext as &dyn Subject));
+    found.ok_or_else(|| format!("there is no volume kind {name:?} to crash"))
 }
 
 /// What operations are done on: a volume, or the model beside it.
 pub trait Ground {
     /// The file system.
-    fn file_system(&self) -> &dyn Snapshots;
+    fn file_system(&self) -> &dyn FileSystem;
+
+    /// The same, if it keeps snapshots.
+    fn snapshots(&self) -> Option<&dyn Snapshots>;
+
+    /// Has the log retired, if the ground has one: nobody sees a difference.
+    fn checkpoint(&self) -> vfs::Result<()>;
 
     /// Becomes what a snapshot is, without those that are newer. No file stays open.
     fn roll_back(&mut self, name: &str) -> vfs::Result<()>;
@@ -97,22 +136,35 @@ pub trait Ground {
     fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
 }
 
-/// A volume that is open. It shows its snapshots in `/.snapshots`.
-pub trait Mounted: Snapshots + Send + Sync {
+/// A volume that is open. If it keeps snapshots, it shows them in `/.snapshots`.
+pub trait Mounted: FileSystem + Send + Sync {
+    /// The same, if it keeps snapshots.
+    fn as_snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+
     /// Removes all snapshots, and waits until what they had is free.
-    fn clear_snapshots(&self) -> Result<(), String>;
+    fn clear_snapshots(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Makes a volume of `to`, with the tree of a snapshot.
-    fn clone_snapshot(&self, name: &str, to: &Region) -> vfs::Result<()>;
+    fn clone_snapshot(&self, _name: &str, _to: &Region) -> vfs::Result<()> {
+        Err(Error::NotSupported)
+    }
 
     /// Moves everything out of one segment.
-    fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
+    fn empty_segment(&self, _segment: u32) -> vfs::Result<()> {
+        Err(Error::NotSupported)
+    }
 
-    /// Publishes a checkpoint of all that returned.
-    fn checkpoint(&self) -> Result<(), String>;
+    /// Makes all that returned durable, without the log.
+    fn checkpoint(&self) -> vfs::Result<()>;
 
-    /// Checkpoints published since it was opened.
-    fn checkpoints(&self) -> u64;
+    /// Checkpoints published since it was opened, where the promise is about those.
+    fn checkpoints(&self) -> u64 {
+        0
+    }
 
     /// Ends it cleanly.
     fn close(self: Box<Self>) -> Result<(), String>;

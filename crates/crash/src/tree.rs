@@ -232,7 +232,9 @@ impl<'a> Reading<'a> {
             self.mix(u64::from(word));
         }
         self.mix(size);
-        let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
+        // When the root directory was made is the affair of who formats.
+        let btime = if ino == ROOT_INO { vfs::Time::default() } else { attr.btime };
+        let times = [attr.atime, attr.mtime, attr.ctime, btime];
         for time in &times {
             self.mix(time.sec as u64);
             self.mix(u64::from(time.nsec));

@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
+use disk::SECTOR;
 use nvm::{LINE, Line};
 
 use crate::hash;
 use crate::machine::Machine;
 
+/// Lines of a disk's sector: one unit.
+const SECTOR_LINES: u32 = (SECTOR / LINE) as u32;
 /// Bulk data lines are one unit from this many on.
 const GROUP_LINES: usize = 8;
 
@@ -56,6 +59,14 @@ impl Units {
                 line.versions.iter().map(|(event, _)| *event).collect::<Vec<_>>()
             };
             let mut group = vec![line];
+            if machine.disk.contains(&first) {
+                let end = first + SECTOR_LINES - first % SECTOR_LINES;
+                while let Some((_, next)) = pending.next_if(|(number, _)| **number < end) {
+                    group.push(next);
+                }
+                all.extend(sector(first, &group));
+                continue;
+            }
             if line.bulk {
                 let together = events(line);
                 while let Some((_, next)) = pending.next_if(|(number, next)| {
@@ -127,6 +138,18 @@ fn push_new(versions: &[Vec<Line>], torn: &mut Vec<Vec<Line>>, contents: Vec<Lin
     if !versions.contains(&contents) && !torn.contains(&contents) {
         torn.push(contents);
     }
+}
+
+/// A disk's sector: as it was durable, and after each write, of which it has all or nothing.
+fn sector(first: u32, lines: &[&crate::machine::Pending]) -> Option<Unit> {
+    let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
+    for write in 0..lines[0].versions.len() {
+        let next: Vec<Line> = lines.iter().map(|line| line.versions[write].1).collect();
+        if !versions.contains(&next) {
+            versions.push(next);
+        }
+    }
+    (versions.len() > 1).then_some(Unit { first, versions, torn: Vec::new() })
 }
 
 /// Lines stored together: all of them after each store, and in between the first, all but the last, every other one.

@@ -7,7 +7,7 @@ use crate::catalogue::Entry;
 use crate::operation::Operation;
 use crate::random;
 use crate::scene::Scene;
-use crate::subject::Promise;
+use crate::subject::{Promise, Subject};
 
 /// What is recorded and crashed.
 #[derive(Clone, Debug)]
@@ -49,20 +49,31 @@ impl Workload {
         })
     }
 
-    /// `count` operations that `seed` chooses.
-    pub fn random(count: usize, seed: u64) -> Workload {
+    /// `count` operations of those that `subject` has, which `seed` chooses.
+    pub fn random(subject: &dyn Subject, count: usize, seed: u64) -> Workload {
         Workload {
             name: format!("random-{count}"),
             scene: Scene::Common,
             prelude: Vec::new(),
-            operations: random::operations(count, seed),
+            operations: random::operations(subject, count, seed),
             from: 0,
             seed,
         }
     }
 
-    /// Finds a workload by its name.
-    pub fn named(name: &str, seed: u64, catalogue: &[Entry]) -> Result<Workload, String> {
+    /// Whether `subject` has all operations that it takes.
+    pub fn suits(&self, subject: &dyn Subject) -> bool {
+        let essence = self.scene.essence();
+        essence.iter().chain(&self.prelude).chain(&self.operations).all(|operation| subject.can(operation))
+    }
+
+    /// Finds a workload of `subject` by its name.
+    pub fn named(
+        subject: &dyn Subject,
+        name: &str,
+        seed: u64,
+        catalogue: &[Entry],
+    ) -> Result<Workload, String> {
         let (names, kept) = match name.split_once('#') {
             Some((names, kept)) => (names, Some(kept)),
             None => (name, None),
@@ -70,7 +81,7 @@ impl Workload {
         let mut workload = match names.strip_prefix("random-") {
             Some(count) => {
                 let count = count.parse().map_err(|_| format!("{names:?}: random-COUNT is meant"))?;
-                Workload::random(count, seed)
+                Workload::random(subject, count, seed)
             }
             None => {
                 let find = |name| {
@@ -87,7 +98,10 @@ impl Workload {
             let numbers = numbers.map_err(|_| format!("{kept:?}: numbers with commas are meant"))?;
             workload = workload.keep(&numbers).ok_or_else(|| format!("{names:?} has no such operations"))?;
         }
-        Ok(workload)
+        match workload.suits(subject) {
+            true => Ok(workload),
+            false => Err(format!("{names:?} takes operations that {} does not have", subject.name())),
+        }
     }
 
     /// Only these of its operations, all of them crashed.

@@ -105,7 +105,7 @@ const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
 ];
 /// How a planted fault shows in a workload, and after how many states.
 fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
-    let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
+    let workload = Workload { from: 0, ..Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap() };
     let mut lab = Lab::new(&Native::ADAPTIVE, promise, 2);
     // The scene is set without the fault.
     lab.recording(&workload).unwrap();
@@ -188,7 +188,8 @@ fn planted_faults_are_found() {
     repair_faults_are_found();
     let mut missed = Vec::new();
     for (promise, name, faults) in TABLE {
-        let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
+        let workload =
+            Workload { from: 0, ..Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap() };
         let sound = Lab::new(&Native::ADAPTIVE, *promise, 2).explore(&workload).unwrap();
         assert!(sound.violation.is_none(), "{name}, {promise}: {:?}", sound.violation);
         for fault in *faults {

@@ -18,7 +18,7 @@ fn kept(promise: Promise, names: &[&str]) {
     let catalogue = catalogue();
     let report = campaign(promise).run(
         names.len(),
-        &|index| Some(Workload::named(names[index], 1, &catalogue).unwrap()),
+        &|index| Some(Workload::named(&Native::ADAPTIVE, names[index], 1, &catalogue).unwrap()),
         &|_| {},
     );
     assert_eq!(report.workloads, names.len());
@@ -63,7 +63,8 @@ fn with_each_way_to_log() {
         ("native-block-switch", Promise::Operation),
     ] {
         let shallow = Campaign { subject: Native::named(name).unwrap(), depth: 1, ..campaign(promise) };
-        let workload = |index: usize| Some(Workload::named(&chosen[index], 1, &catalogue).unwrap());
+        let workload =
+            |index: usize| Some(Workload::named(&Native::ADAPTIVE, &chosen[index], 1, &catalogue).unwrap());
         assert_kept(&shallow.run(chosen.len(), &workload, &|_| {}));
     }
 }
@@ -79,7 +80,8 @@ fn with_snapshots() {
     Promise::ALL.iter().for_each(|promise| kept(*promise, &names));
     let behind = |entry: &crash::Entry| (!about(&entry.name)).then(|| format!("snapshot+{}", entry.name));
     let behind: Vec<String> = catalogue.iter().filter_map(behind).collect();
-    let workload = |index: usize| Some(Workload::named(&behind[index], 1, &catalogue).unwrap());
+    let workload =
+        |index: usize| Some(Workload::named(&Native::ADAPTIVE, &behind[index], 1, &catalogue).unwrap());
     let shallow = Campaign { depth: 1, ..campaign(Promise::Operation) };
     assert_kept(&shallow.run(behind.len(), &workload, &|_| {}));
 }
@@ -96,7 +98,8 @@ fn with_rollbacks_and_clones() {
     let names: Vec<&str> = names.collect();
     assert!(names.len() > 15, "{names:?}");
     for promise in [Promise::Fsync, Promise::Snapshot] {
-        let workload = |index: usize| Some(Workload::named(names[index], 1, &catalogue).unwrap());
+        let workload =
+            |index: usize| Some(Workload::named(&Native::ADAPTIVE, names[index], 1, &catalogue).unwrap());
         let report = Campaign { depth: 1, ..campaign(promise) }.run(names.len(), &workload, &|_| {});
         assert_eq!(report.workloads, names.len());
         assert_kept(&report);
@@ -121,7 +124,8 @@ fn a_campaign_repeats_exactly() {
     let counts = || {
         // Each thread remembers what it knows, so which one meets a workload first matters to the counts.
         let campaign = Campaign { threads: 1, ..campaign(Promise::Operation) };
-        let workload = |index: usize| Some(Workload::named(names[index], 1, &catalogue).unwrap());
+        let workload =
+            |index: usize| Some(Workload::named(&Native::ADAPTIVE, names[index], 1, &catalogue).unwrap());
         campaign.run(names.len(), &workload, &|_| {}).counts
     };
     assert_eq!(counts(), counts());

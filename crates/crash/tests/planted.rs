@@ -8,7 +8,7 @@ use crash::{Lab, MediaFault, Native, Promise, Workload, catalogue};
 
 /// Plants every fault in a workload. Gives those that were found with the states it took, and the others.
 fn plant(name: &str) -> (Vec<(String, u64)>, Vec<String>) {
-    let workload = Workload { from: 0, ..Workload::named(name, 1, &catalogue()).unwrap() };
+    let workload = Workload { from: 0, ..Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap() };
     let mut lab = Lab::new(&Native::ADAPTIVE, Promise::Operation, 1);
     let recording = lab.recording(&workload).unwrap();
     assert_eq!(lab.explore(&workload).unwrap().violation.map(|violation| violation.what), None);

@@ -17,7 +17,7 @@ fn a_name_of_a_state_is_read_as_it_was_printed() {
 #[test]
 fn workloads_have_names() {
     let catalogue = catalogue();
-    let named = |name| Workload::named(name, 7, &catalogue);
+    let named = |name| Workload::named(&Native::ADAPTIVE, name, 7, &catalogue);
     let two = named("create+unlink-file").unwrap();
     assert_eq!((two.operations.len(), two.from), (2, 1));
     let some = named("random-20#3,7").unwrap();
@@ -33,7 +33,7 @@ fn a_state_that_is_none_is_refused() {
     let mut lab = crash::Lab::new(&Native::ADAPTIVE, Promise::Operation, 1);
     for (id, what) in [("native:create:op:0:99999", "no crash point"), ("native:create:op:0:10.3=9", "no")] {
         let id: Id = id.parse().unwrap();
-        let workload = Workload::named(&id.workload, id.seed, &catalogue).unwrap();
+        let workload = Workload::named(&Native::ADAPTIVE, &id.workload, id.seed, &catalogue).unwrap();
         let error = lab.replay(&workload, &id).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }

@@ -31,6 +31,11 @@ pub trait Device: Send + Sync {
     /// Makes all writes that returned before durable.
     fn flush(&self) -> io::Result<()>;
 
+    /// Whether a write takes no longer than handing it to somebody else would: then a queue carries it out in its caller, in order.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
     /// The file by which the kernel reaches the same bytes, if there is one, for writing them asynchronously.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -3,10 +3,13 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crash::{Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, Report, Workload, catalogue};
+use crash::{
+    Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, Report, Subject, Workload, catalogue,
+};
 
 use crate::command_line::Crash;
 use crate::commands::crash_program;
+use crate::exit;
 use crate::failure::{EXIT_FAILURE, Failure};
 use crate::report::{self, Fields, Value};
 
@@ -22,7 +25,7 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     // A volume that panics in a crash state is a finding, told as such.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.list {
-        return list(arguments.json).map(|()| 0);
+        return list(arguments).map(|()| 0);
     }
     if let Some(id) = &arguments.replay {
         return replay(arguments, id);
@@ -30,16 +33,26 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     if let Some(schedules) = arguments.concurrent {
         return concurrent(arguments, schedules);
     }
-    let promises = arguments.durability.map_or(Promise::ALL.to_vec(), |promise| vec![promise]);
+    let subject = subject(arguments)?;
+    let promises = match arguments.durability {
+        None => subject.promises().to_vec(),
+        Some(promise) if subject.promises().contains(&promise) => vec![promise],
+        Some(promise) => {
+            let all: Vec<String> = subject.promises().iter().map(Promise::to_string).collect();
+            let what =
+                format!("the volume {} does not promise {promise}, but {}", subject.name(), all.join(", "));
+            return Err(Failure::new(what).exit(exit::USAGE));
+        }
+    };
     let mut rows = Vec::new();
     let mut failed = false;
     for promise in promises {
-        let report = explore(arguments, promise)?;
+        let report = explore(arguments, subject, promise)?;
         failed |= !report.failures.is_empty();
         if !arguments.json {
-            report::print_text(&closing(promise, &report))?;
+            report::print_text(&closing(subject, promise, &report))?;
         }
-        rows.push(row(promise, &report));
+        rows.push(row(subject, promise, &report));
     }
     if arguments.json {
         report::print_json(&Fields::new().with("campaigns", Value::Rows(rows)).json())?;
@@ -114,10 +127,22 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     Ok(if failures.is_empty() { 0 } else { EXIT_FAILURE })
 }
 
-fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {
+/// The kind of volume that was asked for.
+fn subject(arguments: &Crash) -> Result<&'static dyn Subject, Failure> {
+    match (arguments.volume.as_str(), arguments.journal) {
+        ("native", journaling) => Ok(journaling.and_then(Native::journaling).unwrap_or(&Native::ADAPTIVE)),
+        (name, None) => crash::subject(name).map_err(Failure::new),
+        (name, Some(_)) => {
+            let what = format!("--journal is for native volumes: {name} has one way to log bytes");
+            Err(Failure::new(what).exit(exit::USAGE))
+        }
+    }
+}
+
+fn explore(arguments: &Crash, subject: &'static dyn Subject, promise: Promise) -> Result<Report, Failure> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let campaign = Campaign {
-        subject: Native::journaling(arguments.journal).unwrap_or(&Native::ADAPTIVE),
+        subject,
         promise,
         depth: arguments.depth,
         threads: arguments.threads.unwrap_or_else(processors),
@@ -138,7 +163,7 @@ fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {
     };
     let report = if !arguments.names.is_empty() {
         let named = |name: &String| {
-            Workload::named(name, seed, &catalogue).map(|mut workload| {
+            Workload::named(subject, name, seed, &catalogue).map(|mut workload| {
                 workload.from = 0;
                 workload
             })
@@ -161,13 +186,18 @@ fn explore(arguments: &Crash, promise: Promise) -> Result<Report, Failure> {
     Ok(report)
 }
 
-fn closing(promise: Promise, report: &Report) -> String {
+fn closing(subject: &dyn Subject, promise: Promise, report: &Report) -> String {
     let counts = report.counts;
     let seconds = report.duration.as_secs_f64();
     let mut text: String = report.failures.iter().map(Found::text).collect();
+    let left_out = match report.left_out {
+        0 => String::new(),
+        count => format!(" ({count} left out, as it has no such operations)"),
+    };
     text.push_str(&format!(
-        "durability={promise}: {} workloads, {} crash points; states: {} built, {} distinct ({} of crashed recoveries), \
+        "{}, durability={promise}: {} workloads{left_out}, {} crash points; states: {} built, {} distinct ({} of crashed recoveries), \
          {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
+        subject.name(),
         report.workloads,
         counts.points,
         built(counts.built),
@@ -185,7 +215,7 @@ fn built(count: u64) -> String {
     if count == u64::MAX { "more than 2^64".to_owned() } else { count.to_string() }
 }
 
-fn row(promise: Promise, report: &Report) -> Fields {
+fn row(subject: &dyn Subject, promise: Promise, report: &Report) -> Fields {
     let failures = report.failures.iter().map(|failure| {
         let (state, what) = match &failure.found {
             Ok((id, violation)) => (Value::from(id.to_string()), violation.what.clone()),
@@ -194,8 +224,10 @@ fn row(promise: Promise, report: &Report) -> Fields {
         Fields::new().with("workload", failure.workload.name.as_str()).with("state", state).with("what", what)
     });
     Fields::new()
+        .with("volume", subject.name())
         .with("durability", promise.to_string())
         .with("workloads", Value::Count(report.workloads as u64))
+        .with("workloads_left_out", Value::Count(report.left_out as u64))
         .with("crash_points", Value::Count(report.counts.points))
         .with("states_built", Value::Count(report.counts.built))
         .with("states_distinct", Value::Count(report.counts.distinct))
@@ -206,12 +238,11 @@ fn row(promise: Promise, report: &Report) -> Fields {
 }
 
 fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
-    let none = || Failure::new(format!("there is no volume kind {:?} to crash", id.subject));
-    let subject = Native::named(&id.subject).ok_or_else(none)?;
+    let subject = crash::subject(&id.subject).map_err(Failure::new)?;
     if id.workload.starts_with("two-") {
         return replay_two(id);
     }
-    let workload = Workload::named(&id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
+    let workload = Workload::named(subject, &id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
     if arguments.shrink {
         let Some((smaller, violation)) = crash::shrink(subject, id.promise, arguments.depth, &workload)
         else {
@@ -250,9 +281,14 @@ fn replay_two(id: &Id) -> Result<u8, Failure> {
     }
 }
 
-fn list(json: bool) -> Result<(), Failure> {
-    let entries = catalogue();
-    if json {
+/// The operations that the volume has.
+fn list(arguments: &Crash) -> Result<(), Failure> {
+    let subject = subject(arguments)?;
+    let is_had = |entry: &crash::Entry| {
+        Workload::of(&[entry], arguments.seed).is_some_and(|workload| workload.suits(subject))
+    };
+    let entries: Vec<crash::Entry> = catalogue().into_iter().filter(is_had).collect();
+    if arguments.json {
         let row = |entry: &crash::Entry| {
             let operations: Vec<String> = entry.operations.iter().map(ToString::to_string).collect();
             Fields::new()

@@ -46,7 +46,8 @@ impl Pool {
             };
             std::thread::Builder::new().name("disk-write".into()).spawn(work).ok()
         };
-        let threads: Vec<_> = (0..depth.min(THREADS_MAX)).filter_map(start).collect();
+        let count = if device.is_immediate() { 0 } else { depth.min(THREADS_MAX) };
+        let threads: Vec<_> = (0..count).filter_map(start).collect();
         let jobs = (!threads.is_empty()).then_some(jobs);
         Pool { jobs, done, device: device.clone(), own: Vec::new(), threads }
     }
@@ -59,7 +60,7 @@ impl Carrier for Pool {
             Some(jobs) => jobs.send(job).err().map(|refused| refused.0),
             None => Some(job),
         };
-        // The system had no thread for us.
+        // The device needs none, or the system had no thread for us.
         if let Some((slot, at, buffer)) = refused {
             let result = self.device.write(at, &[IoSlice::new(&buffer)], false);
             self.own.push((slot, buffer, result));

@@ -122,7 +122,8 @@ impl Log {
     /// A log that begins with an epoch which is newer than any that was retired, transactions from `first` on.
     pub(crate) fn begin(region: Region, area: Area, first: u64) -> Log {
         let epoch = area.retired(&region);
-        let mut log = Log { region, area, epoch, salt: 0, at: 0, buffer: Vec::new() };
+        let before: RawHalf = region.load(area.half_at(epoch % 2));
+        let mut log = Log { region, area, epoch, salt: before.salt.get(), at: 0, buffer: Vec::new() };
         log.switch(first);
         log
     }
@@ -135,7 +136,7 @@ impl Log {
     /// Begins the next epoch in the other half, whose own one is retired; `first` is the number of its first transaction.
     pub(crate) fn switch(&mut self, first: u64) {
         self.epoch += 1;
-        self.salt = Uuid::new_v4().as_u64_pair().0;
+        self.salt = salt_behind(self.salt, self.epoch);
         let mut raw = RawHalf {
             crc: 0.into(),
             reserved: 0.into(),
@@ -226,6 +227,18 @@ impl RawHalf {
     fn checksum(&self, region: &Region) -> u32 {
         crc32c(crc32c(!0, region.uuid().as_bytes()), &self.as_bytes()[4..])
     }
+}
+
+/// The salt of an epoch: unlike any before, and to be foreseen by nobody who only knows what files hold. The first is random and each
+/// follows from one before, so that what a volume does follows from what is in NVM.
+fn salt_behind(before: u64, epoch: u64) -> u64 {
+    if before == 0 {
+        return Uuid::new_v4().as_u64_pair().0 | 1;
+    }
+    let mut salt = before.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    salt = (salt ^ salt >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    salt = (salt ^ salt >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    salt ^ salt >> 31
 }
 
 fn salted(salt: u64, record: &[u8]) -> u32 {
