@@ -9,7 +9,7 @@ use vfs::Result;
 
 use super::entries::Slot;
 use super::tree::{self, Root};
-use super::{Entry, damaged, entries, read};
+use super::{Entry, damaged, entries, read, twins};
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::features::Compat;
@@ -63,7 +63,7 @@ pub(super) fn list(
             return Ok(());
         }
     }
-    let mut group = Group { core, dir, hash: order.hash(), from, blocks: Vec::new(), least: 0 };
+    let mut group = Group { core, dir, hash: order.hash(), from, blocks: Vec::new(), least: 0, shown: None };
     let Order::Tree(root) = order else {
         group.blocks.push(first);
         return group.list(u64::MAX, sink).map(drop);
@@ -93,11 +93,13 @@ struct Group<'a> {
     from: u64,
     blocks: Vec<Block>,
     least: u32,
+    /// The last name that was listed in the groups before, and its cookie.
+    shown: Option<(u64, Vec<u8>)>,
 }
 
 impl Group<'_> {
     /// Lists the group, all hashes of which are below `end`; false if that is enough.
-    fn list(&self, end: u64, sink: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<bool> {
+    fn list(&mut self, end: u64, sink: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<bool> {
         let mut names = Vec::new();
         for block in &self.blocks {
             for slot in entries::walk(self.core, self.dir, block) {
@@ -115,24 +117,38 @@ impl Group<'_> {
         }
         names.sort_unstable_by_key(|(cookie, slot)| (*cookie, slot.name));
         self.number(&mut names);
-        let mut last = 0;
+        let (mut last, mut shown, mut wants_more) = (0, None, true);
         for (cookie, slot) in names {
             // Of more twins than there are numbers, each has its own all the same.
             last = cookie.max(last + 1);
             let entry = Entry { inode: slot.inode, kind: slot.kind, next: last, name: slot.name };
-            if last > self.from && !sink(entry) {
-                return Ok(false);
+            if last > self.from {
+                wants_more = sink(entry);
+                if !wants_more {
+                    break;
+                }
+                shown = Some((last, slot.name));
             }
         }
-        Ok(true)
+        let shown = shown.map(|(cookie, name)| (cookie, name.to_vec()));
+        let shown = shown.or(self.shown.take());
+        if let (false, Some((cookie, name))) = (wants_more, &shown) {
+            self.core.twins.lock().stop(self.dir.number, *cookie, name);
+        }
+        self.shown = shown;
+        Ok(wants_more)
     }
 
     /// Adds to the least cookies, which are in order, and orders what has the same.
     fn number(&self, names: &mut [(u64, Slot<'_>)]) {
         let mut twins = self.core.twins.lock();
         for same in names.chunk_by_mut(|(one, _), (other, _)| one == other) {
+            let (dir, least) = (self.dir.number, same[0].0);
+            if same.len() == 1 && !twins.may_know(dir, least, self.from) {
+                continue;
+            }
             let bytes: Vec<&[u8]> = same.iter().map(|(_, slot)| slot.name).collect();
-            let numbers = twins.numbers(self.dir.number, same[0].0, &bytes);
+            let numbers = twins.numbers(dir, least, self.from, &bytes);
             same.iter_mut().zip(numbers).for_each(|((cookie, _), number)| *cookie += number);
             same.sort_unstable_by_key(|(cookie, _)| *cookie);
         }
@@ -141,5 +157,5 @@ impl Group<'_> {
 
 /// The least cookie of a name with this hash.
 pub(super) fn cookie(hash: u32, name: &[u8]) -> u64 {
-    (u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name) & !0xF)
+    twins::least((u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name)))
 }

@@ -468,22 +468,29 @@ fn twins(hash: NameHash, sets: usize) -> Vec<Vec<Vec<u8>>> {
     found
 }
 
-/// Who goes on behind one of two names of the same hashes finds the other, whichever goes or comes meanwhile.
+/// A stage with names among which there may be some with the same hashes: these, in sets.
+fn stage_with_twins(options: &[&str]) -> (Stage, Vec<Vec<Vec<u8>>>) {
+    let mut stage = Stage::new("8M", options);
+    let superblock = &stage.scene.core().superblock;
+    let hash = NameHash::of_version(superblock.hash_version, superblock.unsigned_hash, superblock.hash_seed);
+    let hash = hash.unwrap();
+    let sets = twins(hash, 3);
+    for set in &sets {
+        let [one, other] = [&set[0], &set[1]].map(|name| cookie(hash.of(name), name));
+        assert_eq!(one, other);
+    }
+    (0..60).for_each(|n| stage.insert(format!("among others {n}").as_bytes(), 1).unwrap());
+    (stage, sets)
+}
+
+const WITH_TWINS: [&[&str]; 2] = [&["-t", "ext4", "-b", "1024"], &["-t", "ext2", "-b", "4096"]];
+
+/// Who goes on behind one of two names of the same hashes finds the other, whichever goes meanwhile.
 #[test]
 fn twins_are_listed_once_whichever_goes() {
-    for options in [&["-t", "ext4", "-b", "1024"][..], &["-t", "ext2", "-b", "4096"]] {
-        let mut stage = Stage::new("8M", options);
-        let superblock = &stage.scene.core().superblock;
-        let hash =
-            NameHash::of_version(superblock.hash_version, superblock.unsigned_hash, superblock.hash_seed);
-        let hash = hash.unwrap();
-        let sets = twins(hash, 3);
-        for set in &sets {
-            let [one, other] = [&set[0], &set[1]].map(|name| cookie(hash.of(name), name));
-            assert_eq!(one, other);
-            set.iter().for_each(|name| stage.insert(name, 0).unwrap());
-        }
-        (0..60).for_each(|n| stage.insert(format!("among others {n}").as_bytes(), 1).unwrap());
+    for options in WITH_TWINS {
+        let (mut stage, sets) = stage_with_twins(options);
+        sets.iter().flatten().for_each(|name| stage.insert(name, 0).unwrap());
         for round in 0..4 {
             let (mut gone, mut stayed) = (Names::new(), stage.names.clone());
             let shown = stage.listed(1, |stage, shown| {
@@ -501,6 +508,29 @@ fn twins_are_listed_once_whichever_goes() {
             assert_eq!(gone.len(), sets.len(), "round {round}");
             assert!(stayed.keys().all(|name| shown.contains_key(name)), "all that stayed is shown");
             gone.keys().for_each(|name| stage.insert(name, 0).unwrap());
+        }
+    }
+}
+
+/// Nor is a name listed twice because another with its hashes comes, before it or behind it.
+#[test]
+fn twins_are_listed_once_whichever_comes() {
+    for options in WITH_TWINS {
+        for first in 0..2 {
+            let (mut stage, sets) = stage_with_twins(options);
+            sets.iter().for_each(|set| stage.insert(&set[first], 0).unwrap());
+            let there = stage.names.clone();
+            let mut come = 0;
+            let shown = stage.listed(1, |stage, shown| {
+                for set in &sets {
+                    if shown.contains_key(&set[first]) && !stage.names.contains_key(&set[1 - first]) {
+                        stage.insert(&set[1 - first], 0).unwrap();
+                        come += 1;
+                    }
+                }
+            });
+            assert_eq!(come, sets.len());
+            assert!(there.keys().all(|name| shown.contains_key(name)));
         }
     }
 }
