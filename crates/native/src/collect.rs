@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use vfs::{Error, Result};
 
 use crate::core::{Aim, Core, NextLog};
+use crate::geometry::SEGMENT_BLOCKS;
 use crate::transplant::Transplant;
 
 /// Segments that are emptied together: between two checkpoints.
@@ -90,7 +91,9 @@ impl Core {
                 memory.spared.clear();
                 break;
             }
-            match self.empty(&victims) {
+            // What is written anew on the way fills as much elsewhere, and leaves holes where it was.
+            let gain = victims.iter().map(|victim| SEGMENT_BLOCKS - allocator.used(*victim)).sum();
+            match self.empty(&victims, gain) {
                 Err(Error::NoSpace) => break,
                 Err(_) if !self.may_change() => break, // somebody else hears why
                 Err(error) => {
@@ -117,7 +120,7 @@ impl Core {
     pub(crate) fn empty_segment(&self, segment: u32) -> Result<bool> {
         let _alone = self.collector.memory.lock();
         self.nodes.allocator.begin_emptying_this(segment);
-        self.empty(&[segment])?;
+        self.empty(&[segment], u64::MAX)?;
         Ok(self.nodes.allocator.used(segment) == 0)
     }
 
@@ -127,13 +130,14 @@ impl Core {
     }
 
     /// Empties segments, of which nothing is handed out any more until this ends.
-    fn empty(&self, victims: &[u32]) -> Result<()> {
-        let emptied = self.move_out(victims);
+    /// Of what is on the way to their blocks in snapshots' trees, `most` blocks are written anew at most.
+    fn empty(&self, victims: &[u32], most: u64) -> Result<()> {
+        let emptied = self.move_out(victims, most);
         self.nodes.allocator.end_emptying(victims);
         emptied
     }
 
-    fn move_out(&self, victims: &[u32]) -> Result<()> {
+    fn move_out(&self, victims: &[u32], mut most: u64) -> Result<()> {
         let allocator = &self.nodes.allocator;
         let mut stuck = HashSet::new();
         let (mut before, mut idle) = (usize::MAX, 0);
@@ -156,7 +160,8 @@ impl Core {
                 // What is free by now is so for others only behind a checkpoint.
                 return self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Newest);
             }
-            let mut moved = Transplant::prepare(self, publisher, &blocks)?;
+            let mut moved = Transplant::prepare(self, publisher, &blocks, most)?;
+            most -= moved.ways;
             stuck.extend(moved.stuck.drain(..));
             self.checkpoint_for(publisher, NextLog::WithEpoch, Aim::Move(moved.into()))?;
         }

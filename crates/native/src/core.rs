@@ -202,11 +202,13 @@ impl Core {
                     self.take_back_stocks();
                     continue;
                 }
-                if checkpointed {
+                // A snapshot that is being removed gives more back with each checkpoint.
+                let comes_more = self.snapshots.read().is_giving_back();
+                if checkpointed && !comes_more {
                     return Err(Error::NoSpace);
                 }
                 (checkpointed, waits) = (true, 0);
-                if !self.nodes.allocator.has_pending() {
+                if !comes_more && !self.nodes.allocator.has_pending() {
                     // Nothing waits for a checkpoint; but one may just have been made, behind the look at what is free.
                     continue;
                 }
@@ -328,6 +330,7 @@ impl Core {
             let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
             let mut kept = self.snapshots.write();
             moved.records.drain(..).for_each(|record| kept.put(record));
+            drop(moved.for_list.take()); // it is about to be used
             let (list, listed) = place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
             Ok((list, moved.flushed.take().unwrap_or_else(Flushed::none).and(listed)))
         };

@@ -363,8 +363,12 @@ impl Kept {
 
     /// Whether the next checkpoint has something to do: the list changed, or a snapshot can be removed.
     pub(crate) fn has_changes(&self) -> bool {
-        let removes = || self.removing().is_some() || self.next_to_remove().is_some();
-        self.is_dirty() || (!self.stuck && removes())
+        self.is_dirty() || self.is_giving_back()
+    }
+
+    /// Whether the next checkpoint begins to remove a snapshot, or goes on with it.
+    pub(crate) fn is_giving_back(&self) -> bool {
+        !self.stuck && (self.removing().is_some() || self.next_to_remove().is_some())
     }
 
     /// Whether a snapshot waits to be removed, or is being.
@@ -479,6 +483,13 @@ impl Kept {
         if has(self.index) {
             self.dirty.extend(self.leaves.iter().position(|leaf| !leaf.pointer.is_null()));
         }
+    }
+
+    /// Blocks of the list that the next checkpoint writes anew if records of these versions change, too.
+    pub(crate) fn blocks_with(&self, versions: impl Iterator<Item = u32>) -> u64 {
+        let changed = versions.filter_map(|version| self.records.get(&version)).map(|(_, leaf)| *leaf);
+        let leaves: BTreeSet<usize> = changed.chain(self.dirty.iter().copied()).collect();
+        leaves.len() as u64 + 1
     }
 
     /// Calls `visit` with each block of the list.

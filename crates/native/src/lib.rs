@@ -13,7 +13,7 @@
 //! snapshots, diff (paths)                          roll_back, clone; views, view: snapshots as they are seen
 //! collect, relocate                                garbage collection
 //! core        reservation, commit, checkpoints     recovery, replay
-//! transplant                                       blocks of snapshots, moved in all trees
+//! transplant (plan)                                blocks of snapshots, moved in all trees
 //! apply       what a logged item does              scan: reading the log
 //! look                                             what operations see of an inode
 //! directory (page), index, xattr                   contents of nodes

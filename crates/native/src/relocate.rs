@@ -275,7 +275,7 @@ mod tests {
         let leaf = nat::pointer_to(&core.medium, tree, 0, 1).unwrap().block();
         for place in [0, 2, 77] {
             Entry { place, ..Entry::read(&core.medium, leaf) }.copy_soft(&core.medium, leaf);
-            let moved = Transplant::prepare(&core, &core.publisher(), &[leaf]).unwrap();
+            let moved = Transplant::prepare(&core, &core.publisher(), &[leaf], u64::MAX).unwrap();
             assert!(moved.is_empty() && moved.stuck == [leaf], "place {place}");
         }
         assert!(core.failure().is_none());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use native::{Durability, MountOptions, Volume};
 use nvm::{Region, Zone};
 use vfs::torture::{Limits, Torture};
-use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO};
+use vfs::{Caller, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO};
 use volumes::{
     RW, Random, Tree, assert_sound, assert_sound_if_crashed, crashed, difference, made, tree, tree_below,
     write_file,
@@ -370,6 +370,79 @@ fn what_does_not_move_is_not_in_the_way() {
     volume.take_snapshot("last", "").unwrap();
     let gained = volume.collect_garbage().unwrap();
     assert!(gained >= 5, "{gained} more segments are empty: {:?}", volume.stats());
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// Hundreds of snapshots share what moves, in all of which somebody has a file open.
+#[test]
+fn what_hundreds_of_snapshots_share_moves() {
+    const SNAPSHOTS: usize = 300;
+    let (zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    let root = Caller::root();
+    for n in 0..240 {
+        write_file(&volume, ROOT_INO, &format!("file {n}"), &[n as u8; 60_000]).unwrap();
+    }
+    for n in (0..240).filter(|n| n % 4 != 0) {
+        volume.unlink(&root, ROOT_INO, format!("file {n}").as_bytes()).unwrap();
+    }
+    // Written later than the snapshots before have it: its bytes were nobody's when these were taken.
+    let late = volume.create(&root, ROOT_INO, b"late", 0o644, RW).unwrap();
+    volume.fallocate(&root, late.handle, FallocateMode::empty(), 0, 40 << 12).unwrap();
+    let mut kept = Vec::new();
+    let mut handles = Vec::new();
+    for n in 0..SNAPSHOTS {
+        write_file(&volume, ROOT_INO, &format!("new {n}"), b"y").unwrap();
+        if n % 10 == 5 {
+            volume.write(&root, late.handle, (n as u64 / 10) << 12, &[n as u8; 4096]).unwrap();
+        }
+        let name = format!("s{n}");
+        volume.take_snapshot(&name, "").unwrap();
+        let file = volume.lookup(&root, root_of(&volume, &name), b"file 8").unwrap();
+        handles.push(volume.open(&root, file.ino, OpenFlags::READ).unwrap());
+        if n % 30 == 7 {
+            kept.push((name, tree(&volume).unwrap()));
+        }
+    }
+    let before = volume.stats();
+    let gained = volume.collect_garbage().unwrap();
+    let after = volume.stats();
+    assert!(gained >= 3, "{gained} more segments are empty: {before:?} {after:?}");
+    let mut bytes = vec![0; 60_000];
+    for handle in handles {
+        assert_eq!(volume.read(handle, 0, &mut bytes).unwrap(), 60_000);
+        assert!(bytes.iter().all(|byte| *byte == 8));
+        volume.release(handle).unwrap();
+    }
+    assert_kept(&volume, &kept);
+    assert_sound_if_crashed(&zone);
+    for n in 0..SNAPSHOTS {
+        volume.remove_snapshot(&format!("s{n}")).unwrap();
+    }
+    volume.finish_removals().unwrap();
+    volume.close().unwrap();
+    assert_sound(&region);
+}
+
+/// Each snapshot's way to a block is written anew when it moves: with enough of them, more than the segments that get empty.
+#[test]
+fn what_would_cost_more_than_it_brings_stays() {
+    let (_zone, region) = made(96 << 20);
+    let volume = open(&region, Durability::Operation);
+    for n in 0..400 {
+        write_file(&volume, ROOT_INO, &format!("file {n}"), &[n as u8; 60_000]).unwrap();
+    }
+    for n in (0..400).filter(|n| n % 5 < 2) {
+        volume.unlink(&Caller::root(), ROOT_INO, format!("file {n}").as_bytes()).unwrap();
+    }
+    snapshots(&volume, 1200);
+    let written = || region.account().total().bytes;
+    let (before, empty) = (written(), volume.stats().segments_empty);
+    volume.collect_garbage().unwrap();
+    let written = written() - before;
+    let gained = u64::from(volume.stats().segments_empty.saturating_sub(empty));
+    assert!(written <= (gained + 2) * (8 << 20), "{written} bytes were written for {gained} segments");
     volume.close().unwrap();
     assert_sound(&region);
 }

@@ -126,6 +126,36 @@ fn a_full_volume_is_saved_by_removing_a_snapshot() {
     assert!(blocks_used(volume.region()) < 64);
 }
 
+/// Who finds no room while a removed snapshot's comes back, step by step, waits for it.
+#[test]
+fn room_that_is_coming_back_is_waited_for() {
+    let (_zone, region) = made(24 << 20);
+    let options = MountOptions { removal_steps: 50, ..options(Durability::Operation) };
+    let volume = Volume::open(region, &options).unwrap();
+    let root = Caller::root();
+    let fill = |name: &str| {
+        let file = volume.create(&root, ROOT_INO, name.as_bytes(), 0o644, RW).unwrap();
+        let write = |block: &u64| volume.write(&root, file.handle, block * 4096, &[1; 4096]).is_ok();
+        let blocks = (0..).take_while(write).count();
+        volume.release(file.handle).unwrap();
+        blocks
+    };
+    let attempt = volume.statfs().unwrap().blocks_free / 2;
+    let file = volume.create(&root, ROOT_INO, b"first", 0o644, RW).unwrap();
+    for block in 0..attempt {
+        volume.write(&root, file.handle, block * 4096, &[1; 4096]).unwrap();
+    }
+    volume.release(file.handle).unwrap();
+    volume.take_snapshot("s", "").unwrap();
+    volume.unlink(&root, ROOT_INO, b"first").unwrap();
+    fill("second");
+    volume.remove_snapshot("s").unwrap();
+    let blocks = fill("third") as u64;
+    assert!(blocks + 200 > attempt, "{blocks} of {attempt} blocks came back in time");
+    volume.close().unwrap();
+    assert_sound(volume.region());
+}
+
 /// Changes some files in the root directory: makes, overwrites, cuts, removes them.
 fn change(volume: &Volume, random: &mut Random) {
     let root = Caller::root();

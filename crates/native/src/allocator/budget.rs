@@ -137,6 +137,19 @@ impl Allocator {
         self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
     }
 
+    /// Promises `blocks` blocks to what moves, if that leaves as many to others as it takes: what it takes comes back with the
+    /// checkpoint that publishes the move, and who finds none meanwhile waits for that.
+    pub(crate) fn reserve_to_move(&self, blocks: u64) -> Option<Budget<'_>> {
+        let keep = self.checkpoint_reserve() + self.deletion_reserve() + blocks as i64;
+        self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
+    }
+
+    /// How many blocks may move at once.
+    pub(super) fn room_to_move(&self) -> u64 {
+        let reserves = self.checkpoint_reserve() + self.deletion_reserve();
+        (self.free.load(Relaxed) - reserves).max(0) as u64 / 2
+    }
+
     fn budget(&self, blocks: i64, from_stock: bool) -> Budget<'_> {
         Budget {
             allocator: self,

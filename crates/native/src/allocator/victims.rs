@@ -41,7 +41,8 @@ impl Allocator {
     /// Chooses up to `count` segments to be emptied, those that bring most for what they cost, older ones first: free
     /// blocks, times how long the segment has not changed, by blocks to be read and written (the cost-benefit policy of
     /// log-structured file systems). Nothing is allocated in them until [`Allocator::end_emptying`]. `spared` are left
-    /// alone. None are chosen if they would not empty one more than they fill.
+    /// alone, and so is what would take more than half of the room that there is. None are chosen if they would not empty one more
+    /// than they fill.
     pub(crate) fn begin_emptying(&self, count: usize, spared: impl Fn(u32) -> bool) -> Vec<u32> {
         let version = self.version.load(Relaxed);
         let mut candidates: Vec<(u64, u32)> = Vec::new();
@@ -63,8 +64,14 @@ impl Allocator {
         }
         let mut segments = self.segments.lock();
         let victims = candidates.into_iter().map(|(_, segment)| segment);
-        // Others went on meanwhile.
-        let victims: Vec<u32> = victims.filter(|victim| segments.is_candidate(*victim)).collect();
+        // Others went on meanwhile. When room is short, what would take much of it is left, too.
+        let mut room = self.room_to_move();
+        let mut fits = |victim: &u32| {
+            let rest = room.checked_sub(segments.states[*victim as usize].used());
+            room = rest.unwrap_or(room);
+            rest.is_some() && segments.is_candidate(*victim)
+        };
+        let victims: Vec<u32> = victims.filter(|victim| fits(victim)).collect();
         let filled = [SegmentKind::Data, SegmentKind::Meta].map(|kind| {
             let states = victims.iter().map(|victim| &segments.states[*victim as usize]);
             let used: u64 = states.filter(|state| state.kind == kind).map(Segment::used).sum();
