@@ -9,7 +9,7 @@ use vfs::{FileKind, InoMap, InoSet};
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
 use crate::check_report::{CheckReport, Problem};
-use crate::check_snapshots::{Broken, reach_snapshots};
+use crate::check_snapshots::{Broken, Reached, reach_snapshots};
 use crate::directory;
 use crate::geometry::{BIA_ENTRY, BLOCK, SEGMENT_BLOCKS};
 use crate::index::{self, FILE_MAX};
@@ -159,10 +159,8 @@ struct Walk<'a> {
     at_rest: &'a AtRest,
     nodes: &'a Reader,
     report: &'a mut CheckReport,
-    /// Blocks reached so far, and what they are.
-    reached: InoMap<u64, BlockKind>,
-    /// Owner and place of those of them of which the BIA says something else.
-    misplaced: InoMap<u64, (u32, u64)>,
+    /// What was reached so far.
+    reached: Reached,
     /// Nodes that inodes reach.
     nids: InoSet<u32>,
     /// Nodes in the NAT.
@@ -182,8 +180,7 @@ impl<'a> Walk<'a> {
             at_rest,
             nodes,
             report,
-            reached: InoMap::default(),
-            misplaced: InoMap::default(),
+            reached: Reached::default(),
             nids: InoSet::default(),
             all_nids: InoSet::default(),
             inodes: InoMap::default(),
@@ -200,7 +197,7 @@ impl<'a> Walk<'a> {
         self.inodes();
         self.tree();
         self.unreached_nodes();
-        self.tree_blocks = self.reached.len() as u64;
+        self.tree_blocks = self.reached.blocks.len() as u64;
         self.snapshots();
     }
 
@@ -208,6 +205,7 @@ impl<'a> Walk<'a> {
     fn snapshots(&mut self) {
         let mut reached = std::mem::take(&mut self.reached);
         let (medium, newest) = (&self.at_rest.medium, &self.at_rest.checkpoint);
+        let medium = (medium, self.nodes.hash_key);
         let found = reach_snapshots(medium, newest, &mut reached, &mut |what| self.report.found(what));
         self.reached = reached;
         match found {
@@ -231,7 +229,7 @@ impl<'a> Walk<'a> {
     fn reached_bits(&self) -> Vec<Bitmap> {
         let geometry = &self.at_rest.medium.geometry;
         let mut all = vec![Bitmap::default(); geometry.segments as usize];
-        for block in self.reached.keys().filter(|block| geometry.in_main(**block)) {
+        for block in self.reached.blocks.keys().filter(|block| geometry.in_main(**block)) {
             let (segment, index) = geometry.segment_of(*block);
             all[segment as usize][index / 64] |= 1 << (index % 64);
         }
@@ -241,7 +239,7 @@ impl<'a> Walk<'a> {
     /// What a segment takes, judged by what is reached in it.
     fn segment_kind(&self, segment: u32) -> SegmentKind {
         let first = self.at_rest.medium.geometry.segment_start(segment);
-        let mut kinds = (first..first + SEGMENT_BLOCKS).filter_map(|block| self.reached.get(&block));
+        let mut kinds = (first..first + SEGMENT_BLOCKS).filter_map(|block| self.reached.blocks.get(&block));
         if kinds.any(|kind| *kind == BlockKind::Data) { SegmentKind::Data } else { SegmentKind::Meta }
     }
 
@@ -250,7 +248,7 @@ impl<'a> Walk<'a> {
             self.report.found(format!("{by} points to block {block}, outside the Main Area"));
             return;
         }
-        if let Some(other) = self.reached.insert(block, kind) {
+        if let Some(other) = self.reached.blocks.insert(block, kind) {
             self.report.found(format!("block {block} has two owners: as {other:?}, and as {kind:?} of {by}"));
         }
     }
@@ -260,10 +258,7 @@ impl<'a> Walk<'a> {
         self.reach(block, kind, by);
         let medium = &self.at_rest.medium;
         if medium.geometry.in_main(block) {
-            let entry = Entry::read(medium, block);
-            if (entry.owner, entry.place) != (owner, place) {
-                self.misplaced.insert(block, (owner, place));
-            }
+            self.reached.place(medium, block, (owner, place));
         }
     }
 
@@ -528,7 +523,7 @@ impl<'a> Walk<'a> {
     /// Reached is valid, valid is reached; and the SIT counts it.
     fn validity(&mut self, repair: bool) {
         let medium = &self.at_rest.medium;
-        self.report.blocks_used = self.reached.len() as u64;
+        self.report.blocks_used = self.reached.blocks.len() as u64;
         if self.at_rest.root.checkpoint.get() != self.at_rest.checkpoint.block {
             return; // its publishing was interrupted: the journal has yet to be settled
         }
@@ -572,15 +567,14 @@ impl<'a> Walk<'a> {
         self.report.problems.push(Problem { what, repaired: mend });
     }
 
-    /// Compares what blocks are reached as with what the BIA says. Whose a block is, and where, is known of those that the
-    /// running tree has.
+    /// Compares what blocks are reached as, whose they are and where, with what the BIA says.
     fn entries_in(&mut self, segment: u32, reached: &Bitmap, mend: bool) -> Flushed {
         let medium = &self.at_rest.medium;
         let mut flushed = Flushed::none();
         for index in ones(reached) {
             let block = medium.geometry.segment_start(segment) + index as u64;
-            let (kind, entry) = (self.reached[&block], Entry::read(medium, block));
-            let misplaced = self.misplaced.get(&block);
+            let (kind, entry) = (self.reached.blocks[&block], Entry::read(medium, block));
+            let misplaced = self.reached.misplaced.get(&block);
             if entry.kind == kind as u8 && misplaced.is_none() {
                 continue;
             }

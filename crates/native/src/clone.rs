@@ -80,7 +80,7 @@ fn clone_record(
         all: checkpoint.body.blocks.get(),
         progress,
     };
-    let visit = &mut |block, kind| copy.block(block, kind == BlockKind::Data);
+    let visit = &mut |block, kind, _| copy.block(block, kind == BlockKind::Data);
     let next = Tree::default();
     let mut traverse = Traverse { medium, next, from: 0, steps: u64::MAX, is_own: &|_| true, visit };
     traverse.run(checkpoint.body.tree())?;

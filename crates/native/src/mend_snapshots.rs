@@ -121,7 +121,7 @@ fn is_whole(medium: &Medium, checkpoint: &Checkpoint, verified: &mut InoSet<u64>
         is_whole.set(is_whole.get() && is_there && Entry::read(medium, block).version <= version);
         !known && is_whole.get()
     };
-    let visit = &mut |block, _| seen.push(block);
+    let visit = &mut |block, _, _| seen.push(block);
     let mut traverse =
         Traverse { medium, next: Tree::default(), from: 0, steps: u64::MAX, is_own: &is_new, visit };
     let through = traverse.run(checkpoint.body.tree());

@@ -57,7 +57,7 @@ impl Place<'_> {
             born > previous && born <= record.version && self.allocator.stays_valid(block)
         };
         let tree = record.checkpoint(medium)?.body.tree();
-        let visit = &mut |block, _| visit(block);
+        let visit = &mut |block, _, _| visit(block);
         Traverse { medium, next, from: record.cursor, steps, is_own: &is_own, visit }.run(tree)
     }
 

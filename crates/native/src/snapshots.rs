@@ -333,7 +333,7 @@ fn usage(medium: &Medium, kept: &Kept, record: &Record, newest: &Checkpoint) -> 
     };
     let mut own_blocks = 1;
     let is_own = |block: u64| Entry::read(medium, block).version > previous;
-    let visit = &mut |_, _| own_blocks += 1;
+    let visit = &mut |_, _, _| own_blocks += 1;
     Traverse { medium, next, from: 0, steps: u64::MAX, is_own: &is_own, visit }
         .run(checkpoint.body.tree())?;
     let shared_blocks = checkpoint.body.blocks.get().saturating_sub(own_blocks);

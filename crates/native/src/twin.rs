@@ -134,8 +134,17 @@ pub(crate) struct Traverse<'a> {
     pub(crate) steps: u64,
     /// Whether a block was born behind the previous checkpoint and not behind this one, and is in use.
     pub(crate) is_own: &'a dyn Fn(u64) -> bool,
-    /// Gets each block that is this checkpoint's alone, a parent behind its children.
-    pub(crate) visit: &'a mut dyn FnMut(u64, BlockKind),
+    /// Gets each block that is this checkpoint's alone, a parent behind its children, and where it is pointed to from.
+    pub(crate) visit: &'a mut dyn FnMut(u64, BlockKind, Spot),
+}
+
+/// Where a tree has a block.
+#[derive(Clone, Copy)]
+pub(crate) enum Spot {
+    /// In its NAT: for NIDs from `first` on, at this level (0: as a node).
+    Nat { first: u32, level: u32 },
+    /// As data, by the pointer at byte `at` of node `nid`.
+    Data { nid: u32, at: usize },
 }
 
 impl Traverse<'_> {
@@ -178,7 +187,9 @@ impl Traverse<'_> {
                 self.node(at as u32, pointer, twin)?;
             }
         }
-        block.into_iter().for_each(|block| (self.visit)(block, nat::kind_of(level)));
+        block.into_iter().for_each(|block| {
+            (self.visit)(block, nat::kind_of(level), Spot::Nat { first: first as u32, level });
+        });
         Ok(None)
     }
 
@@ -217,10 +228,11 @@ impl Traverse<'_> {
             self.steps = self.steps.saturating_sub(1);
             medium.check_main("file index", pointer.block(), format_args!("pointer"), block)?;
             if (self.is_own)(block) {
-                (self.visit)(block, BlockKind::Data);
+                (self.visit)(block, BlockKind::Data, Spot::Data { nid, at: place });
             }
         }
-        (self.visit)(pointer.block(), BlockKind::from_u8(bytes[0]).unwrap_or(BlockKind::Inode));
+        let kind = BlockKind::from_u8(bytes[0]).unwrap_or(BlockKind::Inode);
+        (self.visit)(pointer.block(), kind, Spot::Nat { first: nid, level: 0 });
         Ok(())
     }
 }

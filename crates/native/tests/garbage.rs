@@ -441,7 +441,7 @@ fn what_would_cost_more_than_it_brings_stays() {
     let (before, empty) = (written(), volume.stats().segments_empty);
     volume.collect_garbage().unwrap();
     let written = written() - before;
-    let gained = u64::from(volume.stats().segments_empty.saturating_sub(empty));
+    let gained = volume.stats().segments_empty.saturating_sub(empty);
     assert!(written <= (gained + 2) * (8 << 20), "{written} bytes were written for {gained} segments");
     volume.close().unwrap();
     assert_sound(&region);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use native::{CheckReport, Durability, MountOptions, Snapshot, Volume, check, open_snapshot};
-use nvm::{Region, Zone};
+use nvm::{Purpose, Region, Zone};
 use vfs::{Caller, FileKind, FileSystem, ROOT_INO, RenameFlags};
 use volumes::*;
 
@@ -181,6 +181,49 @@ fn a_removed_snapshot_that_damage_keeps_is_let_go() {
         assert_sound(&region);
     }
     assert!(stuck > 5, "{stuck} blocks keep it from going, {unharmed} don't");
+}
+
+/// Garbage collection looks blocks up where the BIA says they are: whose, and where. Of blocks that only snapshots have nobody
+/// said so anew, and they never moved again.
+#[test]
+fn whose_a_block_of_a_snapshot_is_is_derived() {
+    let specimen = specimen(|volume| {
+        // Direct nodes below an indirect one, too, that only a snapshot has.
+        let root = &Caller::root();
+        let file = volume.create(root, ROOT_INO, b"far", 0o644, RW).unwrap();
+        for block in [20, 144, 145, 900, 144 + 684 * 510, 144 + 684 * 510 + 700] {
+            volume.write(root, file.handle, block << 12, &[3; 4096]).unwrap();
+        }
+        volume.take_snapshot("far", "").unwrap();
+        volume.unlink(root, ROOT_INO, b"far").unwrap();
+        volume.release(file.handle).unwrap();
+    });
+    let (zone, region) = zone_of(&specimen.image);
+    let bia = specimen.block(BIA).start as u64 - specimen.start as u64;
+    let all = specimen.blocks(|_, _| true);
+    let entry_at = |block: &usize| bia + (block - MAIN) as u64 * 16;
+    let intact = zone.snapshot_image();
+    // All of them, and then but for one in three, so that some of a direct node say where the others are.
+    for keeps in [usize::MAX, 3] {
+        for (n, block) in all.iter().enumerate() {
+            if n % keeps != 1 {
+                let kept = region.load_u64(entry_at(block)) & 0xffff_ffff;
+                region.store_u64(Purpose::Allocation, entry_at(block), kept | 77 << 32);
+                let kind = region.load_u64(entry_at(block) + 8) & 0xff;
+                region.store_u64(Purpose::Allocation, entry_at(block) + 8, kind | 99 << 8);
+            }
+        }
+        assert_mended(&region);
+        let mended = zone.snapshot_image();
+        for block in &all {
+            let entry =
+                specimen.start + entry_at(block) as usize..specimen.start + entry_at(block) as usize + 16;
+            let kind = mended[entry.start + 8];
+            let is_named = ![CHECKPOINT, LIST].contains(&kind);
+            assert!(!is_named || mended[entry.clone()] == intact[entry], "block {block} of kind {kind}");
+        }
+    }
+    specimen.assert_shows(&region, &[("first", "first"), ("second", "second"), ("third", "third")]);
 }
 
 /// One that is kept is not thrown away for a node that cannot be read; when its owner has let go of it, its space comes back.
