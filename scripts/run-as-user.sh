@@ -79,6 +79,17 @@ as_user amberfs mount "$zone:home" "$mnt" && is_theirs "$mnt" || give_up "$zone:
 as_user bash -c "echo report > '$mnt/report.txt' && mkdir '$mnt/etc' && echo root > '$mnt/etc/passwd'"
 commands Snapshots sh | show
 as_user amberfs umount "$mnt" || give_up "$user cannot unmount"
+echo "== a policy's snapshots, as $user"
+for round in 1 2 3; do
+    as_user amberfs mount "$zone:home" "$mnt" -o "keep=1s=2,log=$scratch/tmp/policy.log" || give_up "$user cannot mount with a policy"
+    for ((try = 0; try < 100; try++)); do
+        as_user dd if=/dev/zero of="$mnt/pages" bs=1M count=64 status=none
+        [ "$(grep -c 'took snapshot' "$scratch/tmp/policy.log")" -ge "$round" ] && break
+        sleep 0.1
+    done
+    [ $try -lt 100 ] || give_up "no snapshot is taken: $(cat "$scratch/tmp/policy.log")"
+    as_user amberfs umount "$mnt" || give_up "$user cannot unmount what has a policy"
+done
 echo "== make run, as $user"
 as_user scripts/run.sh || give_up "make run does not work for an ordinary user"
 is_theirs "$run_mnt" || give_up "$run_mnt is not mounted by $user"

@@ -12,6 +12,7 @@ mod metering;
 mod mount_namespace;
 mod mount_table;
 mod options;
+mod pages;
 mod personality;
 mod place;
 mod report;

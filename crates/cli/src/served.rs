@@ -18,6 +18,7 @@ use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_table::{self, MountEntry};
 use crate::options::Options;
+use crate::pages;
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 use crate::retention;
@@ -171,9 +172,7 @@ impl Served {
 
     /// What programs have written may be in the kernel's pages: brings it to the volume.
     fn write_back(&self) -> Result<(), Failure> {
-        std::fs::File::open(&self.dir)
-            .and_then(|dir| Ok(rustix::fs::syncfs(dir)?))
-            .doing("writing the kernel's pages back")
+        pages::write_back(&self.dir).doing("writing the kernel's pages back")
     }
 
     /// The volume's snapshots, if it is open.

@@ -380,10 +380,16 @@ impl Core {
         self.medium.check_media()
     }
 
-    /// Blocks an ordinary operation could still get, and all that are free or will be at the next checkpoint.
+    /// Blocks an ordinary operation could still get, and all that are free or will be at the next checkpoint. No lane is held.
     pub(crate) fn space(&self) -> (u64, u64) {
-        self.take_back_stocks();
-        self.nodes.allocator.space()
+        self.nodes.allocator.space(self.unused_in_stocks())
+    }
+
+    /// Blocks that count as in use because a lane has them. No lane is held.
+    pub(crate) fn unused_in_stocks(&self) -> u64 {
+        let mut unused = 0;
+        self.lanes.each(|lane| unused += self.nodes.allocator.unused_in(&lane.stock));
+        unused
     }
 
     /// What lanes have in stock is free for all, and all that they have let go of is told. No lane is held.

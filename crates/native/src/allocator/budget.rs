@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Allocator;
+use super::{Allocator, is_kept};
 use crate::fault::{Fault, planted};
 use crate::lanes::LANES;
 use crate::sit::SegmentKind;
@@ -260,11 +260,63 @@ impl Allocator {
         }
     }
 
-    /// Blocks an ordinary operation could still get, and all that the next checkpoint leaves unused.
-    pub(crate) fn space(&self) -> (u64, u64) {
-        let live = self.segments.lock().live;
+    /// Blocks that count as in use, and would not if a lane gave back what it has.
+    pub(crate) fn unused_in(&self, stock: &Stock) -> u64 {
+        let kept = self.kept.load(Relaxed);
+        let freed = stock.freed.iter().map(|(first, length)| match kept {
+            0 => *length,
+            _ => (*first..first + length).filter(|block| !is_kept(&self.medium, *block, kept)).count() as u64,
+        });
+        stock.run.length + freed.sum::<u64>()
+    }
+
+    /// Blocks an ordinary operation could still get, and all that the next checkpoint leaves unused, `in_stocks` of which lanes
+    /// have.
+    pub(crate) fn space(&self, in_stocks: u64) -> (u64, u64) {
+        let live = self.segments.lock().live.saturating_sub(in_stocks);
         let free = self.medium.geometry.main_blocks() - live;
         let reserves = (self.checkpoint_reserve() + self.deletion_reserve()) as u64;
         (free.saturating_sub(reserves), free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions, VolumeKind, Zone};
+    use vfs::{Caller, OpenFlags, ROOT_INO};
+
+    use crate::recovery::{self, Rest};
+    use crate::superblock::Superblock;
+    use crate::{FormatOptions, MountOptions};
+
+    /// Whoever asked how much is free took from all lanes what they had in stock.
+    #[test]
+    fn asking_for_space_leaves_lanes_their_stocks() {
+        let zone = Zone::anonymous(256 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        crate::format(&region, &FormatOptions::default()).unwrap();
+        let superblock = Superblock::read(&region).unwrap();
+        let options = MountOptions { background: false, ..MountOptions::default() };
+        let core = recovery::open(region, &superblock, &options, Rest::Keep).unwrap().0;
+        let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+        let file = core.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap();
+        for snapshot in [None, Some("s")] {
+            for block in 0..20 {
+                core.write(&root, file.handle, block << 12, &[1; 4096]).unwrap();
+            }
+            if let Some(name) = snapshot {
+                core.take_snapshot(name, "").unwrap();
+            }
+            // Some of what goes is the snapshot's, some nobody's.
+            for block in [3, 3, 7, 9, 9, 9] {
+                core.write(&root, file.handle, block << 12, &[2; 4096]).unwrap();
+            }
+            let unused = core.unused_in_stocks();
+            assert!(unused > 0, "lanes have nothing in stock");
+            let told = core.space();
+            assert_eq!(core.unused_in_stocks(), unused, "stocks were taken back");
+            core.take_back_stocks();
+            assert_eq!(told, core.nodes.allocator.space(0), "with the snapshot {snapshot:?}");
+        }
     }
 }
