@@ -8,7 +8,7 @@ use vfs::{InoMap, InoSet};
 use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::Checkpoint;
 use crate::geometry::Medium;
-use crate::index;
+use crate::index::{self, whose};
 use crate::inode::Layout;
 use crate::kept::{Kept, Record, State};
 use crate::nat::Tree;
@@ -163,7 +163,7 @@ fn place_data(
     let mut listed: InoSet<u32> = InoSet::default();
     for &(block, nid, at) in data {
         let view = reader.any(nid)?;
-        let (owner, mut place) = index::owner_at(view, at);
+        let (owner, mut place) = whose::owner_at(view, at);
         if view.header().kind == BlockKind::Direct as u8 {
             if !firsts.contains_key(&nid)
                 && let Some(first) = first_of(&reader, nid, owner, Entry::read(medium, block).place, place)
@@ -173,7 +173,7 @@ fn place_data(
                 let list = &mut |nid, first| {
                     firsts.insert(nid, first);
                 };
-                reader.inode(owner).and_then(|inode| index::direct_nodes(&reader, inode, list))?;
+                reader.inode(owner).and_then(|inode| whose::direct_nodes(&reader, inode, list))?;
             }
             match firsts.get(&nid) {
                 Some(first) => place += first,
@@ -190,7 +190,7 @@ fn first_of(reader: &Reader, nid: u32, owner: u32, place: u64, slot: u64) -> Opt
     let first = place.checked_sub(slot)?;
     let inode = reader.inode(owner).ok().filter(|inode| inode.layout() == Layout::Mapped)?;
     let (node, _) = index::holder(reader, inode, place).ok()??;
-    (node == nid && index::slot_of(place) == slot).then_some(first)
+    (node == nid && whose::slot_of(place) == slot).then_some(first)
 }
 
 /// Whether the SIT says so.
