@@ -202,7 +202,11 @@ impl<'a> Reading<'a> {
                 }
                 continue;
             }
-            let attr = fs.getattr(ino)?;
+            let mut attr = fs.getattr(ino)?;
+            if ino == root {
+                // When the root directory was made is the affair of who formats; in a snapshot, too, where it may have another number.
+                attr.btime = vfs::Time::default();
+            }
             if attr.is_dir() {
                 let below = |(name, ino): (Vec<u8>, Ino)| ([&path[..], &name, b"/"].concat().into(), ino);
                 todo.extend(entries(fs, ino)?.into_iter().rev().map(below));
@@ -232,9 +236,7 @@ impl<'a> Reading<'a> {
             self.mix(u64::from(word));
         }
         self.mix(size);
-        // When the root directory was made is the affair of who formats.
-        let btime = if ino == ROOT_INO { vfs::Time::default() } else { attr.btime };
-        let times = [attr.atime, attr.mtime, attr.ctime, btime];
+        let times = [attr.atime, attr.mtime, attr.ctime, attr.btime];
         for time in &times {
             self.mix(time.sec as u64);
             self.mix(u64::from(time.nsec));
