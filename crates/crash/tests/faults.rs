@@ -134,14 +134,21 @@ fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
     }
 }
 
-/// How a planted fault shows in two operations at the same time.
+/// How a planted fault shows in two operations at the same time, and again by the name of what it showed. Where others use the machine, too, a
+/// thread may sleep for so long and for another reason that it is taken to wait for a lock: such a run has no name, and another follows.
 fn find_in_pair(places: [usize; 2], schedules: usize) -> Option<String> {
     let pair = pairs().into_iter().find(|pair| pair.places() == places).unwrap();
-    let failure = explore_pair(&Native::ADAPTIVE, &pair, schedules, 1).err()?;
-    let id = failure.id(&Native::ADAPTIVE, &pair).expect("its schedule is to blame");
-    let found = replay_pair(&Native::ADAPTIVE, &id).unwrap().map(|again| again.to_string());
-    assert_eq!(found, Some(failure.to_string()), "{id} is found again by its name");
-    Some(format!("{id}: {failure}"))
+    let mut again = Ok(None);
+    for _ in 0..4 {
+        let failure = explore_pair(&Native::ADAPTIVE, &pair, schedules, 1).err()?;
+        let id = failure.id(&Native::ADAPTIVE, &pair).expect("its schedule is to blame");
+        again = replay_pair(&Native::ADAPTIVE, &id).map(|found| found.map(|found| found.to_string()));
+        if again == Ok(Some(failure.to_string())) {
+            return Some(format!("{id}: {failure}"));
+        }
+        eprintln!("{id}: {failure}; by its name: {again:?}");
+    }
+    panic!("what was found is not found again by its name: {again:?}")
 }
 
 /// Faults that random operations beside the model show, without any crash: the trees of snapshots are compared, too.
