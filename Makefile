@@ -98,9 +98,13 @@ fuzz: ## damaged volumes, native and ext, mounted, checked, read, a minute each:
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 	cargo +nightly fuzz run read_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
-crash: build ## power cuts at every moment: all sequences of two operations, two at a time, an hour of random ones: CRASH_SECONDS=3600
+crash: build ## power cuts at every moment: all sequences of two operations, two at a time, an ext disk, repairs, an hour of random ones: CRASH_SECONDS=3600
 	$(BIN) crash --two
 	$(BIN) crash --concurrent 1000
+	$(BIN) crash --volume ext
+	$(BIN) crash --volume ext2
+	$(BIN) crash --volume ext --two 1000 --depth 1
+	$(BIN) crash --repairs
 	$(BIN) crash --random $(CRASH_SECONDS) --seed $$(date +%s)
 
 crash-programs: build ## power cuts anywhere in the lives of SQLite, git and RocksDB, judged by themselves: CRASH_STATES=10000

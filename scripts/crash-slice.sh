@@ -1,7 +1,7 @@
 #!/bin/bash
 # What `make test` asks of the crash explorer: all of one operation with every operation durable, recoveries crashed in
-# turn; a slice of two operations under each promise; pairs at the same time; faults planted in the volume's logic, each
-# of which has to be found; one program that judges itself.
+# turn; a slice of two operations under each promise; pairs at the same time; an attached ext disk, both media at once;
+# repairs that are cut short; faults planted in the volumes' logic, each of which has to be found; one program that judges itself.
 #
 #   crash-slice.sh [COUNT]    COUNT sequences of two under each promise (12 without it)
 set -euo pipefail
@@ -10,5 +10,11 @@ amberfs=$CARGO_TARGET_DIR/release/amberfs
 "$amberfs" crash --one --durability op
 "$amberfs" crash --two "${1:-12}" --depth 1
 "$amberfs" crash --concurrent 2
-cargo test --release --locked -p amberfs-crash --features planted-faults --test faults -- --nocapture
+ext_slice=(create create-unlink mkdir-rmdir unlink-file unlink-open-close rename-over rename-exchange-dirs rename-dir-across
+  write-sub-block write-across write-append-block truncate-down-up open-truncate setxattr-large tmpfile-link
+  checkpoint-create checkpoint-write checkpoint-unlink checkpoint-between checkpoint-while-open checkpoint-reused)
+"$amberfs" crash --volume ext "${ext_slice[@]}"
+"$amberfs" crash --volume ext2 --depth 1 "${ext_slice[@]}"
+"$amberfs" crash --repairs 97
+cargo test --release --locked -p amberfs-crash --features planted-faults --test faults --test ext_faults -- --nocapture
 "$amberfs" crash --program 'tests/programs/sqlite.py wal' --steps 12 --states 300

@@ -453,6 +453,12 @@ pub(crate) struct Crash {
     /// Two operations at the same time, each pair of a list, with so many ways to take turns as schedules are asked for
     #[arg(long, value_name = "SCHEDULES", conflicts_with_all = ["one", "two", "three", "random"])]
     pub(crate) concurrent: Option<usize>,
+    /// Repairs of a native volume: one bit is turned in each word that a check reads, or in every SHAREth, and what fsck stores to mend it is
+    /// cut short
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..),
+          conflicts_with_all = ["names", "one", "two", "three", "random", "concurrent", "replay", "list", "program", "volume",
+                                "depth", "durability", "journal", "threads", "seed"])]
+    pub(crate) repairs: Option<u64>,
     /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3),
           conflicts_with_all = ["concurrent", "program", "list"])]

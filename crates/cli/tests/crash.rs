@@ -16,6 +16,17 @@ fn workloads_are_crashed_by_their_names() {
 }
 
 #[test]
+fn repairs_are_cut_short() {
+    let answer = run("crash --repairs 997 --json").ok().json();
+    let repairs = answer["repairs"].as_array().unwrap();
+    assert_eq!(repairs.len(), 2);
+    assert!(
+        repairs.iter().all(|of| of["damaged"].as_u64() > Some(0) && of["violation"].is_null()),
+        "{answer}"
+    );
+}
+
+#[test]
 fn an_ext_disk_is_crashed_with_its_nvm() {
     let answer = run("crash --volume ext create --depth 1 --json").ok().json();
     let campaign = &answer["campaigns"][0];
@@ -47,6 +58,9 @@ fn what_is_no_workload_or_state_is_refused() {
     run("crash --volume ext create --journal diff").fails(2, &["--journal is for native volumes"]);
     run("crash --volume ext snapshot").fails(1, &["operations that ext does not have"]);
     run("crash --volume ext --concurrent 1").fails(2, &["cannot be used with"]);
+    run("crash --repairs --depth 1").fails(2, &["cannot be used with", "--depth"]);
+    run("crash --repairs --volume ext").fails(2, &["cannot be used with"]);
+    run("crash --repairs 0").fails(2, &["--repairs"]);
     run("crash --concurrent 1 --depth 1").fails(2, &["cannot be used with"]);
 }
 

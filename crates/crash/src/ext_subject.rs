@@ -146,7 +146,12 @@ impl Subject for Ext {
     fn check(&self, region: &Region) -> Result<(), String> {
         let volume = self.mount(region, Sync::Nosync)?;
         let report = ext::check_volume(&volume).map_err(|error| error.to_string())?;
-        report.findings.into_iter().next().map_or(Ok(()), Err)
+        match report.findings.into_iter().next() {
+            Some(finding) => Err(finding),
+            // Nobody has anything open.
+            None if report.orphans > 0 => Err(format!("{} files without a name are left", report.orphans)),
+            None => Ok(()),
+        }
     }
 }
 

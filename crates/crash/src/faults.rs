@@ -16,6 +16,8 @@ pub enum MediaFault {
     Flush(usize),
     /// This fence is left out.
     Fence(usize),
+    /// This sync of the disk is left out.
+    Sync(usize),
     /// This non-temporal store is an ordinary one, and nobody flushes it.
     Stream(usize),
     /// This flush or non-temporal store forgets its last line.
@@ -34,6 +36,7 @@ impl MediaFault {
             match event.kind {
                 EventKind::Flush if event.length > 0 => all.push(MediaFault::Flush(index)),
                 EventKind::Stream | EventKind::StreamZero => all.push(MediaFault::Stream(index)),
+                EventKind::DiskSync => all.push(MediaFault::Sync(index)),
                 EventKind::Fence => {
                     all.push(MediaFault::Fence(index));
                     if second_fence(events, index).is_some() {
@@ -55,6 +58,7 @@ impl MediaFault {
         match self {
             MediaFault::Flush(at)
             | MediaFault::Fence(at)
+            | MediaFault::Sync(at)
             | MediaFault::Stream(at)
             | MediaFault::Short(at)
             | MediaFault::Swap(at) => at,
@@ -66,7 +70,7 @@ impl MediaFault {
         let first = opened(recording);
         let events = &mut recording.events;
         match self {
-            MediaFault::Flush(at) | MediaFault::Fence(at) => drop(events.remove(at)),
+            MediaFault::Flush(at) | MediaFault::Fence(at) | MediaFault::Sync(at) => drop(events.remove(at)),
             MediaFault::Stream(at) => events[at].kind = unsent(events[at].kind),
             MediaFault::Short(at) => {
                 let event = events[at];
@@ -97,6 +101,7 @@ impl fmt::Display for MediaFault {
         f.write_str(match self {
             MediaFault::Flush(_) => "no flush",
             MediaFault::Fence(_) => "no fence",
+            MediaFault::Sync(_) => "no sync of the disk",
             MediaFault::Stream(_) => "not streamed",
             MediaFault::Short(_) => "last line not sent",
             MediaFault::Swap(_) => "order swapped",

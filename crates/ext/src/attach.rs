@@ -21,6 +21,7 @@ use nvm::{Durable, Region};
 use zerocopy::IntoBytes;
 
 use crate::error::Error;
+use crate::fault::{Fault, planted};
 use crate::fetch::{Fetch, Fetched};
 use crate::home::{Area, Frames, Home, Logged, State, read_log};
 use crate::kind::Kind;
@@ -368,8 +369,18 @@ pub(crate) fn replay(
         );
         Ok(())
     })?;
+    if planted(Fault::DataNotReplayed) {
+        data.clear();
+    }
+    if planted(Fault::ReplayRetiredFirst) {
+        let nothing = region.fence(nvm::Flushed::none());
+        area.retire(region, area.retired(region) + 2, nothing).ignore();
+    }
     let block = area.block;
-    for (number, items) in data {
+    for (number, mut items) in data {
+        if planted(Fault::ItemsBackwards) {
+            items.reverse();
+        }
         let mut bytes = vec![0; block as usize];
         if !items[0].fresh {
             disk.read(disk::Purpose::Data, number * block, &mut bytes)?;
@@ -382,7 +393,9 @@ pub(crate) fn replay(
         }
         disk.write(disk::Purpose::Data, number * block, &bytes)?;
     }
-    disk.flush()?;
+    if !planted(Fault::ReplayDiskNotFlushed) {
+        disk.flush()?;
+    }
     let in_frames: Durable = frames.checkpoint();
     let epoch = area.retired(region);
     // Both epochs that there can be.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Error, Result};
 
+use crate::fault::{Fault, planted};
+
 pub(crate) use area::{Area, State};
 pub(crate) use frames::Frames;
 use log::Log;
@@ -125,6 +127,14 @@ impl Home {
                 return Err(error);
             }
         }
+        let apply = |transaction: &Transaction| {
+            let blocks = transaction.blocks.iter();
+            let blocks = blocks.map(|(number, kind, parts, bytes)| (*number, *kind, *parts, &bytes[..]));
+            self.frames.apply(blocks, &transaction.freed);
+        };
+        if planted(Fault::AppliedTooEarly) {
+            apply(&transaction);
+        }
         match self.append(committing, above, &transaction) {
             Ok(durable) => durable.ignore(),
             Err(log::Full) => {
@@ -132,11 +142,7 @@ impl Home {
                 return Ok(true);
             }
         }
-        let blocks = transaction
-            .blocks
-            .iter()
-            .map(|(number, kind, parts, bytes)| (*number, *kind, *parts, &bytes[..]));
-        self.frames.apply(blocks, &transaction.freed);
+        apply(&transaction);
         committing.committed = transaction.number;
         above.settled(&transaction);
         // Where lines are written back by the system, only now it says whether they were.
@@ -226,7 +232,12 @@ impl Home {
             }
             (committing.log.epoch(), committing.committed_before)
         };
-        above.drain(number)?;
+        if planted(Fault::RetiredTooEarly) {
+            area.retire(&self.region, running - 1, self.region.fence(nvm::Flushed::none())).ignore();
+        }
+        if !planted(Fault::NotDrained) {
+            above.drain(number)?;
+        }
         let in_frames = self.frames.checkpoint();
         self.region.check().map_err(|error| Error::Io(error.to_string()))?;
         area.retire(&self.region, running - 1, in_frames).ignore();

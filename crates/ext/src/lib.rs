@@ -42,6 +42,7 @@ mod directory;
 mod dropped;
 mod error;
 mod extents;
+mod fault;
 mod features;
 mod fetch;
 mod file_system;
@@ -89,6 +90,8 @@ pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;
 pub use error::Error;
+#[cfg(feature = "planted-faults")]
+pub use fault::{Fault, plant};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fetch::{Fetch, Fetched};
 pub use sync::Sync;

@@ -2,6 +2,7 @@
 
 use vfs::{FileSystem, Handle, Ino, Result};
 
+use crate::fault::{Fault, planted};
 use crate::files::Held;
 use crate::volume::Volume;
 
@@ -23,7 +24,7 @@ pub enum Sync {
 impl Volume {
     /// Behind an operation on names.
     pub(crate) fn names_changed<R>(&self, result: Result<R>) -> Result<R> {
-        if result.is_ok() && self.sync != Sync::Nosync {
+        if result.is_ok() && self.sync != Sync::Nosync && !planted(Fault::NamesNotCommitted) {
             self.commit_all()?;
         }
         result
@@ -39,7 +40,7 @@ impl Volume {
 
     /// Behind an operation that changed a file through a handle.
     pub(crate) fn contents_changed<R>(&self, handle: Handle, result: Result<R>) -> Result<R> {
-        if result.is_ok() && self.sync == Sync::Sync {
+        if result.is_ok() && self.sync == Sync::Sync && !planted(Fault::ContentsNotCommitted) {
             self.fsync(handle, false)?;
         }
         result

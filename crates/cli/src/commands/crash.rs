@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crash::{
-    Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, Report, Subject, Workload, catalogue,
+    Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, RepairFailure, RepairReport, Report,
+    Scene, Subject, Workload, catalogue,
 };
 
 use crate::command_line::Crash;
@@ -32,6 +33,9 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     }
     if let Some(schedules) = arguments.concurrent {
         return concurrent(arguments, schedules);
+    }
+    if let Some(share) = arguments.repairs {
+        return repairs(share as usize, arguments.json);
     }
     let subject = subject(arguments)?;
     let promises = match arguments.durability {
@@ -125,6 +129,51 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
         ))?;
     }
     Ok(if failures.is_empty() { 0 } else { EXIT_FAILURE })
+}
+
+/// Repairs that are cut short, of a volume that was closed, and of one that has a log to replay.
+fn repairs(share: usize, json: bool) -> Result<u8, Failure> {
+    let (mut rows, mut failed) = (Vec::new(), false);
+    for (closed, what) in [(true, "closed"), (false, "crashed")] {
+        let began = Instant::now();
+        let (report, failure) = match crash::explore_repairs(Scene::Kept, closed, share) {
+            Ok(report) => (report, None),
+            Err(RepairFailure::Scene(error)) => return Err(Failure::new(error)),
+            Err(failure) => (RepairReport::default(), Some(failure.to_string())),
+        };
+        failed |= failure.is_some();
+        let seconds = began.elapsed().as_secs_f64();
+        if json {
+            rows.push(
+                Fields::new()
+                    .with("volume", what)
+                    .with("damaged", Value::Count(report.damaged as u64))
+                    .with("mended", Value::Count(report.mended as u64))
+                    .with("findings", Value::Count(report.kinds.len() as u64))
+                    .with("crash_points", Value::Count(report.counts.points))
+                    .with("states_distinct", Value::Count(report.counts.distinct))
+                    .with("seconds", Value::Seconds(seconds))
+                    .with("violation", failure.map_or(Value::None, Value::from)),
+            );
+            continue;
+        }
+        report::print_text(&match failure {
+            Some(failure) => format!("repairs of a volume that was {what}: {failure}\n"),
+            None => format!(
+                "repairs of a volume that was {what}: {} bits turned, {} mended, of {} kinds; {} crash points, {} distinct \
+                 states; 0 violations; {seconds:.1} s\n",
+                report.damaged,
+                report.mended,
+                report.kinds.len(),
+                report.counts.points,
+                report.counts.distinct,
+            ),
+        })?;
+    }
+    if json {
+        report::print_json(&Fields::new().with("repairs", Value::Rows(rows)).json())?;
+    }
+    Ok(if failed { EXIT_FAILURE } else { 0 })
 }
 
 /// The kind of volume that was asked for.

@@ -21,6 +21,7 @@ use parking_lot::RwLock;
 use vfs::Result;
 
 use crate::error::{corrupt, io};
+use crate::fault::{self, Fault};
 use crate::home::Area;
 use crate::kind::Kind;
 
@@ -383,8 +384,9 @@ impl Frames {
             let (at, part) = (self.area.frame_at(n), self.area.part);
             for run in runs(parts, (self.area.block / part) as usize) {
                 let bytes = (run.end - run.start) as u64 * part;
-                flushed =
-                    flushed.and(self.region.flush(Purpose::Checkpoint, at + run.start as u64 * part, bytes));
+                let at = at + run.start as u64 * part;
+                let fault = Fault::FramesNotFlushed;
+                flushed = flushed.and(fault::flush(&self.region, fault, Purpose::Checkpoint, at, bytes));
             }
         }
         let bytes_are_there = self.region.fence(flushed);
@@ -425,7 +427,8 @@ impl Frames {
                 // In one line, and so in this order.
                 self.region.store_u64(Purpose::Allocation, at + 8, u64::from(which) | u64::from(ino) << 32);
                 self.region.store_u64(Purpose::Allocation, at, USED | dirty | block);
-                flushed = flushed.and(self.region.flush(Purpose::Allocation, at, super::area::ENTRY));
+                let (fault, bytes) = (Fault::EntriesNotFlushed, super::area::ENTRY);
+                flushed = flushed.and(fault::flush(&self.region, fault, Purpose::Allocation, at, bytes));
             }
         }
         self.region.fence(flushed)

@@ -15,6 +15,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
+use crate::fault::{self, Fault, planted};
 use crate::home::Area;
 use crate::kind::Kind;
 use crate::store::LogItem;
@@ -147,7 +148,8 @@ impl Log {
         };
         raw.crc = raw.checksum(&self.region).into();
         let at = self.area.half_at(self.epoch % 2);
-        let flushed = self.region.stream(Purpose::Journal, at, raw.as_bytes());
+        let flushed =
+            fault::stream(&self.region, Fault::HalfHeaderNotSent, Purpose::Journal, at, raw.as_bytes());
         // Before any record of it: the header makes the half's old records none.
         self.region.fence(flushed).ignore();
         self.at = HEADER;
@@ -169,9 +171,9 @@ impl Log {
             return Err(Full);
         }
         let at = self.area.half_at(self.epoch % 2) + self.at;
-        let flushed = self.region.stream(Purpose::Journal, at, &self.buffer);
+        let flushed = fault::stream(&self.region, Fault::RecordNotSent, Purpose::Journal, at, &self.buffer);
         self.at += bytes;
-        Ok(self.region.fence(flushed))
+        Ok(fault::fence(&self.region, Fault::CommitFence, flushed))
     }
 
     fn encode(&mut self, transaction: &Transaction) {
@@ -300,7 +302,7 @@ fn record(region: &Region, area: &Area, half: u64, at: u64, salt: u64, number: u
         return None;
     }
     let record = region.bytes(half + at, bytes as usize);
-    if salted(salt, record) != header.crc.get() {
+    if salted(salt, record) != header.crc.get() && !planted(Fault::RecordChecksumIgnored) {
         return None;
     }
     let logged = decode(&header, &record[RECORD..], area)?;
