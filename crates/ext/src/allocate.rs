@@ -18,8 +18,10 @@ use crate::write::{Draft, blocks};
 
 /// Bytes that are zeroed at once.
 const PIECE: u64 = 1 << 20;
-/// Blocks that one operation allocates.
+/// Blocks that are allocated before others may commit.
 const ALLOCATED_MAX: u64 = 1 << 16;
+/// In so many pieces, each of which takes room in a record.
+const PIECES_MAX: u64 = 1 << 10;
 
 impl Volume {
     /// As `fallocate(2)`.
@@ -181,7 +183,10 @@ impl Volume {
         let mut rest = range.clone();
         let mut result = Ok(());
         while !rest.is_empty() && result.is_ok() {
-            result = self.commit_if_large().and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
+            result = self
+                .commit_if_large()
+                .and_then(|()| self.go_on_cutting(file))
+                .and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
         }
         self.core.space.release(promised);
         result
@@ -191,17 +196,18 @@ impl Volume {
     fn allocate_some(&self, file: &Held<'_>, rest: &mut Range<u64>, promised: &mut u64) -> Result<()> {
         let state = file.alone();
         self.end_cut(file, &state)?;
-        let mut allocated = 0;
+        let (mut allocated, mut pieces) = (0, 0);
         for mut hole in self.holes(file, &state, rest)? {
             while !hole.is_empty() {
                 let count = self.allocate_run(file, &state, &hole)?;
                 hole.start += count;
                 allocated += count;
+                pieces += 1;
                 // Somebody else may have cut the file meanwhile: more is missing then than was promised.
                 let kept = count.min(*promised);
                 self.core.space.release(kept);
                 *promised -= kept;
-                if allocated >= ALLOCATED_MAX {
+                if allocated >= ALLOCATED_MAX || pieces >= PIECES_MAX {
                     rest.start = (hole.start * self.core.superblock.block).min(rest.end);
                     return Ok(());
                 }

@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::inode::{self, Flags, Inode};
 use crate::superblock::{self, ROOT};
 use crate::volume::{Options, Volume};
-use crate::{bitmap, data, group, orphans};
+use crate::{bitmap, data, group, map, orphans};
 use claims::Claims;
 
 /// More than these findings are not told one by one.
@@ -212,6 +212,7 @@ impl Check<'_> {
         if number != ROOT && number < superblock.first_inode {
             return;
         }
+        self.nothing_behind_the_end(inode);
         if inode.links == 0 && !self.orphans.contains(&number) {
             self.report.find(format!("inode {number} has no link, and is not among the orphans"));
         }
@@ -224,6 +225,26 @@ impl Check<'_> {
             && inode.flags.contains(Flags::INDEX);
         let is_uncounted = may_have_many && inode.links == 1;
         self.inodes.insert(number, Known { kind, links: inode.links, is_uncounted, names: 0 });
+    }
+
+    /// No written block lies behind a file's end, unless it is among the orphans: then it is being cut.
+    fn nothing_behind_the_end(&mut self, inode: &Inode) {
+        let superblock = &self.core.superblock;
+        let may_have = inode.kind() != FileKind::Regular
+            || inode.is_inline()
+            || self.orphans.contains(&inode.number)
+            || inode.number == superblock.orphan_file;
+        let mut at = inode.size.div_ceil(superblock.block);
+        while !may_have && at < map::END {
+            let Some(run) = self.report.note(map::run(self.core, inode, at)) else { return };
+            if matches!(run.place, map::Place::Mapped(_)) {
+                let (number, size) = (inode.number, inode.size);
+                return self.report.find(format!(
+                    "inode {number} has a written block {at}, and ends at byte {size} before it"
+                ));
+            }
+            at = at.saturating_add(run.blocks);
+        }
     }
 
     /// What is counted in quota files is not looked at.

@@ -8,11 +8,11 @@ use vfs::{Error, Result};
 
 use crate::background::Task;
 use crate::fault::{Fault, planted};
-use crate::files::Held;
+use crate::files::{Held, State};
 use crate::home::Home;
 use crate::inode;
 use crate::map;
-use crate::pages::Site;
+use crate::pages::{Page, Site};
 use crate::store::LogItem;
 use crate::volume::Volume;
 use crate::write_out::{map_pages, mapped};
@@ -23,22 +23,51 @@ const COLLECTED_MAX: u64 = 1 << 20;
 
 /// What became of a part of a file's changes.
 enum Collected {
-    /// It is in the running transaction; from this page on there is more.
-    Upto(Option<u64>),
+    /// It is in the running transaction; from this page on there is more. The file had been cut so often.
+    Upto(Option<u64>, u64),
+    /// The file has been cut since the last part: zeros that this left in pages before have to come first.
+    Cut,
     /// The running transaction has no room for it: that is to be committed first.
     NotYet,
+}
+
+/// Which part of a file's changes is to be collected.
+#[derive(Clone, Copy)]
+struct Part {
+    /// From this page on, at most so many.
+    from: u64,
+    most: usize,
+    /// How often the file had been cut when the part before was collected.
+    cuts: Option<u64>,
+    /// Only of pages that the log has.
+    only_logged: bool,
 }
 
 impl Volume {
     /// Hands a file's changes to the running transaction, or to several if that would be too large. Called without locks.
     pub(crate) fn collect(&self, file: &Held<'_>) -> Result<()> {
+        self.collect_pages(file, false)
+    }
+
+    /// The same, of those pages alone that the log has: the others can be written out then.
+    pub(crate) fn collect_logged(&self, file: &Held<'_>) -> Result<()> {
+        let waits = |state: &State| state.pages.changed(0).any(|(_, page)| page.logged().is_some());
+        if waits(&file.shared()) { self.collect_pages(file, true) } else { Ok(()) }
+    }
+
+    fn collect_pages(&self, file: &Held<'_>, only_logged: bool) -> Result<()> {
         let Some(home) = &self.home else { return Err(Error::ReadOnly) };
+        if file.shared().is_saved() {
+            return Ok(());
+        }
         self.make_room_for_synced(home)?;
-        let most = COLLECTED_MAX.min(home.record_bytes_max()) / self.core.superblock.block;
-        let mut next = Some(0);
+        let most = (COLLECTED_MAX.min(home.record_bytes_max()) / self.core.superblock.block).max(1) as usize;
+        let (mut next, mut cuts) = (Some(0), None);
         while let Some(from) = next {
-            match self.with_commit(|| self.collect_some(file, from, most.max(1) as usize))? {
-                Collected::Upto(rest) => next = rest,
+            let part = Part { from, most, cuts, only_logged };
+            match self.with_commit(|| self.collect_some(file, part))? {
+                Collected::Upto(rest, now) => (next, cuts) = (rest, Some(now)),
+                Collected::Cut => (next, cuts) = (Some(0), None),
                 Collected::NotYet => self.commit_all()?,
             }
         }
@@ -60,15 +89,22 @@ impl Volume {
         Ok(())
     }
 
-    /// The same, of at most so many pages from one on; tells from where to go on.
-    fn collect_some(&self, file: &Held<'_>, from: u64, most: usize) -> Result<Collected> {
+    /// Hands a part of a file's changes to the running transaction; tells from where to go on.
+    fn collect_some(&self, file: &Held<'_>, part: Part) -> Result<Collected> {
+        let Part { from, most, cuts, only_logged } = part;
         let mut state = file.alone();
+        if cuts.is_some_and(|cuts| cuts != state.cuts) {
+            return Ok(Collected::Cut);
+        }
         self.find_places(file.number, &mut state, |_| true)?;
-        let changed = state.pages.changed(from).map(|(number, page)| (number, page.site()));
-        let mut pages: Vec<(u64, Site)> = changed.take(most + 1).collect();
+        let is_meant = |page: &Page| !only_logged || page.logged().is_some();
+        let changed = state.pages.changed(from).filter(|(_, page)| is_meant(page));
+        let mut pages: Vec<(u64, Site)> =
+            changed.map(|(number, page)| (number, page.site())).take(most + 1).collect();
         let next = if pages.len() > most { pages.pop().map(|(number, _)| number) } else { None };
+        let left = state.pages.changed(0).find(|(_, page)| !is_meant(page)).map(|(number, _)| number);
         if pages.is_empty() && state.size.is_none() {
-            return Ok(Collected::Upto(None));
+            return Ok(Collected::Upto(None, state.cuts));
         }
         let items = pages.iter().filter_map(|(number, site)| {
             let page = state.pages.get(*number)?;
@@ -78,7 +114,8 @@ impl Volume {
             Some(LogItem { block: site.block()?, offset, bytes: page.bytes()[changed].into(), fresh })
         });
         // No length covers bytes that are not in the transaction or before it, and no block lies behind the length.
-        let covered = next.map_or(u64::MAX, |next| next * self.core.superblock.block);
+        let first_left = next.into_iter().chain(left).min();
+        let covered = first_left.map_or(u64::MAX, |first| first * self.core.superblock.block);
         let limit = self.home.as_ref().map_or(0, |home| home.record_bytes_max());
         let collected = self.change(|core| {
             // Two records of this size and what else there is have room in half of the log, whoever else does the same.
@@ -100,7 +137,7 @@ impl Volume {
             mapped(&mut state, number);
             state.pages.log(number, transaction);
         }
-        Ok(Collected::Upto(next))
+        Ok(Collected::Upto(next, state.cuts))
     }
 
     /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files. Nobody who uses them waits.
@@ -164,5 +201,160 @@ fn drain_file(writer: &mut Writer<'_>, file: &Held<'_>, transaction: u64) {
         }
         drop(state);
         writer.send();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use disk::{Disk, Memory};
+    use nvm::{OpenOptions, VolumeKind, Zone};
+    use vfs::{Caller, Created, FileSystem, Handle, OpenFlags, ROOT_INO, SetAttr};
+
+    use super::*;
+    use crate::support::Image;
+    use crate::volume::Options;
+
+    const FLAGS: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
+
+    /// A disk with a file on it.
+    struct Scene {
+        zone: Zone,
+        memory: Arc<Memory>,
+        volume: Volume,
+        file: Created,
+    }
+
+    fn mount(zone: &Zone, memory: &Arc<Memory>) -> Volume {
+        let disk = Arc::new(Disk::over("disk".into(), memory.clone()));
+        Volume::mount(&zone.volume("disk").unwrap(), disk, &Options::default()).unwrap()
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+            let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+            let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+            let memory = Arc::new(Memory::new(image.bytes(), false));
+            crate::attach(&region, &Arc::new(Disk::over("disk".into(), memory.clone()))).unwrap();
+            let volume = mount(&zone, &memory);
+            let file = volume.create(&Caller::root(), ROOT_INO, b"f", 0o644, FLAGS).unwrap();
+            Scene { zone, memory, volume, file }
+        }
+
+        fn write(&self, at: u64, bytes: &[u8]) {
+            let written = self.volume.write(&Caller::root(), self.file.handle, at, bytes);
+            assert_eq!(written.unwrap(), bytes.len());
+        }
+
+        fn fsync(&self) {
+            self.volume.fsync(self.file.handle, false).unwrap();
+        }
+
+        fn resize(&self, size: u64) {
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            self.volume.setattr(&Caller::root(), self.file.attr.ino, &set, Some(self.file.handle)).unwrap();
+        }
+
+        /// Behind a power cut now: the same file.
+        fn cut(&self) -> Scene {
+            let zone = Zone::from_bytes(&self.zone.snapshot_image(), &OpenOptions::default()).unwrap();
+            let memory = Arc::new(Memory::new(self.memory.image(), false));
+            let volume = mount(&zone, &memory);
+            let attr = volume.getattr(self.file.attr.ino).unwrap();
+            let handle: Handle = volume.open(&Caller::root(), attr.ino, FLAGS).unwrap();
+            Scene { zone, memory, volume, file: Created { attr, handle, new: false } }
+        }
+
+        fn contents(&self) -> Vec<u8> {
+            let size = self.volume.getattr(self.file.attr.ino).unwrap().size;
+            let mut bytes = vec![1; size as usize];
+            assert_eq!(self.volume.read(self.file.handle, 0, &mut bytes).unwrap(), bytes.len());
+            bytes
+        }
+
+        fn fsck(self) {
+            let found = crate::check_volume(&self.volume).unwrap();
+            assert!(found.is_clean(), "{:?}", found.findings);
+            self.volume.release(self.file.handle).unwrap();
+            self.volume.detach().unwrap();
+            Image::of(&self.memory.image()).fsck();
+        }
+    }
+
+    #[test]
+    fn a_cut_between_two_parts_of_a_sync_has_its_zeros_logged_too() {
+        let scene = Scene::new();
+        scene.write(0, &[b'A'; 400 << 10]);
+        let file = scene
+            .volume
+            .files
+            .get(inode::from_vfs(&scene.volume.core.superblock, scene.file.attr.ino).unwrap());
+        let first = Part { from: 0, most: 64, cuts: None, only_logged: false };
+        let Ok(Collected::Upto(Some(from), cuts)) = scene.volume.collect_some(&file, first) else { panic!() };
+        scene.resize(100);
+        scene.write(300 << 10, &[b'B'; 10]);
+        let next = Part { from, cuts: Some(cuts), ..first };
+        assert!(matches!(scene.volume.collect_some(&file, next), Ok(Collected::Cut)));
+        scene.fsync();
+        let found = scene.cut().contents();
+        assert_eq!(found.len(), (300 << 10) + 10);
+        assert!(found[100..300 << 10].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_is_written_out_behind_a_page_that_waits_for_the_log_is_not_behind_the_end() {
+        let scene = Scene::new();
+        scene.write(0, &[b'A'; 100]);
+        scene.fsync();
+        scene.write(100, &[b'B'; 40_000]);
+        scene.volume.write_out_all().unwrap();
+        scene.volume.commit_all().unwrap();
+        let after = scene.cut();
+        assert_eq!(after.contents(), [vec![b'A'; 100], vec![b'B'; 40_000]].concat());
+        after.resize(30_000);
+        after.resize(50_000);
+        assert!(after.contents()[30_000..].iter().all(|byte| *byte == 0));
+        after.fsck();
+    }
+
+    /// Nor where it changes again all the time: then it waits.
+    #[test]
+    fn nothing_is_mapped_behind_the_end_that_a_page_in_the_log_keeps_from_growing() {
+        let scene = Scene::new();
+        scene.write(0, &[b'A'; 100]);
+        scene.fsync();
+        scene.write(100, &[b'B'; 40_000]);
+        let file = scene
+            .volume
+            .files
+            .get(inode::from_vfs(&scene.volume.core.superblock, scene.file.attr.ino).unwrap());
+        let mut writer = scene.volume.writer().unwrap();
+        let handed = scene.volume.hand_over(&mut writer, &file).unwrap();
+        assert!(handed.is_none(), "page 0 has to be logged first");
+        drop(writer);
+        scene.volume.commit_all().unwrap();
+        let after = scene.cut();
+        assert_eq!(after.contents(), [b'A'; 100]);
+        after.fsck();
+    }
+
+    #[test]
+    fn zeros_behind_the_end_are_logged_with_the_last_block() {
+        let scene = Scene::new();
+        scene.write(0, &[b'A'; 4096]);
+        scene.fsync();
+        scene.volume.checkpoint().unwrap();
+        // The length is durable, the zeros behind it are not: the disk has letters there.
+        scene.resize(100);
+        scene.volume.commit_all().unwrap();
+        let scene = scene.cut();
+        scene.write(100, &[b'B'; 10]);
+        scene.fsync();
+        scene.resize(4096);
+        scene.fsync();
+        assert!(scene.contents()[110..].iter().all(|byte| *byte == 0));
+        assert!(scene.cut().contents()[110..].iter().all(|byte| *byte == 0));
     }
 }

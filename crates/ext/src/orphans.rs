@@ -219,7 +219,9 @@ impl Volume {
                 if orphan == 0 {
                     continue;
                 }
-                while !self.change(|core| reclaim(core, listed(core, orphan)?, false))? {}
+                while !self.change(|core| reclaim(core, listed(core, orphan)?, false))? {
+                    self.commit_if_large()?;
+                }
                 self.change(|core| {
                     core.store.change(
                         Kind::Orphans,

@@ -29,9 +29,14 @@ impl Volume {
         size: u64,
         with: impl Fn(&Core, &mut Inode, &Attr) -> Result<()>,
     ) -> Result<()> {
+        self.go_on_cutting(file)?;
         self.with_room(|| self.resize_alone(file, &mut file.alone(), size, &with))?;
+        self.go_on_cutting(file)
+    }
+
+    /// Frees what lies behind the end of a file that is being cut. Called without locks: the log may have to be drained.
+    pub(crate) fn go_on_cutting(&self, file: &Held<'_>) -> Result<()> {
         while file.is_being_cut() {
-            // Without the file's lock: the log may have to be drained.
             self.commit_if_large()?;
             self.cut_some(file, &file.alone())?;
         }
@@ -57,7 +62,8 @@ impl Volume {
         })
     }
 
-    /// Before a file grows: that nothing lies behind its end any more.
+    /// Before a file grows: that nothing lies behind its end any more. Who has no lock yet [has gone on](Volume::go_on_cutting) with that, so that
+    /// it is little.
     pub(crate) fn end_cut(&self, file: &Held<'_>, state: &State) -> Result<()> {
         while file.is_being_cut() {
             self.cut_some(file, state)?;

@@ -117,6 +117,7 @@ impl Volume {
         data: &[u8],
     ) -> Result<()> {
         self.make_room(file, data.len() as u64)?;
+        self.go_on_cutting(file)?;
         self.with_room(|| {
             let mut state = file.alone();
             self.end_cut(file, &state)?;
@@ -228,8 +229,25 @@ impl Volume {
                 Place::Hole => (Site::Promised, 0),
                 Place::Unwritten(start) => (Site::Unwritten(start + (number - of.start)), 0),
                 Place::Mapped(start) => {
+                    let site = Site::Mapped(start + (number - of.start));
                     let is_replaced = within.start == 0 && within.end >= used;
-                    (Site::Mapped(start + (number - of.start)), if is_replaced { 0 } else { used })
+                    if used > 0
+                        && within != (0..block as usize)
+                        && used < block as usize
+                        && draft.tail.is_none()
+                    {
+                        // Who changes the last block sees, too, to what lies behind the end there: a page has zeros, and the log
+                        // is to have them where the disk has not.
+                        draft.tail = Some(Tail { number, end: used, is_needed: true });
+                        draft.pages.push((
+                            number,
+                            Page::new(vec![0; block as usize].into(), site),
+                            block as usize,
+                        ));
+                        run = Some((of, place));
+                        continue;
+                    }
+                    (site, if is_replaced { 0 } else { used })
                 }
             };
             run = Some((of, place));

@@ -25,8 +25,11 @@ use crate::writer::{Writer, Written};
 /// Files that are written with one flush.
 const FILES_MAX: usize = 512;
 
+/// Bytes that a record has of a leaf, beside it itself.
+const LEAF_MORE: u64 = 256;
+
 /// What has been written and is to be mapped.
-struct Handed {
+pub(crate) struct Handed {
     pages: Vec<HandedPage>,
     /// The length that covers all of them.
     size: Option<u64>,
@@ -70,6 +73,9 @@ impl Volume {
 
     fn write_out_some(&self, files: &[Held<'_>]) -> Result<()> {
         let mut result = Ok(());
+        for file in files {
+            result = result.and(self.collect_logged(file));
+        }
         let mut handed = Vec::new();
         let mut writer = self.writer()?;
         for file in files {
@@ -91,7 +97,7 @@ impl Volume {
     }
 
     /// Gives places to the changed pages that the log does not have, and has them written.
-    fn hand_over(&self, writer: &mut Writer<'_>, file: &Held<'_>) -> Result<Option<Handed>> {
+    pub(crate) fn hand_over(&self, writer: &mut Writer<'_>, file: &Held<'_>) -> Result<Option<Handed>> {
         let mut state = file.alone();
         self.find_places(file.number, &mut state, |page| page.logged().is_none())?;
         // No length covers what waits for the log.
@@ -99,13 +105,21 @@ impl Volume {
             state.pages.changed(0).find(|(_, page)| page.logged().is_some()).map(|(number, _)| number);
         let most = waits.map_or(u64::MAX, |number| number * self.core.superblock.block);
         let size = state.size.map(|size| size.min(most)).filter(|size| *size > 0);
+        // Nothing is mapped behind the end that the disk will have: what lies there is written out when that does not wait any more.
+        let end = match state.size {
+            Some(_) => {
+                self.reading(|| Ok(inode::read(&self.core, file.number)?.size))?.max(size.unwrap_or(0))
+            }
+            None => u64::MAX,
+        };
+        let end = end.div_ceil(self.core.superblock.block);
         let cuts = state.cuts;
         let mut state = state.into_shared();
         let (mut pages, mut from) = (Vec::new(), 0);
         loop {
             for (number, page) in state.pages.changed(from).filter(|(_, page)| page.logged().is_none()) {
                 from = number;
-                if writer.is_full() {
+                if writer.is_full() || number >= end {
                     break;
                 }
                 // What came since has no place yet.
@@ -126,7 +140,7 @@ impl Volume {
         Ok((!pages.is_empty() || size.is_some()).then_some(Handed { pages, size, cuts }))
     }
 
-    /// Maps what has been written and flushed.
+    /// Maps what has been written and flushed, in as many operations as have room in a transaction each. Called without locks.
     fn take_back(&self, file: &Held<'_>, handed: &Handed, written: &Written) -> Result<()> {
         let block = self.core.superblock.block;
         let has_failed =
@@ -134,19 +148,42 @@ impl Volume {
         if handed.pages.iter().any(has_failed) {
             return written.result();
         }
+        // Each may change a leaf of its own.
+        let most = self.home.as_ref().map_or(u64::MAX, |home| home.record_bytes_max() / (block + LEAF_MORE));
+        let mut rest = &handed.pages[..];
+        loop {
+            let (here, behind) = rest.split_at(rest.len().min(most.max(1) as usize));
+            // No length covers what comes later.
+            let covered = behind.first().map_or(u64::MAX, |page| page.number * block);
+            self.commit_if_large()?;
+            self.take_back_some(file, here, handed.size.map(|size| size.min(covered)), handed.cuts)?;
+            if behind.is_empty() {
+                return Ok(());
+            }
+            rest = behind;
+        }
+    }
+
+    fn take_back_some(
+        &self,
+        file: &Held<'_>,
+        handed: &[HandedPage],
+        size: Option<u64>,
+        cuts: u64,
+    ) -> Result<()> {
         let mut state = file.alone();
-        if state.cuts != handed.cuts {
+        if state.cuts != cuts {
             // No length of then counts, and without one nothing is mapped behind the end. What is left is there still.
             return Ok(());
         }
         let here: Vec<(&HandedPage, Site)> =
-            handed.pages.iter().filter_map(|page| Some((page, page.site_in(&state)?))).collect();
+            handed.iter().filter_map(|page| Some((page, page.site_in(&state)?))).collect();
         let sites: Vec<(u64, Site)> = here.iter().map(|(page, site)| (page.number, *site)).collect();
-        if handed.size.is_some() || sites.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
+        if size.is_some() || sites.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
             let on_disk = self.change(|core| {
                 let mut inode = inode::read(core, file.number)?;
                 map_pages(core, &mut inode, &sites)?;
-                inode.size = inode.size.max(handed.size.unwrap_or(0));
+                inode.size = inode.size.max(size.unwrap_or(0));
                 inode::write(core, &inode)?;
                 Ok(inode.size)
             })?;

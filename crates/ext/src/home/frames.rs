@@ -344,13 +344,14 @@ impl Frames {
 
     fn write_to_disk(&self, state: &State, frames: &[u32]) -> Result<()> {
         let mut bytes = vec![0; self.area.block as usize];
+        let since = self.disk.since();
         for n in frames {
             self.region.read(self.area.frame_at(*n), &mut bytes);
             self.check()?;
             let at = state.frames[*n as usize].block * self.area.block;
             self.disk.write(DiskPurpose::Metadata, at, &bytes).map_err(|error| io(&error))?;
         }
-        self.disk.flush().map_err(|error| io(&error))
+        self.disk.flush_since(since).map_err(|error| io(&error))
     }
 
     /// Writes all that the disk has not to it, durably, but for the superblock's block. The log must be empty.
