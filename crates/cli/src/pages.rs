@@ -11,11 +11,12 @@ use rustix::mount::OpenTreeFlags;
 
 /// Brings what programs have written to what is mounted on `dir`.
 pub(crate) fn write_back(dir: &Path) -> io::Result<()> {
-    match open_apart(dir) {
-        Ok(apart) => Ok(rustix::fs::syncfs(apart)?),
+    // It is the process that asks which answers.
+    match fuse::apart(|| open_apart(dir).map(rustix::fs::syncfs))? {
+        Ok(synced) => Ok(synced?),
         // Not root. Where ordinary users may have no namespaces either, the mount is in use meanwhile.
         Err(_) if write_back_in_namespace(dir) => Ok(()),
-        Err(_) => Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?),
+        Err(_) => fuse::apart(|| Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?))?,
     }
 }
 

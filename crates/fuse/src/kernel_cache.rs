@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use vfs::{Ino, ROOT_INO};
 
+use crate::apart::apart;
 use crate::device::Device;
 use crate::inodes::Inodes;
 use crate::server::Server;
@@ -40,7 +41,7 @@ impl KernelCache {
         };
         // What was in use the last time is below a directory that the kernel does not find by its name any more, until
         // somebody looks it up.
-        let _ = std::fs::symlink_metadata(self.mount_point.join(path));
+        let _ = apart(|| std::fs::symlink_metadata(self.mount_point.join(path)).map(drop));
         // It fails if the kernel does not know that name: then it has nothing below it either, but what is in use.
         let _ = device.invalidate_entry(dir, path.file_name().unwrap_or_default().as_bytes());
         let patience = Instant::now() + PATIENCE;
@@ -106,9 +107,10 @@ impl KernelCache {
         while inodes.holds_any(&|_| true) {
             if Instant::now() > patience {
                 // The kernel finds what is in use by its name again when that has been looked up.
-                names.iter().for_each(|name| {
-                    let _ = std::fs::symlink_metadata(self.mount_point.join(OsStr::from_bytes(name)));
-                });
+                let look_up = |name: &Vec<u8>| {
+                    drop(std::fs::symlink_metadata(self.mount_point.join(OsStr::from_bytes(name))));
+                };
+                let _ = apart(|| names.iter().for_each(look_up));
                 return None;
             }
             thread::sleep(PAUSE);

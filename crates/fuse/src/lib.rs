@@ -28,6 +28,8 @@
 #![deny(unsafe_code)]
 
 mod abi;
+#[allow(unsafe_code)]
+mod apart;
 mod attach;
 mod convert;
 mod device;
@@ -44,6 +46,7 @@ mod requests;
 mod ring;
 mod server;
 
+pub use apart::apart;
 pub use attach::{remount, unmount};
 pub use error::Error;
 pub use kernel_cache::KernelCache;

@@ -8,6 +8,7 @@ use std::{fs, io};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use vfs::FileSystem;
 
+use crate::apart::apart;
 use crate::attach::{MountId, attach, unmount};
 use crate::device::Device;
 use crate::handshake::Agreement;
@@ -57,7 +58,8 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     // Asking for the root directory proves that the threads serve. Asking for its creation, too, the kernel learns whether
     // it need ever ask for one.
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map_err(|errno| not_answering(errno.into()))?;
+    let answer = apart(|| statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map(drop));
+    answer.and_then(|answer| Ok(answer?)).map_err(not_answering)?;
     let unmounter = Unmounter { dir, id, session: serving, turn: Arc::default() };
     Ok(Mount { threads, server, device, over_rings, unmounter })
 }
