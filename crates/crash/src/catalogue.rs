@@ -48,8 +48,10 @@ pub fn catalogue() -> Vec<Entry> {
     full(&mut list);
     snapshots(&mut list);
     garbage(&mut list);
+    reserved(&mut list);
     returns(&mut list);
     clones(&mut list);
+    moved_and_back(&mut list);
     list.0
 }
 
@@ -154,6 +156,67 @@ fn garbage(list: &mut List) {
     of("snapshots-then-remove", two(), then.to_vec());
     let behind = [EmptySegment(0), RemoveSnapshot(p("t")), EmptySegment(1), Unlink(p("/a/file")), Sync];
     of("snapshots-then-unlink", two(), behind.to_vec());
+}
+
+/// Preallocated blocks that a snapshot has, too: written where they are, for it reads zeros, whatever is in them. They are
+/// written, and then move; or move, and are written; with the records of both in the log, of one epoch or of two.
+fn reserved(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let block = || Write(p("/b/reserved"), 4_096, 4_096);
+    let small = |at| Write(p("/b/reserved"), at, 60);
+    // Longer than what has one fence with its record.
+    let most = || Write(p("/b/reserved"), 0, 14_000);
+    let data = || EmptySegment(2);
+    let mut of = |name: &str, prelude: Vec<Operation>, operations: Vec<Operation>| {
+        list.on(Scene::Common, &format!("reserved-{name}"), prelude, operations);
+    };
+    let s = || vec![take("s")];
+    of("written-moved", s(), vec![block(), data()]);
+    of("moved-written", s(), vec![data(), block()]);
+    of("moved-between", s(), vec![block(), data(), block(), small(9_000)]);
+    of("small-moved-between", s(), vec![small(5_000), data(), small(5_030), small(100)]);
+    of("most-moved-between", s(), vec![most(), data(), most()]);
+    of("moved-twice", s(), vec![block(), data(), small(100), EmptySegment(1), EmptySegment(0), small(9_000)]);
+    of("kept-both", s(), vec![block(), take("t"), data(), block(), small(100)]);
+    let both = || vec![take("s"), block(), take("t")];
+    of("kept-moved-remove", both(), vec![data(), RemoveSnapshot(p("s")), Sync, small(100), Sync]);
+    of("kept-remove-moved", both(), vec![RemoveSnapshot(p("t")), Sync, small(4_200), data(), block()]);
+    let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    let hole = || Allocate(p("/b/reserved"), punch, 4_096, 8_192);
+    of("punched-moved", s(), vec![block(), hole(), data(), block()]);
+    of("moved-truncated", s(), vec![block(), data(), Truncate(p("/b/reserved"), 4_100), small(9_000)]);
+    of("moved-back", s(), vec![block(), data(), RollBack(p("s")), small(5_000)]);
+    of("back-moved", s(), vec![block(), RollBack(p("s")), small(5_000), data(), small(100)]);
+}
+
+/// Garbage is collected before or behind a rollback or the making of a clone, and what comes after finds what moved.
+fn moved_and_back(list: &mut List) {
+    let take = |name: &str| TakeSnapshot(p(name));
+    let back = |name: &str| RollBack(p(name));
+    let write = || Write(p("/a/file"), 4_200, 700);
+    let reserve = || Write(p("/b/reserved"), 4_096, 4_096);
+    let (nodes, written, data) = (|| EmptySegment(0), || EmptySegment(1), || EmptySegment(2));
+    let mut of = |name: &str, prelude: Vec<Operation>, operations: Vec<Operation>| {
+        list.on(Scene::Common, &format!("moved-{name}"), prelude, operations);
+    };
+    let changed = || vec![take("s"), write(), Unlink(p("/b/other"))];
+    of("back", changed(), vec![nodes(), data(), back("s")]);
+    of("back-moved", changed(), vec![data(), back("s"), data(), nodes(), write()]);
+    of("back-twice", changed(), vec![back("s"), nodes(), written(), back("s"), write()]);
+    // What was given up is still being removed when the collector comes: what snapshots have stays then.
+    of("while-given-up", changed(), vec![back("s"), Sync, data(), Sync, data(), Sync]);
+    let two = || vec![take("s"), write(), take("t"), Unlink(p("/a/holes"))];
+    of("back-discards", two(), vec![data(), back("s"), data(), RemoveSnapshot(p("s")), Sync]);
+    let mut of = |name: &str, prelude: Vec<Operation>, operations: Vec<Operation>| {
+        list.on(Scene::Two, &format!("moved-{name}"), prelude, operations);
+    };
+    of("cloned", changed(), vec![nodes(), data(), CloneMounted(p("s"))]);
+    of("cloned-moved", changed(), vec![CloneMounted(p("s")), data(), nodes(), CloneClosed(p("s"))]);
+    of("cloned-reserved", vec![take("s"), reserve()], vec![data(), CloneMounted(p("s")), reserve(), data()]);
+    of("back-cloned", two(), vec![data(), back("s"), CloneMounted(p("s")), nodes(), write()]);
+    of("cloned-back", two(), vec![CloneMounted(p("t")), data(), back("s"), CloneClosed(p("s"))]);
+    let rest = vec![RemoveSnapshot(p("s")), Sync, data(), CloneMounted(p("t")), back("t"), nodes()];
+    of("removed-cloned-back", two(), rest);
 }
 
 fn names(list: &mut List) {

@@ -21,7 +21,7 @@ use crate::tree::Tree;
 use crate::workload::Id;
 
 /// Two operations on a volume with [`Scene::Common`], or with [`Scene::Kept`] if one of them is about snapshots, or with
-/// [`Scene::Shared`] if one reads while the other moves blocks.
+/// [`Scene::Shared`] if one reads, or writes what was preallocated, while the other moves blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// Their places in the list of operations that are paired.
@@ -43,7 +43,8 @@ impl Pair {
         }
         let moves = is(|operation| matches!(operation, Operation::EmptySegment(_)));
         let reads = is(|operation| matches!(operation, Operation::Read(..)));
-        if moves && reads { Scene::Shared } else { Scene::Common }
+        let fills = is(|operation| matches!(operation, Operation::Write(path, ..) if path == "/b/reserved"));
+        if moves && (reads || fills) { Scene::Shared } else { Scene::Common }
     }
 }
 
@@ -169,6 +170,8 @@ pub fn pairs() -> Vec<Pair> {
         Write(path("/a/file"), 8_192, 4_096),
         Write(path("/a/holes"), 4_096, 4_096),
         Write(path("/a/holes"), 40_960, 4_096),
+        Write(path("/b/reserved"), 4_096, 4_096),
+        Write(path("/b/reserved"), 5_000, 60),
     ];
     let places = (0..all.len()).flat_map(|n| (n..all.len()).map(move |m| [n, m]));
     places.map(|places| Pair { places, operations: places.map(|place| all[place].clone()) }).collect()

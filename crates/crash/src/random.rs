@@ -36,7 +36,8 @@ impl Random {
 }
 
 /// Names that random operations use.
-const FILES: [&str; 7] = ["/a/small", "/a/file", "/a/holes", "/b/other", "/b/void", "/new", "/a/new"];
+const FILES: [&str; 8] =
+    ["/a/small", "/a/file", "/a/holes", "/b/other", "/b/void", "/b/reserved", "/new", "/a/new"];
 const PATHS: [&str; 10] =
     ["/a/small", "/a/file", "/b/other", "/b/hard", "/b/link", "/b/e", "/new", "/a/new", "/dir", "/dir/new"];
 const SNAPSHOTS: [&str; 3] = ["s", "t", "u"];

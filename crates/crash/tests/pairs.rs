@@ -18,6 +18,7 @@ fn pairs_of_operations_are_as_if_one_came_first() {
                 | (11, 21)
                 | (1, 18)
                 | (25, 27)
+                | (27, 31 | 32)
         )
     };
     let all = pairs();
