@@ -213,6 +213,11 @@ impl Handles {
         self.shards.iter().any(|shard| shard.table.lock().open.keys().any(|number| is_such(*number)))
     }
 
+    /// Calls `visit` with the number of each file that is open.
+    pub(crate) fn each_open(&self, mut visit: impl FnMut(Ino)) {
+        self.shards.iter().for_each(|shard| shard.table.lock().open.keys().copied().for_each(&mut visit));
+    }
+
     /// Lets a file, which is open and has no name, get one (or no longer).
     pub(crate) fn set_linkable(&self, number: impl Into<Ino>, linkable: bool) {
         let number = number.into();

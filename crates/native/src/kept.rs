@@ -295,6 +295,11 @@ impl Kept {
         self.all().filter(|record| record.state == State::Kept)
     }
 
+    /// How many are kept.
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<&Record> {
         self.names.get(name).and_then(|version| self.get(*version))
     }

@@ -66,11 +66,6 @@ impl SnapshotView {
         })
     }
 
-    /// Upper half of its inodes' numbers.
-    pub(crate) fn base(&self) -> Ino {
-        self.numbering.base
-    }
-
     /// Notes that it is used.
     #[inline]
     pub(crate) fn touch(&self) {

@@ -8,12 +8,13 @@
 //! changes them holds all; so whoever takes a view away waits for the calls in it. Order of locks: the publisher, the
 //! list of snapshots, the lists, what [`Handles`] has.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use vfs::{
-    Attr, Caller, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, SeekFrom, Statfs,
-    Time, rules,
+    Attr, Caller, DirEntry, Error, FileKind, Handle, Ino, InoMap, InoSet, OpenFlags, ROOT_INO, Result,
+    SeekFrom, Statfs, Time, rules,
 };
 
 use crate::core::{Core, now};
@@ -51,9 +52,39 @@ pub(crate) fn is_directory(dir: Ino, name: &[u8]) -> bool {
     dir == ROOT_INO && name == NAME
 }
 
+/// The snapshot that has inode `ino`, by its version.
+#[inline]
+fn version_of(ino: Ino) -> u32 {
+    (ino >> 32) as u32
+}
+
+/// Views by the versions of their snapshots, and in which order they are to be looked at when there are many.
 #[derive(Default)]
+struct Known {
+    views: InoMap<u32, View>,
+    order: VecDeque<u32>,
+}
+
+impl Known {
+    /// Drops views that nobody used lately, until there is room for one: each gets a second chance, and those in which files are
+    /// `open` stay.
+    fn make_room(&mut self, open: &InoSet<u32>) {
+        for _ in 0..2 * self.order.len() {
+            if self.views.len() < VIEWS_MAX {
+                return;
+            }
+            let Some(oldest) = self.order.pop_front() else { return };
+            if open.contains(&oldest) || self.views.get(&oldest).is_some_and(|view| view.0.take_recent()) {
+                self.order.push_back(oldest);
+            } else {
+                self.views.remove(&oldest);
+            }
+        }
+    }
+}
+
 #[repr(align(128))]
-struct List(RwLock<Arc<[Arc<View>]>>);
+struct List(RwLock<Arc<Known>>);
 
 /// The views of a mounted volume.
 pub(crate) struct Views {
@@ -67,8 +98,9 @@ pub(crate) struct Views {
 impl Views {
     /// `changed` is when a snapshot was last taken.
     pub(crate) fn new(changed: Time) -> Views {
+        let known = Arc::default();
         Views {
-            lists: (0..LANES).map(|_| List::default()).collect(),
+            lists: (0..LANES).map(|_| List(RwLock::new(Arc::clone(&known)))).collect(),
             handles: OnceLock::new(),
             changed: Mutex::new(changed),
         }
@@ -76,61 +108,61 @@ impl Views {
 
     /// The calling thread's list.
     #[inline]
-    fn mine(&self) -> RwLockReadGuard<'_, Arc<[Arc<View>]>> {
+    fn mine(&self) -> RwLockReadGuard<'_, Arc<Known>> {
         self.lists[lanes::thread_number()].0.read()
     }
 
-    /// All lists, when no call is in any view.
-    fn all(&self) -> Vec<RwLockWriteGuard<'_, Arc<[Arc<View>]>>> {
-        self.lists.iter().map(|list| list.0.write()).collect()
+    /// Changes what all lists have, when no call is in any view. In place: what that costs does not grow with the views.
+    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut lists: Vec<_> = self.lists.iter().map(|list| list.0.write()).collect();
+        let none = Arc::default();
+        let mut known = Arc::clone(&none);
+        for list in &mut lists {
+            known = std::mem::replace(&mut **list, Arc::clone(&none));
+        }
+        let changed = change(Arc::get_mut(&mut known).expect("all lists that had it are held, and empty"));
+        lists.iter_mut().for_each(|list| (**list).clone_from(&known));
+        changed
     }
 
     fn handles(&self) -> &Arc<Handles> {
         self.handles.get_or_init(|| Arc::new(Handles::of_snapshots()))
     }
 
-    fn is_open(&self, base: Ino) -> bool {
-        self.handles.get().is_some_and(|handles| handles.any_open(|number| is_one_tree(number, base)))
-    }
-
-    /// Adds a view, unless somebody has done so already, and drops one if there are many.
-    fn add(&self, view: View) {
-        let mut lists = self.all();
-        let mut views = lists[0].to_vec();
-        if views.iter().any(|other| other.0.base() == view.0.base()) {
-            return;
-        }
-        // Each gets a second chance; the last word has who has files open.
-        let mut chances = 2 * views.len();
-        while views.len() >= VIEWS_MAX && chances > 0 {
-            chances -= 1;
-            let oldest = views.remove(0);
-            if oldest.0.take_recent() || self.is_open(oldest.0.base()) {
-                views.push(oldest);
+    /// Adds the view of a snapshot, unless somebody has done so already, and drops some if there are many.
+    fn add(&self, version: u32, view: View) {
+        self.change(|known| {
+            if known.views.contains_key(&version) {
+                return;
             }
-        }
-        views.push(Arc::new(view));
-        let views: Arc<[Arc<View>]> = views.into();
-        lists.iter_mut().for_each(|list| list.clone_from(&views));
+            if known.views.len() >= VIEWS_MAX {
+                let mut open = InoSet::default();
+                self.handles().each_open(|number| _ = open.insert(version_of(number)));
+                known.make_room(&open);
+            }
+            known.views.insert(version, view);
+            known.order.push_back(version);
+        });
     }
 
     /// Takes the view of a snapshot away: `EBUSY` if a file in it is open; else it waits for calls in it to end. The
     /// list of snapshots is held exclusively, and will say that there is no such snapshot.
     pub(crate) fn forget(&self, version: u32) -> Result<()> {
-        let mut lists = self.all();
-        let base = Ino::from(version) << 32;
-        if self.is_open(base) {
-            return Err(Error::Busy);
-        }
-        let views: Arc<[Arc<View>]> = lists[0].iter().filter(|view| view.0.base() != base).cloned().collect();
-        lists.iter_mut().for_each(|list| list.clone_from(&views));
-        Ok(())
+        self.change(|known| {
+            let is_in_it = |number| version_of(number) == version;
+            if self.handles.get().is_some_and(|handles| handles.any_open(is_in_it)) {
+                return Err(Error::Busy);
+            }
+            known.views.remove(&version);
+            known.order.retain(|other| *other != version);
+            Ok(())
+        })
     }
 
     /// Takes all views away, when no call is in any: blocks of snapshots have moved. Who has files open finds them in the
     /// views that are opened next.
     pub(crate) fn reopen(&self) {
-        self.all().iter_mut().for_each(|list| **list = Arc::default());
+        self.change(|known| *known = Known::default());
     }
 
     /// Notes that a snapshot has come or gone. No two times are the same: who sees one he knows need not look again.
@@ -145,10 +177,10 @@ impl Views {
 
     /// Views that there are, their bytes of DRAM that are bounded, and those of their tables.
     pub(crate) fn cached(&self) -> (u64, u64, u64) {
-        let views = self.mine();
-        let bytes = views.iter().map(|view| view.0.cache_bytes());
+        let known = self.mine();
+        let bytes = known.views.values().map(|view| view.0.cache_bytes());
         let (pages, tables) = bytes.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        (views.len() as u64, pages, tables)
+        (known.views.len() as u64, pages, tables)
     }
 
     /// Handles that are open on files of snapshots.
@@ -167,13 +199,13 @@ impl Core {
         }
         loop {
             {
-                let views = self.views.mine();
-                if let Some(view) = views.iter().find(|view| is_one_tree(view.0.base(), ino)) {
+                let known = self.views.mine();
+                if let Some(view) = known.views.get(&version_of(ino)) {
                     view.0.touch();
-                    return call(&**view);
+                    return call(view);
                 }
             }
-            self.open_view((ino >> 32) as u32)?;
+            self.open_view(version_of(ino))?;
         }
     }
 
@@ -199,7 +231,7 @@ impl Core {
         let cache_bytes = self.shares.view;
         let handles = self.views.handles().clone();
         let view = SnapshotView::open(medium, key, record, numbering, handles, cache_bytes)?;
-        self.views.add(ReadOnly(view));
+        self.views.add(version, ReadOnly(view));
         Ok(())
     }
 
@@ -252,7 +284,7 @@ impl Core {
             ino: DIRECTORY,
             generation: 0,
             mode: FileKind::Directory.mode_bits() | 0o555,
-            nlink: 2 + self.snapshots.read().kept().count() as u32,
+            nlink: 2 + self.snapshots.read().count() as u32,
             uid: 0,
             gid: 0,
             rdev: 0,
