@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fuse::Transport;
 use native::{Durability, Journaling};
-use nvm::{PersistMethod, Technology};
+use nvm::{PersistMethod, Technology, VolumeKind};
 
 use crate::retention::Policy;
 use crate::size;
@@ -380,6 +380,29 @@ impl Options {
             read_only: self.read_only,
             ..native::MountOptions::default()
         }
+    }
+
+    /// What they mean for a native volume on such a medium that is mounted.
+    ///
+    /// Where a fence costs less than a message to the server, each operation is durable when it is answered, with `durability=fsync` as well:
+    /// then an `fsync` needs no message of its own. The kernel still keeps written pages back until then.
+    pub(crate) fn mounted(&self, method: PersistMethod) -> native::MountOptions {
+        let options = self.native();
+        match (options.durability, method) {
+            (durability, PersistMethod::Msync) | (durability @ Durability::Snapshot, _) => {
+                native::MountOptions { durability, ..options }
+            }
+            _ => native::MountOptions { durability: Durability::Operation, ..options },
+        }
+    }
+
+    /// Whether what a volume of such a kind, on such a medium, has been asked is durable when it answers.
+    pub(crate) fn is_durable_at_once(&self, kind: VolumeKind, method: PersistMethod) -> bool {
+        let durability = match kind {
+            VolumeKind::Ext => self.durability,
+            _ => self.mounted(method).durability,
+        };
+        durability == Durability::Operation
     }
 
     /// What they mean for a disk with its metadata in NVM.

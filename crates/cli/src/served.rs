@@ -72,10 +72,13 @@ impl Served {
         region: Region,
         account: Region,
     ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
+        let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
         let (shown, tree) = open(region, options)?;
         let meter = Arc::new(Meter::default());
         let metered = Arc::new(Metered::new(tree, meter.clone()));
-        let mount = fuse::mount(metered.clone(), &request.dir, &fuse_options(&request.place, options));
+        let options_of_mount =
+            fuse::MountOptions { durable_operations: at_once, ..fuse_options(&request.place, options) };
+        let mount = fuse::mount(metered.clone(), &request.dir, &options_of_mount);
         let mount = mount.doing("mounting").inspect_err(|_| {
             let _ = shown.close();
         })?;
@@ -401,6 +404,7 @@ fn open(region: Region, options: &Options) -> Result<(Shown, Arc<dyn FileSystem>
         let tree = native::open_snapshot(&region, name).doing("opening the snapshot")?;
         return Ok((Shown::Snapshot, tree));
     }
-    let volume = Arc::new(native::Volume::open(region, &options.native()).doing("opening the volume")?);
+    let options = options.mounted(region.persist_method());
+    let volume = Arc::new(native::Volume::open(region, &options).doing("opening the volume")?);
     Ok((Shown::Volume(volume.clone()), volume))
 }

@@ -388,8 +388,6 @@ impl Server {
 
 pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {
     let default = fuse::MountOptions::default();
-    // With every operation durable, a page that the kernel keeps back would break the promise.
-    let durable = matches!(options.durability, native::Durability::Operation);
     fuse::MountOptions {
         fs_name: place.to_string(),
         read_only: options.read_only,
@@ -397,12 +395,13 @@ pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::Moun
         threads: options.threads.unwrap_or(default.threads),
         transport: options.transport,
         birth_times: options.birth_times,
-        writeback_cache: !durable,
-        durable_operations: durable,
+        // A page that the kernel keeps back would break the promise that every operation is durable.
+        writeback_cache: options.durability != native::Durability::Operation,
         nosuid: options.nosuid || default.nosuid,
         nodev: options.nodev || default.nodev,
         noexec: options.noexec,
         noatime: options.noatime,
+        ..default
     }
 }
 

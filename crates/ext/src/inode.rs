@@ -511,10 +511,14 @@ impl Inode {
         self.flags.contains(Flags::INLINE_DATA)
     }
 
-    /// `caller` has changed the contents.
-    pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) {
-        self.mode = rules::mode_after_write(caller, self.mode);
-        (self.times.modify, self.times.change) = (now, now);
+    /// `caller` has changed the contents. Tells whether that changes the inode.
+    pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) -> bool {
+        let before = self.mode;
+        self.mode = rules::mode_after_write(caller, before);
+        if !caller.keeps_times {
+            (self.times.modify, self.times.change) = (now, now);
+        }
+        !caller.keeps_times || self.mode != before
     }
 
     /// What `stat(2)` shows.

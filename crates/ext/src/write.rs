@@ -189,8 +189,7 @@ impl Volume {
         self.promise_blocks(caller, homeless)?;
         let changed = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
-            inode.rewritten(caller, Time::now());
-            inode::write(core, &inode)
+            if inode.rewritten(caller, Time::now()) { inode::write(core, &inode) } else { Ok(()) }
         });
         if changed.is_err() {
             self.core.space.release(homeless);

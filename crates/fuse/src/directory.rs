@@ -53,7 +53,7 @@ impl Server {
                 }
                 // Of these two, and of an entry whose inode has gone meanwhile, the kernel is told no more than the name.
                 let attr = (entry.name != b"." && entry.name != b"..")
-                    .then(|| self.getattr(entry.ino).and_then(|attr| self.remembered(attr)));
+                    .then(|| self.getattr(entry.ino).inspect(|attr| self.inodes.remember(attr.ino)));
                 match attr {
                     Some(Ok(attr)) => {
                         let out = entry_out(&attr, self.entry_ttl(dir, attr.ino));

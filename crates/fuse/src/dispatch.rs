@@ -126,8 +126,9 @@ impl Server {
             Opcode::Fsyncdir => {
                 reply.answer(self.handle(Request::Fsyncdir, || self.volume.fsync_inode(ino)));
             }
-            Opcode::Create => reply.answer(self.handle(Request::Create, || self.create(message))),
-            Opcode::Tmpfile => reply.answer(self.handle(Request::Tmpfile, || self.create(message))),
+            // "Never ask again": then the kernel makes a file (`mknod`) and opens it without a message, and tells nobody when it is closed.
+            Opcode::Create => self.never(Request::Create, reply),
+            Opcode::Tmpfile => reply.answer(self.handle(Request::Tmpfile, || self.tmpfile(message))),
             Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
                 let file = self.inodes.file(ino)?;
@@ -200,20 +201,12 @@ impl Server {
     }
 
     /// Handles are not used: see `inodes.rs`.
-    fn create(&self, message: &Message<'_>) -> Result<Created> {
+    fn tmpfile(&self, message: &Message<'_>) -> Result<Created> {
         let CreateIn { flags, mode, umask, .. } = message.arguments()?;
-        let (caller, dir) = (caller(message, umask), message.ino());
-        let created = if message.header.opcode == Opcode::Tmpfile as u32 {
-            let created =
-                self.volume.tmpfile(&caller, dir, mode, create_flags(flags)).map_err(in_directory)?;
-            self.inodes.remember_nameless(&created.attr, created.handle);
-            created
-        } else {
-            let created = self.volume.create(&caller, dir, message.name()?, mode, create_flags(flags));
-            let created = created.map_err(in_directory)?;
-            self.inodes.remember_open(created.attr.ino, created.handle);
-            created
-        };
+        let caller = caller(message, umask);
+        let created = self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
+        let created = created.map_err(in_directory)?;
+        self.inodes.remember_nameless(&created.attr, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
         Ok(Created {
             entry: entry_out(&created.attr, TTL),

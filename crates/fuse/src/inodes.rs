@@ -1,7 +1,7 @@
 //! The inodes that the kernel holds, and the volume's handles on them.
 //!
-//! The mount answers the kernel's first `open` with "never ask again" (`FUSE_NO_OPEN_SUPPORT`), so opening and
-//! closing a file costs no message. In exchange nobody tells the server which files are open. What it is told
+//! The mount answers the kernel's first `open` with "never ask again" (`FUSE_NO_OPEN_SUPPORT`), and the first `create`, so opening and
+//! closing a file costs no message, nor does closing one that was just made. In exchange nobody tells the server which files are open. What it is told
 //! is which *inodes* the kernel holds: each answer that names an inode adds one to a count, and a `forget`
 //! takes the count back when the kernel drops the inode, which it never does while the file is open, mapped or
 //! someone's working directory. So:
@@ -12,18 +12,11 @@
 //!   stays until the kernel forgets the inode. Open-but-unlinked files live as long as POSIX says, and so do
 //!   removed directories that someone works in.
 //! - what cannot be opened (a symbolic link, fifo, socket or device node) leaves its last attributes instead.
-//!
-//! On a mount with a writeback cache, the kernel keeps the times of regular files and sets them with `setattr`. A
-//! page that it writes after that must not change them, but the volume lets every write do so. Which inodes that
-//! has happened to is kept here, and their times are set right before anyone can see them: at `fsync`, at a
-//! `lookup`, when the kernel forgets the inode, and when the mount ends.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfs::{
-    Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result, SetAttr, SetTime, Time,
-};
+use vfs::{Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -57,18 +50,8 @@ struct Node {
     file: Option<Arc<OpenFile>>,
     /// Used since the last look at it by `Shard::trim`.
     recent: bool,
-    times: Option<Box<KernelTimes>>,
     /// The inode has no name left: its handle, or these attributes, are all there is of it.
     last: Option<Box<Attr>>,
-}
-
-/// The times that the kernel has set, on a mount with a writeback cache.
-#[derive(Clone, Copy, Default)]
-struct KernelTimes {
-    mtime: Option<Time>,
-    ctime: Option<Time>,
-    /// A page was written since, which changed the times in the volume.
-    overtaken: bool,
 }
 
 #[derive(Default)]
@@ -125,29 +108,15 @@ impl Inodes {
         self.shards[ino as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kernel is about to be told of `ino`. True if its times have to be set right first (`settle_times`).
-    #[must_use]
-    pub(crate) fn remember(&self, ino: Ino) -> bool {
-        if ino == ROOT_INO {
-            return false;
+    /// The kernel is about to be told of `ino`.
+    pub(crate) fn remember(&self, ino: Ino) {
+        if ino != ROOT_INO {
+            self.shard(ino).nodes.entry(ino).or_default().lookups += 1;
         }
-        let mut shard = self.shard(ino);
-        let node = shard.nodes.entry(ino).or_default();
-        node.lookups += 1;
-        node.times.as_ref().is_some_and(|times| times.overtaken)
     }
 
-    /// As `remember`, for an inode that the volume has just created and opened.
-    pub(crate) fn remember_open(&self, ino: Ino, handle: Handle) {
-        let file = Arc::new(OpenFile { volume: self.volume.clone(), handle });
-        let mut closing = Vec::new();
-        let mut shard = self.shard(ino);
-        shard.nodes.entry(ino).or_default().lookups += 1;
-        shard.keep(ino, file, &mut closing);
-        drop(shard); // The volume closes handles after the lock is free.
-    }
-
-    /// As `remember_open`, for one that has no name: its handle is all there is of it, and stays.
+    /// As `remember`, for an inode that the volume has just created and opened without a name: its handle is all there is of it,
+    /// and stays.
     pub(crate) fn remember_nameless(&self, attr: &Attr, handle: Handle) {
         let file = Arc::new(OpenFile { volume: self.volume.clone(), handle });
         let mut shard = self.shard(attr.ino);
@@ -180,9 +149,7 @@ impl Inodes {
         if node.lookups == 0 {
             let node = shard.nodes.remove(&ino);
             drop(shard);
-            if let Some(mut node) = node {
-                self.settle(ino, &mut node);
-            } // Dropping its handle frees an orphan in the volume.
+            drop(node); // With its handle, an orphan goes in the volume.
         }
     }
 
@@ -276,55 +243,12 @@ impl Inodes {
         self.shard(ino).nodes.get(&ino).and_then(|node| node.last.as_deref().copied())
     }
 
-    /// The kernel is about to set times of `ino`.
-    pub(crate) fn keep_times(&self, ino: Ino, mtime: Option<Time>, ctime: Option<Time>) {
-        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
-            let times = node.times.get_or_insert_default();
-            times.overtaken &= mtime.is_none();
-            times.mtime = mtime.or(times.mtime);
-            times.ctime = ctime.or(times.ctime);
-        }
-    }
-
-    /// A page of `ino` was written, which is no change in the kernel's view.
-    pub(crate) fn overtake_times(&self, ino: Ino) {
-        if let Some(node) = self.shard(ino).nodes.get_mut(&ino)
-            && let Some(times) = &mut node.times
-        {
-            times.overtaken = true;
-        }
-    }
-
-    /// Sets the times of `ino` in the volume to what the kernel thinks they are.
-    pub(crate) fn settle_times(&self, ino: Ino) {
-        let mut shard = self.shard(ino);
-        if let Some(node) = shard.nodes.get_mut(&ino) {
-            self.settle(ino, node);
-        }
-    }
-
-    fn settle(&self, ino: Ino, node: &mut Node) {
-        let Some(times) = &mut node.times else { return };
-        if !std::mem::take(&mut times.overtaken) || node.last.is_some() {
-            return;
-        }
-        let set = SetAttr {
-            mtime: times.mtime.map(SetTime::At),
-            ctime: times.ctime.or(times.mtime),
-            ..SetAttr::default()
-        };
-        if let Err(error) = self.volume.setattr(&Caller::checked_by_kernel(0, 0, 0), ino, &set, None) {
-            tracing::warn!("inode {ino}: its times could not be set: {error}");
-        }
-    }
-
     /// Closes everything; the session is over.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            let mut shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
-            for (&ino, node) in &mut shard.nodes {
-                self.settle(ino, node);
-            }
+            // The volume closes handles after the lock is free.
+            let shard = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(shard);
         }
     }
 }

@@ -42,6 +42,8 @@ mod kernel_cache;
 mod message;
 mod mount;
 mod options;
+#[allow(unsafe_code)]
+mod priority;
 mod requests;
 mod ring;
 mod server;

@@ -2,7 +2,8 @@
 //!
 //! There is a queue for each processor, and a thread bound to that processor serves it. A request is put into the queue of the
 //! processor on which it is made, so whoever asks and whoever answers take turns on one processor: no other has to be woken,
-//! which is what a request by way of `/dev/fuse` mostly costs. An answer and the wait for the next request are one system call.
+//! which is what a request by way of `/dev/fuse` mostly costs. An answer and the wait for the next request are one system call. What keeps
+//! who asked on his processor when he is answered is in [`crate::priority`].
 //!
 //! Each queue has a few *entries*: memory for a header and for data, which belongs to the kernel from the moment it is given
 //! until a completion says that a request is in it, and again from the moment the answer is committed.
@@ -29,6 +30,7 @@ use crate::abi::{
 use crate::device::Device;
 use crate::handshake::WRITE_MAX;
 use crate::message::{Answerer, Message, Reply};
+use crate::priority::{Priorities, Priority};
 use crate::server::{Server, Session};
 
 /// Entries of a queue. One is served at a time; into the others the kernel puts what comes meanwhile, and so the
@@ -106,14 +108,17 @@ impl Queue {
     }
 
     /// Gives the kernel all entries, then serves what comes in them until the mount has ended.
-    fn serve(mut self, server: &Server) -> io::Result<()> {
+    fn serve(mut self, server: &Server, priority: &mut Priority) -> io::Result<()> {
         for index in 0..self.entries.len() {
             self.submit(index, RING_REGISTER, 0)?;
         }
         // Also when the mount has ended: until each entry has been given back.
         let mut ended = Err(io::Error::other("the kernel gave all entries back"));
         while self.held > 0 {
-            match self.ring.submit_and_wait(1) {
+            priority.answers();
+            let come = self.ring.submit_and_wait(1);
+            priority.goes_on();
+            match come {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
@@ -251,14 +256,19 @@ impl Rings {
     /// Makes a queue for each processor. Fails where io_uring cannot be used.
     pub(crate) fn new(device: &Arc<Device>, session: &Arc<Session>) -> io::Result<Rings> {
         let mut rings = Rings { threads: Vec::new(), go: Vec::new() };
-        for number in 0..processors()? {
+        let count = processors()?;
+        let priorities = Priorities::new(count).map(|(priorities, guard)| {
+            rings.threads.push(guard);
+            priorities
+        });
+        for number in 0..count {
             let (made, is_made) = mpsc::sync_channel(1);
             let (go, told) = mpsc::sync_channel(1);
-            let (device, session) = (device.clone(), session.clone());
+            let (device, session, priorities) = (device.clone(), session.clone(), priorities.clone());
             rings.threads.push(
                 thread::Builder::new()
                     .name(format!("ring-{number}"))
-                    .spawn(move || run(number, device, &session.0, &made, &told))?,
+                    .spawn(move || run(number, device, &session.0, priorities, &made, &told))?,
             );
             rings.go.push(go);
             is_made.recv().map_err(io::Error::other)??;
@@ -279,6 +289,7 @@ fn run(
     number: u16,
     device: Arc<Device>,
     server: &Server,
+    priorities: Option<Arc<Priorities>>,
     made: &SyncSender<io::Result<()>>,
     told: &Receiver<()>,
 ) -> io::Result<()> {
@@ -295,7 +306,7 @@ fn run(
         return Ok(()); // another queue could not be made
     }
     let aborting = Aborting(&device);
-    let served = queue.serve(server);
+    let served = queue.serve(server, &mut Priority::new(priorities, number));
     match &served {
         Ok(()) => std::mem::forget(aborting),
         Err(error) => tracing::error!("queue {number} of the mount failed, and so the mount ends: {error}"),

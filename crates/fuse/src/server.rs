@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vfs::rules::mode_after_write;
-use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr, SetTime};
+use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
 
 use crate::MountOptions;
 use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
@@ -112,10 +112,6 @@ impl Server {
                 set.mode = (after != mode).then_some(after & 0o7777);
             }
         }
-        if self.writeback_cache {
-            let given = |time| if let Some(SetTime::At(at)) = time { Some(at) } else { None };
-            self.inodes.keep_times(ino, given(set.mtime), set.ctime);
-        }
         let handle = file.as_deref().map(OpenFile::handle);
         match self.volume.setattr(caller, ino, &set, handle) {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
@@ -127,17 +123,13 @@ impl Server {
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
         let caller =
             if flags & WRITE_KILL_SUIDGID != 0 { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
-        let written = self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)?;
-        if self.writeback_cache && flags & WRITE_CACHE != 0 {
-            self.inodes.overtake_times(ino);
-        }
-        Ok(written)
+        // With a writeback cache, the kernel keeps the times of regular files, and sets them with `setattr`.
+        let is_cache = self.writeback_cache && flags & WRITE_CACHE != 0;
+        let caller = if is_cache { caller.keeping_times() } else { caller };
+        self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)
     }
 
     pub(crate) fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        if self.writeback_cache {
-            self.inodes.settle_times(ino);
-        }
         self.volume.fsync(self.inodes.file(ino)?.handle(), data_only)
     }
 
@@ -165,15 +157,7 @@ impl Server {
     /// Creates or finds an inode by name, of which the kernel is then told.
     pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
         let attr = make().map_err(in_directory)?;
-        self.remembered(attr)
-    }
-
-    /// The kernel is about to be told of `attr`.
-    pub(crate) fn remembered(&self, attr: Attr) -> Result<Attr> {
-        if self.inodes.remember(attr.ino) {
-            self.inodes.settle_times(attr.ino);
-            return self.volume.getattr(attr.ino);
-        }
+        self.inodes.remember(attr.ino);
         Ok(attr)
     }
 

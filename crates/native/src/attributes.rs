@@ -1,9 +1,11 @@
 //! Attributes, extended attributes and ACLs.
 
-use vfs::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Statfs, XattrMode, acl, rules};
+use vfs::{
+    Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Statfs, Time, XattrMode, acl, rules,
+};
 
 use crate::allocator::Urgency;
-use crate::core::{Core, Operation, now};
+use crate::core::{Core, Operation};
 use crate::data::blocks_for;
 use crate::geometry::BLOCK;
 use crate::index::FILE_MAX;
@@ -83,7 +85,7 @@ impl Core {
         let ino = inode.ino;
         let (hot, cold) = (inode.hot(), inode.cold());
         let access = self.nodes.access_acl(inode)?;
-        let changes = rules::plan_setattr(caller, &inode.attr(), access, set, by_handle, now())?;
+        let changes = rules::plan_setattr(caller, &inode.attr(), access, set, by_handle, Time::now())?;
         if changes.size.is_some_and(|size| size > FILE_MAX) {
             return Err(Error::FileTooLarge);
         }
@@ -147,7 +149,7 @@ impl Core {
         }
         xattr::check_fits(&self.nodes, inode, name, value)?;
         operation.log(&Item::SetXattr { ino, name, value });
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
         operation.commit()
     }
 
@@ -162,7 +164,7 @@ impl Core {
         }
         xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?;
         operation.log(&Item::RemoveXattr { ino, name });
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+        operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
         operation.commit()
     }
 
@@ -186,7 +188,7 @@ impl Core {
             None => {}
         }
         if value.is_some_and(|raw| !acl::is_empty(raw)) || was_there {
-            operation.log(&Item::Hot { ino, hot: inode.hot().changed(now()) });
+            operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
         }
         let cold = inode.cold();
         if change.mode != cold.mode.get() {

@@ -681,12 +681,3 @@ impl Drop for Operation<'_> {
         core.nodes.allocator.put_back(&mut self.lane.stock, &self.budget);
     }
 }
-
-/// The time that changes are stamped with: the kernel's coarse clock, as its own file systems use.
-pub(crate) fn now() -> Time {
-    if let Some(stopped) = Time::stopped() {
-        return stopped;
-    }
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
-}

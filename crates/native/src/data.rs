@@ -9,11 +9,11 @@
 use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
-use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
+use vfs::{Caller, Error, Handle, OpenFlags, Result, Time, rules};
 
 use crate::allocator::Urgency;
 use crate::bia;
-use crate::core::{Core, Operation, now};
+use crate::core::{Core, Operation};
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
 use crate::index::{self, FILE_MAX};
@@ -164,8 +164,7 @@ impl Core {
         let size = hot.size.get();
         let offset = offset.unwrap_or(size);
         let end = end_of_range(offset, data.len() as u64)?;
-        let at = now();
-        let new_hot = hot.modified(at).sized(size.max(end));
+        let new_hot = if caller.keeps_times { hot } else { hot.modified(Time::now()) }.sized(size.max(end));
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if is_crowded {
             let blocks = Blocks { ino, index: offset / BLOCK, bytes: data, hot: new_hot };

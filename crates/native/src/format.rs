@@ -10,7 +10,6 @@ use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
-use crate::core::now;
 use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
@@ -81,7 +80,7 @@ fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Res
     let (core, _) = recovery::open_bare(region.clone(), superblock, &MountOptions::default(), Rest::Keep)?;
     let core = Arc::new(core);
     let mut operation = core.begin(8, 1024, Urgency::Checkpoint)?;
-    let at = now();
+    let at = Time::now();
     let root = vfs::ROOT_INO as u32;
     let directories = [(root, 0o040_755, owner), (ORPHANS, 0o040_700, (0, 0))];
     for (ino, mode, (uid, gid)) in directories {

@@ -7,7 +7,7 @@ use vfs::{
 };
 
 use crate::allocator::Urgency;
-use crate::core::{Core, Operation, now};
+use crate::core::{Core, Operation};
 use crate::directory::{self, Probe};
 use crate::fault::{Fault, planted};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
@@ -162,7 +162,7 @@ impl Core {
         let (mode, rdev) = check(parent)?;
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let is_dir = kind == FileKind::Directory;
-        let at = now();
+        let at = Time::now();
         let new = New { mode, rdev, target: new.target, key };
         let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
         let entry = Item::Enter { dir, key, ino, kind: kind as u8, name };
@@ -300,7 +300,7 @@ impl Core {
         self.check_addition(caller, parent)?;
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
         let new = New { mode, rdev: 0, target: b"", key: 0 };
-        let ino = self.make(&mut operation, caller, parent, &new, 0, now())?;
+        let ino = self.make(&mut operation, caller, parent, &new, 0, Time::now())?;
         let handle = self.handles.open(ino, flags)?;
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
         self.handles.set_linkable(ino, linkable);
@@ -347,7 +347,7 @@ impl Core {
         if nlink >= LINK_MAX {
             return Err(Error::TooManyLinks);
         }
-        let at = now();
+        let at = Time::now();
         let parent = self.inode(dir)?;
         operation.log(&Item::Enter { dir, key, ino, kind: source.kind() as u8, name });
         operation.log(&Item::Hot { ino: dir, hot: parent.hot().modified(at) });
@@ -436,7 +436,7 @@ impl Core {
         key: u64,
         victim: Inode<'_>,
     ) -> Result<()> {
-        let at = now();
+        let at = Time::now();
         operation.log(&Item::Leave { dir: parent.ino, key });
         let is_dir = victim.kind() == FileKind::Directory;
         let hot = parent.hot().modified(at).linked(-i32::from(is_dir));

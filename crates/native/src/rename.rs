@@ -1,10 +1,10 @@
 //! Renaming: the one operation on two names, and up to four inodes.
 
 use vfs::rules::{self, Side};
-use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result};
+use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result, Time};
 
 use crate::allocator::Urgency;
-use crate::core::{Core, Operation, now};
+use crate::core::{Core, Operation};
 use crate::directory::{self, Probe};
 use crate::error::corrupt;
 use crate::inode::Inode;
@@ -202,7 +202,7 @@ impl Core {
             return Err(Error::NotEmpty);
         }
 
-        let at = now();
+        let at = Time::now();
         let kind = moved.kind() as u8;
         let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
         match directory::probe(&self.nodes, to, new_name)? {

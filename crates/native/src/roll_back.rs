@@ -6,9 +6,10 @@
 //! ones go first.
 
 use nvm::Region;
+use vfs::Time;
 
 use crate::checkpoint::Checkpoint;
-use crate::core::{Aim, Core, NextLog, now};
+use crate::core::{Aim, Core, NextLog};
 use crate::fault::{Fault, planted};
 use crate::kept::{Record, State};
 use crate::recovery::{self, Rest};
@@ -74,7 +75,7 @@ impl Core {
             let given_up = Record {
                 version: 0, // known when its epoch ends, as is its block
                 block: 0,
-                taken: now(),
+                taken: Time::now(),
                 state: State::Removing,
                 cursor: 0,
                 name: name.into(),

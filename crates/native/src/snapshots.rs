@@ -11,7 +11,7 @@ use vfs::{Ino, Time};
 use crate::Error;
 use crate::bia::Entry;
 use crate::checkpoint::Checkpoint;
-use crate::core::{Aim, Core, NextLog, Publisher, now};
+use crate::core::{Aim, Core, NextLog, Publisher};
 use crate::geometry::Medium;
 use crate::inspect::AtRest;
 use crate::kept::{Kept, Record, State, TEXT_MAX};
@@ -115,7 +115,7 @@ impl Core {
         let record = Record {
             version: 0, // known when its epoch ends, as is its block
             block: 0,
-            taken: now(),
+            taken: Time::now(),
             state,
             cursor: 0,
             name: name.into(),

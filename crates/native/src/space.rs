@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rules};
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, Time, rules};
 
 use crate::allocator::Urgency;
-use crate::core::{Core, Operation, now};
+use crate::core::{Core, Operation};
 use crate::data::{MAP_LOG, blocks_for, end_of_range};
 use crate::geometry::BLOCK;
 use crate::index;
@@ -100,7 +100,7 @@ impl Core {
     /// Logs the inode's own change: modified now, and of this length.
     fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
         let (ino, cold) = (inode.ino, inode.cold());
-        operation.log(&Item::Hot { ino, hot: inode.hot().modified(now()).sized(size) });
+        operation.log(&Item::Hot { ino, hot: inode.hot().modified(Time::now()).sized(size) });
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
             operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });

@@ -17,7 +17,7 @@ use vfs::{
     SeekFrom, Statfs, Time, rules,
 };
 
-use crate::core::{Core, now};
+use crate::core::Core;
 use crate::handles::Handles;
 use crate::kept::{Record, State};
 use crate::lanes::{self, LANES};
@@ -172,7 +172,7 @@ impl Views {
             999_999_999 => Time { sec: changed.sec + 1, nsec: 0 },
             nsec => Time { sec: changed.sec, nsec: nsec + 1 },
         };
-        *changed = now().max(next);
+        *changed = Time::now().max(next);
     }
 
     /// Views that there are, their bytes of DRAM that are bounded, and those of their tables.

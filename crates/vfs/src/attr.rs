@@ -19,9 +19,15 @@ thread_local! {
 }
 
 impl Time {
-    /// The system's clock, now; or, in a thread that stopped its clock, when it stopped it.
+    /// The time that changes are stamped with: that of the kernel's coarse clock, as its own file systems use (so on a mount the kernel and
+    /// the volume stamp with the same time what they both do); or, in a thread that stopped its clock, when it stopped it.
+    #[inline]
     pub fn now() -> Time {
-        Time::stopped().unwrap_or_else(|| SystemTime::now().into())
+        if let Some(stopped) = Time::stopped() {
+            return stopped;
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
     }
 
     /// Stops this thread's clock at a time, so that a run can be repeated exactly; `None` lets it go on.
@@ -29,8 +35,7 @@ impl Time {
         STOPPED.set(at);
     }
 
-    /// Where this thread's clock stands, if it was stopped. For volumes that read clocks of their own.
-    #[inline]
+    /// Where this thread's clock stands, if it was stopped.
     pub fn stopped() -> Option<Time> {
         STOPPED.get()
     }

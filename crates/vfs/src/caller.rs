@@ -16,22 +16,31 @@ pub struct Caller {
     /// The front end has checked permissions already (a FUSE mount with `default_permissions`): the volume
     /// uses the identity for ownership only.
     pub trusted: bool,
+    /// It is a cache that writes back what others wrote, and sets the times of that itself (the kernel, on a FUSE mount with a writeback
+    /// cache): what it writes leaves mtime and ctime as they are.
+    pub keeps_times: bool,
 }
 
 impl Caller {
     /// The superuser, umask 0: no permission is denied.
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Arc::from([]), umask: 0, trusted: false }
+        Caller { uid: 0, gid: 0, groups: Arc::from([]), umask: 0, trusted: false, keeps_times: false }
     }
 
     /// An ordinary user without supplementary groups, umask 022.
     pub fn user(uid: u32, gid: u32) -> Caller {
-        Caller { uid, gid, groups: Arc::from([]), umask: 0o022, trusted: false }
+        Caller { uid, gid, groups: Arc::from([]), umask: 0o022, trusted: false, keeps_times: false }
     }
 
     /// A user whose permissions the kernel has checked before the request came.
     pub fn checked_by_kernel(uid: u32, gid: u32, umask: u32) -> Caller {
-        Caller { uid, gid, groups: Arc::from([]), umask, trusted: true }
+        Caller { uid, gid, groups: Arc::from([]), umask, trusted: true, keeps_times: false }
+    }
+
+    /// The same as a cache that sets times itself.
+    #[must_use]
+    pub fn keeping_times(self) -> Caller {
+        Caller { keeps_times: true, ..self }
     }
 
     /// Whether no permission check applies to this caller.

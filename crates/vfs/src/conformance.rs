@@ -138,6 +138,7 @@ cases! {
         given_times_are_kept
         far_times_are_kept_or_clamped
         now_is_now
+        a_cache_keeps_times
         failures_set_none;
     xattrs:
         values_come_back

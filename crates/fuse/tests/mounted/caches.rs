@@ -3,10 +3,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::time::Duration;
 
 use super::support::Mounted;
 use fuse::{MountOptions, Request};
-use vfs::{Caller, FileSystem, ROOT_INO};
+use vfs::{Caller, FileSystem, ROOT_INO, Time};
 
 #[test]
 fn a_second_stat_is_free() {
@@ -163,6 +164,22 @@ fn without_writeback_each_write_arrives_at_once() {
 }
 
 #[test]
+fn a_new_file_is_opened_and_closed_without_a_message() {
+    let mounted = Mounted::new();
+    drop(File::create(mounted.path("first")).unwrap());
+    let ((), requests) = mounted.requests(|| {
+        let file = File::create(mounted.path("file")).unwrap();
+        file.write_all_at(b"bytes", 0).unwrap();
+        drop(file);
+        // Nobody waits for a `release`, but it comes before this is answered.
+        fs::metadata(mounted.path("another")).unwrap_err();
+    });
+    let of = |request| requests.of(request);
+    assert_eq!((of(Request::Mknod), of(Request::Write)), (1, 1), "{requests}");
+    assert_eq!((of(Request::Create), of(Request::Open), of(Request::Release)), (0, 0, 0), "{requests}");
+}
+
+#[test]
 fn fsync_is_free_where_all_is_durable() {
     let options = MountOptions { durable_operations: true, ..MountOptions::default() };
     let mounted = Mounted::with(&options);
@@ -204,11 +221,20 @@ fn what_changes_otherwise_is_asked_for_each_time() {
     };
     assert!(fs::metadata(mounted.path("dir/a")).is_err());
     assert!(list().is_empty());
+    // By a directory's mtime the kernel sees that what it knows of its list has changed.
+    let tick = || {
+        let now = Time::now();
+        while Time::now() == now {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     for (name, expected) in [("a", vec!["a"]), ("b", vec!["a", "b"])] {
+        tick();
         volume.mknod(&root, dir, name.as_bytes(), 0o100_644, 0).unwrap();
         assert!(fs::metadata(mounted.path(&format!("dir/{name}"))).is_ok());
         assert_eq!(list(), expected);
     }
+    tick();
     volume.unlink(&root, dir, b"a").unwrap();
     assert!(fs::metadata(mounted.path("dir/a")).is_err());
     assert_eq!(list(), ["b"]);

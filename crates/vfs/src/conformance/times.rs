@@ -4,7 +4,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::scene::{RW, Scene};
-use crate::{Error, FallocateMode, Ino, OpenFlags, RenameFlags, SeekFrom, SetAttr, SetTime, Time, XattrMode};
+use crate::{
+    Caller, Error, FallocateMode, Ino, OpenFlags, RenameFlags, SeekFrom, SetAttr, SetTime, Time, XattrMode,
+};
 
 /// How long a volume's clock is given to move before it is looked at again.
 const TICK: Duration = Duration::from_millis(4);
@@ -214,6 +216,28 @@ pub(super) fn now_is_now(s: &Scene<'_>) {
     let now = Some(SetTime::Now);
     let attr = s.set(ino, SetAttr { atime: now, mtime: now, ..SetAttr::default() });
     assert!(attr.atime == attr.mtime && attr.mtime == attr.ctime && attr.ctime.sec > 1 << 30, "{attr:?}");
+}
+
+/// What a cache writes back has been written before, and by others: it sets the times of that itself.
+pub(super) fn a_cache_keeps_times(s: &Scene<'_>) {
+    let ino = s.file("f", &[1; 9000]);
+    let written = s.open(ino, RW);
+    let cache = Caller::checked_by_kernel(0, 0, 0).keeping_times();
+    let write = |caller: &Caller, at, bytes: &[u8]| s.fs.write(caller, written, at, bytes).unwrap();
+    assert_eq!(sets(s, [ino], || write(&cache, 0, &[2; 4096])), [""], "a block");
+    assert_eq!(sets(s, [ino], || write(&cache, 5000, b"part of one")), [""]);
+    assert_eq!(sets(s, [ino], || write(&cache, 8999, &[3; 5000])), [""], "the length changes");
+    assert_eq!(s.attr(ino).size, 13_999);
+    assert_eq!(sets(s, [ino], || write(&s.root, 0, &[4; 4096])), ["mc"]);
+    // Privileges go as with anybody else's.
+    s.set(ino, SetAttr { mode: Some(0o6755), ..SetAttr::default() });
+    let unprivileged = s.user.clone().keeping_times();
+    assert_eq!(sets(s, [ino], || write(&unprivileged, 0, b"x")), [""]);
+    assert_eq!(s.attr(ino).perm(), 0o755);
+    let mut bytes = [0; 3];
+    s.fs.read(written, 4095, &mut bytes).unwrap();
+    assert_eq!(bytes, [4, 1, 1]);
+    s.close(written);
 }
 
 pub(super) fn failures_set_none(s: &Scene<'_>) {

@@ -66,7 +66,9 @@ impl State {
     fn rewritten(&mut self, caller: &Caller, ino: Ino) -> Result<()> {
         let now = self.now();
         let inode = self.inode_mut(ino)?;
-        inode.modified(now);
+        if !caller.keeps_times {
+            inode.modified(now);
+        }
         inode.attr.mode = rules::mode_after_write(caller, inode.attr.mode);
         self.measure(ino).map(drop)
     }

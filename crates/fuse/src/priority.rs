@@ -1,0 +1,338 @@
+//! At what priority the threads of rings run: the lowest, while the machine has nothing better to do.
+//!
+//! A ring's thread and who asks take turns on one processor ([`crate::ring`]). But when an answer wakes who asked, the kernel looks for a
+//! processor with nothing to do, and if there is another one it wakes him there; his next request goes to that one's ring, and so he is
+//! sent from one to the other with each. To wake a processor that sleeps costs more than the request: in a virtual machine some 30 µs
+//! where the whole request takes 10. A processor on which nothing but `SCHED_IDLE` threads run counts as idle to the kernel
+//! (`select_idle_sibling` in `kernel/sched/fair.c`, `sched(7)`), and it is the first that it looks at: so who is woken by a thread of that
+//! kind stays where he is.
+//!
+//! Such a thread hardly runs at all where others compute, and who asked would wait for it. So it is one only while requests come thick,
+//! and a guard looks after all of them: a thread that has made no progress between two of its looks, [`TICK`] apart, gets the usual
+//! priority again. If it was ready to run then, others are at work, and it keeps the usual priority for a while, the longer the more often
+//! that happens.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use rustix::thread::Pid;
+
+/// Between two looks of the guard. Nobody waits for a thread of low priority for longer than two of them.
+const TICK: Duration = Duration::from_millis(2);
+/// Requests that follow each other by less than `APART` before a thread gets the low priority.
+const THICK: u32 = 8;
+const APART: Duration = Duration::from_millis(1);
+/// Ticks for which a thread keeps the usual priority, when others were at work: at first, and at most. It doubles each time, until as
+/// many ticks as at first have gone well.
+const CROWDED: u32 = 50;
+const CROWDED_MAX: u32 = 800;
+
+/// What the threads of one mount's rings and their guard share.
+pub(crate) struct Priorities {
+    seats: Vec<Seat>,
+    /// The guard, which waits to be woken as long as nobody has the low priority.
+    guard: OnceLock<Thread>,
+    waits: AtomicBool,
+}
+
+/// A ring's thread, as the guard sees it.
+#[derive(Default)]
+struct Seat {
+    thread: OnceLock<Pid>,
+    /// Counts: a request has been answered, the next one has come.
+    turns: AtomicU64,
+    /// Has been given the low priority. Whoever sets it does so *before* that: the guard may be wrong about a thread that has the usual
+    /// one, never about one that has not.
+    low: AtomicBool,
+    /// Ticks before it may have the low priority.
+    crowded: AtomicU32,
+}
+
+impl Priorities {
+    /// For so many rings, and their guard's thread; `None` where threads keep the priority that they have: on a single processor; if
+    /// whoever started the server has chosen one; without the right to have the usual one again (`RLIMIT_NICE`, for an ordinary user).
+    pub(crate) fn new(rings: u16) -> Option<(Arc<Priorities>, JoinHandle<io::Result<()>>)> {
+        if rings < 2 || !thread::spawn(can_change).join().unwrap_or(false) {
+            return None;
+        }
+        let seats = (0..rings).map(|_| Seat::default()).collect();
+        let priorities =
+            Arc::new(Priorities { seats, guard: OnceLock::new(), waits: AtomicBool::new(false) });
+        let watched = Arc::downgrade(&priorities);
+        let guard = thread::Builder::new().name("ring-guard".into()).spawn(move || {
+            watch(&watched);
+            Ok(())
+        });
+        let guard = guard.ok()?;
+        let _ = priorities.guard.set(guard.thread().clone());
+        Some((priorities, guard))
+    }
+
+    fn wake_guard(&self) {
+        if let Some(guard) = self.guard.get() {
+            guard.unpark();
+        }
+    }
+}
+
+impl Drop for Priorities {
+    /// Has the guard see that it is over.
+    fn drop(&mut self) {
+        self.wake_guard();
+    }
+}
+
+/// The calling thread's part: one that serves a ring.
+pub(crate) struct Priority {
+    of: Option<(Arc<Priorities>, usize)>,
+    /// When the last request came, and how many have come thick.
+    last: Instant,
+    thick: u32,
+}
+
+impl Priority {
+    /// Of the thread that calls it, which serves ring `number`; `None` if it is to keep the priority it has.
+    pub(crate) fn new(priorities: Option<Arc<Priorities>>, number: u16) -> Priority {
+        let of = priorities.map(|all| (all, usize::from(number)));
+        if let Some((all, number)) = &of {
+            let _ = all.seats[*number].thread.set(rustix::thread::gettid());
+        }
+        Priority { of, last: Instant::now(), thick: 0 }
+    }
+
+    /// The thread is about to answer, and to wait for what comes next.
+    pub(crate) fn answers(&mut self) {
+        let Some((all, number)) = &self.of else { return };
+        let seat = &all.seats[*number];
+        seat.turns.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        self.thick = if now - self.last < APART { self.thick.saturating_add(1) } else { 0 };
+        self.last = now;
+        if self.thick < THICK || seat.low.load(Ordering::Relaxed) || seat.crowded.load(Ordering::Relaxed) > 0
+        {
+            return;
+        }
+        // In this order with the guard's own, which says that it waits and then looks whether anybody has the low priority.
+        seat.low.store(true, Ordering::SeqCst);
+        if all.waits.swap(false, Ordering::SeqCst) {
+            all.wake_guard();
+        }
+        set(None, Policy::Idle);
+    }
+
+    /// Something has come.
+    pub(crate) fn goes_on(&mut self) {
+        let Some((all, number)) = &self.of else { return };
+        let seat = &all.seats[*number];
+        seat.turns.fetch_add(1, Ordering::Relaxed);
+        if seat.crowded.load(Ordering::Relaxed) > 0 && seat.low.load(Ordering::Relaxed) {
+            // The guard has found it ready to run, perhaps between two lines of `answers`.
+            set(None, Policy::Usual);
+            seat.low.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// What the guard remembers of a seat.
+#[derive(Clone, Copy)]
+struct Memory {
+    turns: u64,
+    /// Ticks that it will be crowded when it is next, and those that it has had the low priority since.
+    next: u32,
+    well: u32,
+}
+
+/// The guard's work, until nobody serves any more.
+fn watch(priorities: &Weak<Priorities>) {
+    let mut memories = Vec::new();
+    loop {
+        let wait = {
+            let Some(all) = priorities.upgrade() else { return };
+            memories.resize(all.seats.len(), Memory { turns: 0, next: CROWDED, well: 0 });
+            let busy = all
+                .seats
+                .iter()
+                .zip(&mut memories)
+                .fold(false, |busy, (seat, memory)| seat.look(memory) | busy);
+            // Said before the last look, so that nobody who gets the low priority behind it finds the guard at work.
+            all.waits.store(!busy, Ordering::SeqCst);
+            !busy && !all.seats.iter().any(|seat| seat.low.load(Ordering::SeqCst))
+        };
+        if wait { thread::park() } else { thread::park_timeout(TICK) }
+    }
+}
+
+impl Seat {
+    /// One look of the guard at a thread. Tells whether it has to look again.
+    fn look(&self, memory: &mut Memory) -> bool {
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if crowded > 0 {
+            self.crowded.store(crowded - 1, Ordering::Relaxed);
+        }
+        if !self.low.load(Ordering::SeqCst) {
+            return crowded > 1;
+        }
+        let turns = self.turns.load(Ordering::Relaxed);
+        if turns != memory.turns {
+            memory.turns = turns;
+            memory.well += 1;
+            if memory.well >= CROWDED {
+                memory.next = CROWDED;
+            }
+            return true;
+        }
+        let Some(&thread) = self.thread.get() else { return true };
+        set(Some(thread), Policy::Usual);
+        if is_ready(thread) {
+            // Still marked, as it may be about to take the low priority: it puts that right when it goes on.
+            self.crowded.store(memory.next, Ordering::Relaxed);
+            memory.next = (memory.next * 2).min(CROWDED_MAX);
+            memory.well = 0;
+        } else {
+            self.low.store(false, Ordering::SeqCst);
+        }
+        true
+    }
+}
+
+/// Whether a thread of this process runs or could.
+fn is_ready(thread: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
+    // Behind the name, which is in parentheses and may have some in it.
+    status.is_ok_and(|status| status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Policy {
+    Usual,
+    Idle,
+}
+
+/// Whether a thread may have the low priority and then the usual one. To be asked in one that has nothing else to do: it may stay low.
+fn can_change() -> bool {
+    policy(None) == Some(Policy::Usual) && set(None, Policy::Idle) && set(None, Policy::Usual)
+}
+
+/// Gives a thread, or the calling one, a policy. Tells whether it has it.
+fn set(thread: Option<Pid>, policy: Policy) -> bool {
+    let policy = match policy {
+        Policy::Usual => libc::SCHED_OTHER,
+        Policy::Idle => libc::SCHED_IDLE,
+    };
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the parameters, which live until it returns, and a thread that is gone is an error.
+    unsafe { libc::sched_setscheduler(Pid::as_raw(thread), policy, &raw const parameters) == 0 }
+}
+
+/// The policy of a thread, or the calling one, if it is one of these.
+fn policy(thread: Option<Pid>) -> Option<Policy> {
+    // SAFETY: it takes and gives numbers.
+    match unsafe { libc::sched_getscheduler(Pid::as_raw(thread)) } {
+        libc::SCHED_OTHER => Some(Policy::Usual),
+        libc::SCHED_IDLE => Some(Policy::Idle),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
+    use super::*;
+
+    /// Long enough for any machine, however busy.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A guard of two rings; says so where there is none.
+    fn priorities() -> Option<(Arc<Priorities>, JoinHandle<io::Result<()>>)> {
+        let new = Priorities::new(2);
+        if new.is_none() {
+            eprintln!(
+                "LEFT OUT: this process may not change priorities of its threads (RLIMIT_NICE, or a policy of its own)"
+            );
+        }
+        new
+    }
+
+    fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+            thread::sleep(TICK);
+        }
+    }
+
+    #[test]
+    fn who_serves_much_has_the_low_priority_and_who_rests_the_usual_one() {
+        let Some((all, guard)) = priorities() else { return };
+        let (low, is_low) = mpsc::channel::<()>();
+        let (rest, resting) = mpsc::channel::<()>();
+        let seats = all.clone();
+        let serving = thread::spawn(move || {
+            let mut priority = Priority::new(Some(seats), 0);
+            while policy(None) == Some(Policy::Usual) {
+                priority.answers();
+                priority.goes_on();
+            }
+            let _ = low.send(());
+            let _ = resting.recv();
+        });
+        is_low.recv_timeout(PATIENCE).expect("the low priority");
+        wait_until("the usual priority, when it rests", || {
+            let thread = *all.seats[0].thread.get().unwrap();
+            policy(Some(thread)) == Some(Policy::Usual) && !all.seats[0].low.load(Ordering::SeqCst)
+        });
+        drop(rest);
+        serving.join().unwrap();
+        drop(all);
+        guard.join().unwrap().unwrap();
+    }
+
+    /// On its processor others compute all the time: with the low priority alone it would get a three-hundredth of it.
+    #[test]
+    fn who_is_kept_waiting_by_others_has_the_usual_priority_again() {
+        let Some((all, guard)) = priorities() else { return };
+        let bind = || {
+            let mut first = CpuSet::new();
+            let mine = rustix::thread::sched_getaffinity(None).unwrap();
+            first.set((0..CpuSet::MAX_CPU).find(|&cpu| mine.is_set(cpu)).unwrap());
+            sched_setaffinity(None, &first).unwrap();
+        };
+        let over = Arc::new(AtomicBool::new(false));
+        let computing = {
+            let over = over.clone();
+            thread::spawn(move || {
+                bind();
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let seats = all.clone();
+        let ended = over.clone();
+        let serving = thread::spawn(move || {
+            bind();
+            let mut priority = Priority::new(Some(seats), 0);
+            while !ended.load(Ordering::Relaxed) {
+                priority.answers();
+                priority.goes_on();
+            }
+        });
+        wait_until("crowded", || all.seats[0].crowded.load(Ordering::Relaxed) > 0);
+        // From then on it gets half of the processor, and puts right what the guard could not know.
+        wait_until("the usual priority", || {
+            let thread = *all.seats[0].thread.get().unwrap();
+            policy(Some(thread)) == Some(Policy::Usual) && !all.seats[0].low.load(Ordering::SeqCst)
+        });
+        over.store(true, Ordering::Relaxed);
+        computing.join().unwrap();
+        serving.join().unwrap();
+        drop(all);
+        guard.join().unwrap().unwrap();
+    }
+}
