@@ -20,6 +20,8 @@ mod nbd;
 mod queue;
 mod recorded;
 mod source;
+#[allow(unsafe_code)]
+mod usual;
 
 pub use account::{Account, Purpose, Transferred};
 pub use buffer::Buffer;

@@ -19,7 +19,7 @@
 //!
 //! - `statx` gives no creation time unless [`MountOptions::birth_times`] is set: programs that ask for it pay a message for each file.
 //! - `sync` and `syncfs` reach the volume only through the pages they write: the kernel has no such message for
-//!   a FUSE server. `fsync` and unmounting are the points of durability.
+//!   a FUSE server. `fsync` and unmounting are the points of durability; with [`MountOptions::durable_operations`] those pages are, too.
 //! - With a writeback cache, `SEEK_DATA` and `SEEK_HOLE` see every file as data without holes, because the
 //!   kernel asks the server without sending the pages it still holds.
 //! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.

@@ -7,10 +7,13 @@
 //! (`select_idle_sibling` in `kernel/sched/fair.c`, `sched(7)`), and it is the first that it looks at: so who is woken by a thread of that
 //! kind stays where he is.
 //!
-//! Such a thread hardly runs at all where others compute, and who asked would wait for it. So it is one only while requests come thick,
-//! and a guard looks after all of them: a thread that has made no progress between two of its looks, [`TICK`] apart, gets the usual
-//! priority again. If it was ready to run then, others are at work, and it keeps the usual priority for a while, the longer the more often
-//! that happens.
+//! Such a thread hardly runs at all where others compute, and who asked would wait for it. So it is one only while requests come thick.
+//! When they don't any more, it looks how long it had to wait for a processor; and a guard looks after all of them: a thread that has made
+//! no progress between two of its looks, [`TICK`] apart, gets the usual priority again. Where others turn out to be at work, it keeps the
+//! usual priority for a while, the longer the more often that happens.
+//!
+//! What such a thread starts has its priority, and nobody raises that: a volume whose calls start threads, or have the kernel start some,
+//! sees to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -38,8 +41,9 @@ pub(crate) struct Priorities {
     waits: AtomicBool,
 }
 
-/// A ring's thread, as the guard sees it.
+/// A ring's thread, as the guard sees it. By itself in its lines, because it is written to with each request.
 #[derive(Default)]
+#[repr(align(128))]
 struct Seat {
     thread: OnceLock<Pid>,
     /// Counts: a request has been answered, the next one has come.
@@ -49,13 +53,16 @@ struct Seat {
     low: AtomicBool,
     /// Ticks before it may have the low priority.
     crowded: AtomicU32,
+    /// How often it has been crowded lately.
+    crowds: AtomicU32,
 }
 
 impl Priorities {
     /// For so many rings, and their guard's thread; `None` where threads keep the priority that they have: on a single processor; if
     /// whoever started the server has chosen one; without the right to have the usual one again (`RLIMIT_NICE`, for an ordinary user).
     pub(crate) fn new(rings: u16) -> Option<(Arc<Priorities>, JoinHandle<io::Result<()>>)> {
-        if rings < 2 || !thread::spawn(can_change).join().unwrap_or(false) {
+        let probe = thread::Builder::new().name("ring-probe".into()).spawn(can_change).ok()?;
+        if !probe.join().unwrap_or(false) || rings < 2 {
             return None;
         }
         let seats = (0..rings).map(|_| Seat::default()).collect();
@@ -85,63 +92,108 @@ impl Drop for Priorities {
     }
 }
 
-/// The calling thread's part: one that serves a ring.
-pub(crate) struct Priority {
-    of: Option<(Arc<Priorities>, usize)>,
+/// The calling thread's part: one that serves a ring. `None` if it is to keep the priority it has.
+pub(crate) struct Priority(Option<Own>);
+
+struct Own {
+    all: Arc<Priorities>,
+    number: usize,
     /// When the last request came, and how many have come thick.
     last: Instant,
     thick: u32,
+    /// How long it had waited for a processor, when that was looked at last.
+    waited: Duration,
 }
 
 impl Priority {
-    /// Of the thread that calls it, which serves ring `number`; `None` if it is to keep the priority it has.
+    /// Of the thread that calls it, which serves ring `number`.
     pub(crate) fn new(priorities: Option<Arc<Priorities>>, number: u16) -> Priority {
-        let of = priorities.map(|all| (all, usize::from(number)));
-        if let Some((all, number)) = &of {
-            let _ = all.seats[*number].thread.set(rustix::thread::gettid());
-        }
-        Priority { of, last: Instant::now(), thick: 0 }
+        Priority(priorities.map(|all| {
+            let number = usize::from(number);
+            let _ = all.seats[number].thread.set(rustix::thread::gettid());
+            Own { all, number, last: Instant::now(), thick: 0, waited: waited() }
+        }))
     }
 
     /// The thread is about to answer, and to wait for what comes next.
     pub(crate) fn answers(&mut self) {
-        let Some((all, number)) = &self.of else { return };
-        let seat = &all.seats[*number];
-        seat.turns.fetch_add(1, Ordering::Relaxed);
-        let now = Instant::now();
-        self.thick = if now - self.last < APART { self.thick.saturating_add(1) } else { 0 };
-        self.last = now;
-        if self.thick < THICK || seat.low.load(Ordering::Relaxed) || seat.crowded.load(Ordering::Relaxed) > 0
-        {
-            return;
+        if let Some(own) = &mut self.0 {
+            own.answers();
         }
-        // In this order with the guard's own, which says that it waits and then looks whether anybody has the low priority.
-        seat.low.store(true, Ordering::SeqCst);
-        if all.waits.swap(false, Ordering::SeqCst) {
-            all.wake_guard();
-        }
-        set(None, Policy::Idle);
     }
 
     /// Something has come.
     pub(crate) fn goes_on(&mut self) {
-        let Some((all, number)) = &self.of else { return };
-        let seat = &all.seats[*number];
+        let Some(own) = &self.0 else { return };
+        let seat = own.seat();
         seat.turns.fetch_add(1, Ordering::Relaxed);
         if seat.crowded.load(Ordering::Relaxed) > 0 && seat.low.load(Ordering::Relaxed) {
-            // The guard has found it ready to run, perhaps between two lines of `answers`.
+            // The guard has found it ready to run, perhaps between two lines of `lower`.
+            own.raise();
+        }
+    }
+}
+
+impl Drop for Priority {
+    /// What is left to do when the mount has ended is done with the usual priority.
+    fn drop(&mut self) {
+        if let Some(own) = &self.0 {
+            own.raise();
+        }
+    }
+}
+
+impl Own {
+    fn seat(&self) -> &Seat {
+        &self.all.seats[self.number]
+    }
+
+    fn answers(&mut self) {
+        self.seat().turns.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let since = now - self.last;
+        self.last = now;
+        self.thick = if since < APART { self.thick.saturating_add(1) } else { 0 };
+        let is_low = self.seat().low.load(Ordering::Relaxed);
+        if is_low && self.thick == 0 {
+            let before = std::mem::replace(&mut self.waited, waited());
+            if self.waited.saturating_sub(before) > since / 4 {
+                self.seat().crowd();
+                self.raise();
+            }
+        }
+        if !is_low && self.thick >= THICK && self.seat().crowded.load(Ordering::Relaxed) == 0 {
+            self.waited = waited();
+            self.lower();
+        }
+    }
+
+    fn lower(&self) {
+        let seat = self.seat();
+        // In this order with the guard's own, which says that it waits and then looks whether anybody has the low priority.
+        seat.low.store(true, Ordering::SeqCst);
+        if self.all.waits.swap(false, Ordering::SeqCst) {
+            self.all.wake_guard();
+        }
+        set(None, Policy::Idle);
+        // The guard may have thought meanwhile that it rests. It says so, and then looks at the priority.
+        if !seat.low.load(Ordering::SeqCst) {
             set(None, Policy::Usual);
-            seat.low.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn raise(&self) {
+        if set(None, Policy::Usual) {
+            self.seat().low.store(false, Ordering::SeqCst);
         }
     }
 }
 
 /// What the guard remembers of a seat.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Memory {
     turns: u64,
-    /// Ticks that it will be crowded when it is next, and those that it has had the low priority since.
-    next: u32,
+    /// Ticks in which it has had the low priority, and got on, since it was crowded.
     well: u32,
 }
 
@@ -151,12 +203,9 @@ fn watch(priorities: &Weak<Priorities>) {
     loop {
         let wait = {
             let Some(all) = priorities.upgrade() else { return };
-            memories.resize(all.seats.len(), Memory { turns: 0, next: CROWDED, well: 0 });
-            let busy = all
-                .seats
-                .iter()
-                .zip(&mut memories)
-                .fold(false, |busy, (seat, memory)| seat.look(memory) | busy);
+            memories.resize(all.seats.len(), Memory::default());
+            let looks = all.seats.iter().zip(&mut memories).map(|(seat, memory)| seat.look(memory));
+            let busy = looks.fold(false, |busy, again| busy | again);
             // Said before the last look, so that nobody who gets the low priority behind it finds the guard at work.
             all.waits.store(!busy, Ordering::SeqCst);
             !busy && !all.seats.iter().any(|seat| seat.low.load(Ordering::SeqCst))
@@ -166,11 +215,20 @@ fn watch(priorities: &Weak<Priorities>) {
 }
 
 impl Seat {
+    /// Others have been found at work beside it.
+    fn crowd(&self) {
+        if self.crowded.load(Ordering::Relaxed) == 0 {
+            let times = self.crowds.fetch_add(1, Ordering::Relaxed).min(CROWDED_MAX.ilog2());
+            self.crowded.store((CROWDED << times).min(CROWDED_MAX), Ordering::Relaxed);
+        }
+    }
+
     /// One look of the guard at a thread. Tells whether it has to look again.
     fn look(&self, memory: &mut Memory) -> bool {
         let crowded = self.crowded.load(Ordering::Relaxed);
         if crowded > 0 {
             self.crowded.store(crowded - 1, Ordering::Relaxed);
+            memory.well = 0;
         }
         if !self.low.load(Ordering::SeqCst) {
             return crowded > 1;
@@ -180,29 +238,39 @@ impl Seat {
             memory.turns = turns;
             memory.well += 1;
             if memory.well >= CROWDED {
-                memory.next = CROWDED;
+                self.crowds.store(0, Ordering::Relaxed);
             }
             return true;
         }
         let Some(&thread) = self.thread.get() else { return true };
+        let before = policy(Some(thread));
         set(Some(thread), Policy::Usual);
         if is_ready(thread) {
             // Still marked, as it may be about to take the low priority: it puts that right when it goes on.
-            self.crowded.store(memory.next, Ordering::Relaxed);
-            memory.next = (memory.next * 2).min(CROWDED_MAX);
-            memory.well = 0;
-        } else {
+            self.crowd();
+        } else if before == Some(Policy::Usual) {
+            // It rests. If it was about to take the low priority all the same, it sees this, or this sees that.
             self.low.store(false, Ordering::SeqCst);
+            if policy(Some(thread)) == Some(Policy::Idle) {
+                self.low.store(true, Ordering::SeqCst);
+            }
         }
         true
     }
 }
 
-/// Whether a thread of this process runs or could.
+/// Whether a thread of this process runs or could, as far as is known.
 fn is_ready(thread: Pid) -> bool {
     let status = fs::read_to_string(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero()));
     // Behind the name, which is in parentheses and may have some in it.
-    status.is_ok_and(|status| status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
+    status.map_or(true, |status| status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('R')))
+}
+
+/// How long the calling thread has been ready to run and did not, since it began; nothing where the kernel does not say.
+fn waited() -> Duration {
+    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = told.split_whitespace().nth(1).and_then(|waited| waited.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

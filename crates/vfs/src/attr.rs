@@ -19,7 +19,7 @@ thread_local! {
 }
 
 impl Time {
-    /// The time that changes are stamped with: that of the kernel's coarse clock, as its own file systems use (so on a mount the kernel and
+    /// The time that changes are stamped with: that of the kernel's coarse clock, with which FUSE stamps, too (so on a mount the kernel and
     /// the volume stamp with the same time what they both do); or, in a thread that stopped its clock, when it stopped it.
     #[inline]
     pub fn now() -> Time {

@@ -142,12 +142,11 @@ fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Re
     native::format(&region, &FormatOptions::default())?;
     let image = zone.snapshot_image();
     zone.start_recording(RecordingOptions::default());
+    // As a mount on this medium has it (`Options::mounted`): what the volume has is durable, and what it does not have, the kernel does.
     let durability = match promise {
-        Promise::Operation => Durability::Operation,
-        Promise::Fsync => Durability::Fsync,
+        Promise::Operation | Promise::Fsync => Durability::Operation,
         Promise::Snapshot => Durability::Snapshot,
     };
-    let durable = durability == Durability::Operation;
     let volume = Arc::new(Volume::open(
         region,
         &native::MountOptions { durability, ..native::MountOptions::default() },
@@ -156,8 +155,8 @@ fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Re
     std::fs::create_dir_all(&dir)?;
     let options = fuse::MountOptions {
         fs_name: "amberfs-crash".to_owned(),
-        writeback_cache: !durable,
-        durable_operations: durable,
+        writeback_cache: promise != Promise::Operation,
+        durable_operations: durability == Durability::Operation,
         ..fuse::MountOptions::default()
     };
     let mount = fuse::mount(volume.clone(), &dir, &options).doing("mounting the recorded volume")?;

@@ -16,6 +16,7 @@ use super::handshake::{self, Export};
 use super::wire::{self, Command, Stream};
 use crate::device::Geometry;
 use crate::source::NbdAddress;
+use crate::usual::Usual;
 
 /// How long a server may take to answer one request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -57,7 +58,10 @@ impl Connection {
         let replies = Arc::new(Replies { waiting: Mutex::default() });
         let hand_out = {
             let replies = replies.clone();
-            move || replies.hand_out(&mut incoming)
+            move || {
+                Usual::for_good();
+                replies.hand_out(&mut incoming);
+            }
         };
         let receiver = std::thread::Builder::new().name("nbd-replies".into()).spawn(hand_out)?;
         Ok(Connection { export, sender: Mutex::new(stream), replies, receiver: Some(receiver) })

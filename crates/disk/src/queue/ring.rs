@@ -13,6 +13,7 @@ use super::Carrier;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::disk::Disk;
+use crate::usual::Usual;
 
 pub(super) struct Ring {
     ring: IoUring,
@@ -51,6 +52,8 @@ impl Ring {
         // SAFETY: the entry's memory belongs to a buffer in `self.slots`, which neither moves its bytes nor is touched until
         // `wait` has seen the kernel's answer; its file is open as long as `self.device` is there; `Drop` waits for all answers.
         let pushed = unsafe { self.ring.submission().push(&entry) };
+        // What the kernel cannot write without waiting it gives to threads of its own, which get our priority.
+        let _usual = Usual::for_now();
         let submitted = match pushed {
             Ok(()) => loop {
                 match self.ring.submit() {
