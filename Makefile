@@ -103,6 +103,7 @@ crash: build ## power cuts at every moment: all sequences of two operations, two
 	$(BIN) crash --concurrent 1000
 	$(BIN) crash --volume ext
 	$(BIN) crash --volume ext2
+	$(BIN) crash --volume ext-tight
 	$(BIN) crash --volume ext --two 1000 --depth 1
 	$(BIN) crash --repairs
 	$(BIN) crash --random $(CRASH_SECONDS) --seed $$(date +%s)

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What `make test` asks of the crash explorer: all of one operation with every operation durable, recoveries crashed in
-# turn; a slice of two operations under each promise; pairs at the same time; an attached ext disk, both media at once;
+# turn; a slice of two operations under each promise; pairs at the same time; an attached ext disk, both media at once, under both of its
+# promises;
 # repairs that are cut short; faults planted in the volumes' logic, each of which has to be found; one program that judges itself.
 #
 #   crash-slice.sh [COUNT]    COUNT sequences of two under each promise (12 without it)
@@ -12,9 +13,11 @@ amberfs=$CARGO_TARGET_DIR/release/amberfs
 "$amberfs" crash --concurrent 2
 ext_slice=(create create-unlink mkdir-rmdir unlink-file unlink-open-close rename-over rename-exchange-dirs rename-dir-across
   write-sub-block write-across write-append-block truncate-down-up open-truncate setxattr-large tmpfile-link
-  checkpoint-create checkpoint-write checkpoint-unlink checkpoint-between checkpoint-while-open checkpoint-reused)
+  checkpoint-create checkpoint-write checkpoint-unlink checkpoint-between checkpoint-while-open checkpoint-reused
+  fdatasync commit-append pages-overwrite pages-synced pages-cut-grown pages-reused empty-log-unlinked)
 "$amberfs" crash --volume ext "${ext_slice[@]}"
 "$amberfs" crash --volume ext2 --depth 1 "${ext_slice[@]}"
+"$amberfs" crash --volume ext-tight --depth 1 mkdir+mkdir-in-dir+checkpoint-nothing "${ext_slice[@]}"
 "$amberfs" crash --repairs 97
 cargo test --release --locked -p amberfs-crash --features planted-faults --test faults --test ext_faults -- --nocapture
 "$amberfs" crash --program 'tests/programs/sqlite.py wal' --steps 12 --states 300

@@ -430,8 +430,9 @@ pub(crate) struct SnapshotTagged {
 
 #[derive(Args, Debug)]
 pub(crate) struct Crash {
-    /// What is crashed: native; ext or ext2, a disk with an ext4 or ext2 that is attached to NVM, of which both are crashed together
-    #[arg(long, value_name = "KIND", default_value = "native", value_parser = ["native", "ext", "ext2"],
+    /// What is crashed: native; ext or ext2, a disk with an ext4 or ext2 that is attached to NVM, of which both are crashed together; ext-tight, the
+    /// same with so little NVM that metadata is always given up and the log used again
+    #[arg(long, value_name = "KIND", default_value = "native", value_parser = ["native", "ext", "ext2", "ext-tight"],
           conflicts_with_all = ["concurrent", "program", "replay"])]
     pub(crate) volume: String,
     /// Workloads: names of operations as --list shows them, joined by '+'; or random-COUNT
@@ -463,7 +464,7 @@ pub(crate) struct Crash {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3),
           conflicts_with_all = ["concurrent", "program", "list"])]
     pub(crate) depth: u32,
-    /// The promise: op, fsync or snapshot; without it, each that the volume makes: native all three, ext op
+    /// The promise: op, fsync or snapshot; without it, each that the volume makes: native all three, ext op and fsync
     #[arg(long, conflicts_with_all = ["concurrent", "replay", "list"])]
     pub(crate) durability: Option<crash::Promise>,
     /// How a native volume logs bytes: adaptive (without it), block, diff or block-switch

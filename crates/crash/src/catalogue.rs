@@ -7,6 +7,7 @@ use vfs::{FallocateMode, OpenFlags, RenameFlags, XattrMode};
 
 use crate::operation::Operation::{self, *};
 use crate::scene::{Scene, long};
+use crate::subject::Chore;
 
 /// A named piece of a workload.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ pub fn catalogue() -> Vec<Entry> {
     attributes(&mut list);
     nameless(&mut list);
     syncs(&mut list);
+    tended(&mut list);
     growth(&mut list);
     full(&mut list);
     snapshots(&mut list);
@@ -436,6 +438,49 @@ fn syncs(list: &mut List) {
     list.add("write-sync-write", vec![write(), Sync, write()]);
 }
 
+/// What is done behind users' backs, between and behind what they do: commits of all but what files hold, files written out, half of the log
+/// emptied.
+fn tended(list: &mut List) {
+    let (commit, pages, empty) =
+        (|| Tend(Chore::Commit), || Tend(Chore::WritePages), || Tend(Chore::EmptyLog));
+    let write = || Write(p("/a/file"), 4_200, 700);
+    let fsync = |path: &str| Fsync(p(path), false);
+    list.add("commit-create", vec![Create(p("/new")), commit()]);
+    list.add("commit-write", vec![write(), commit(), write(), fsync("/a/file")]);
+    list.add("commit-append", vec![Write(p("/a/file"), 9_000, 5_000), commit(), fsync("/a/file")]);
+    list.add("commit-truncate", vec![Truncate(p("/a/file"), 4_500), commit(), Truncate(p("/a/file"), 9_000)]);
+    list.add("pages-append", vec![Write(p("/a/file"), 9_000, 5_000), pages(), commit()]);
+    list.add("pages-new", vec![Write(p("/b/void"), 0, 9_000), pages(), commit()]);
+    list.add("pages-overwrite", vec![Write(p("/a/file"), 1_000, 6_000), pages(), commit()]);
+    list.add("pages-in-hole", vec![Write(p("/a/holes"), 9_000, 5_000), pages(), commit()]);
+    list.add("pages-reserved", vec![Write(p("/b/reserved"), 5_000, 5_000), pages(), commit()]);
+    // What the log has of a page must not come back over what was written out behind it.
+    list.add("pages-synced", vec![write(), fsync("/a/file"), write(), pages(), commit(), empty()]);
+    list.add(
+        "pages-cut",
+        vec![Write(p("/b/void"), 0, 20_000), pages(), Truncate(p("/b/void"), 100), commit()],
+    );
+    let cut =
+        [Truncate(p("/a/file"), 4_500), pages(), Write(p("/a/file"), 9_000, 100), commit(), fsync("/a/file")];
+    list.add("pages-cut-grown", cut.to_vec());
+    // A block that was freed is another file's only when that is durable.
+    list.add("pages-freed", vec![Unlink(p("/a/file")), Write(p("/b/void"), 0, 9_000), pages(), commit()]);
+    list.add(
+        "pages-reused",
+        vec![Unlink(p("/a/file")), commit(), Write(p("/b/void"), 0, 9_000), pages(), commit()],
+    );
+    list.add("pages-replaced", {
+        let over = Rename(p("/new"), p("/a/file"), RenameFlags::empty());
+        vec![Create(p("/new")), Write(p("/new"), 0, 5_000), pages(), over, commit()]
+    });
+    list.add("empty-log", vec![write(), fsync("/a/file"), empty(), write(), fsync("/a/file"), empty()]);
+    list.add(
+        "empty-log-unlinked",
+        vec![write(), fsync("/a/file"), Unlink(p("/a/file")), empty(), commit(), empty()],
+    );
+    list.add("empty-log-changed", vec![write(), fsync("/a/file"), write(), empty(), fsync("/a/file")]);
+}
+
 fn growth(list: &mut List) {
     let at = |at: u64| vec![Write(p("/a/file"), at, 4_096)];
     // Pointers in the inode, direct nodes, one and two levels of indirect nodes: one write beyond each.
@@ -459,6 +504,13 @@ fn growth(list: &mut List) {
     let fill = |count| (0..count).map(|n| Write(p("/a/file"), 4_096 + n % 8, 2_000)).collect::<Vec<_>>();
     list.on(Scene::Common, "log-nearly-full", fill(118), vec![Create(p("/new"))]);
     list.on(Scene::Common, "log-wraps", fill(120), fill(6));
+    // Both halves of a log of 256 KiB are retired and used again before, and once more meanwhile, with bytes in them that nobody else has.
+    let synced =
+        |count| (0..count).flat_map(|_| [Write(p("/b/void"), 0, 20_000), Fsync(p("/b/void"), false)]);
+    let small = || [Write(p("/a/file"), 4_200, 700), Fsync(p("/a/file"), false)];
+    let again =
+        small().into_iter().chain(synced(7)).chain(small()).chain([Create(p("/new"))]).chain(synced(6));
+    list.on(Scene::Common, "log-reused", synced(20).collect(), again.collect());
 }
 
 fn full(list: &mut List) {

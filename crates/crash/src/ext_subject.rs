@@ -4,13 +4,13 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use disk::Disk;
-use ext::{Options, Sync, Volume};
+use ext::{Options, Room, Sync, Volume};
 use nvm::{Purpose, Region, VolumeKind, Zone};
 use vfs::{Caller, FallocateMode, FileSystem, ROOT_INO, SetAttr, SetTime, Time};
 
 use crate::operation::Operation;
 use crate::platter::Platter;
-use crate::subject::{Mounted, Promise, Subject};
+use crate::subject::{Chore, Mounted, Promise, Subject};
 
 /// Bytes of the smallest area in NVM, and of a disk that has little more on it than what workloads make.
 const AREA_BYTES: u64 = 8 << 20;
@@ -20,7 +20,8 @@ const INODES: &str = "128";
 /// Seconds since 1970 at which the disk is made.
 const MADE: &str = "1700000000";
 
-/// A small ext disk, its metadata in the smallest area there is, every operation durable when it returns (`-o sync`).
+/// A small ext disk, its metadata in the smallest area there is; mounted with `-o sync`, so that every operation is durable when it returns, or as
+/// it is by default.
 #[derive(Debug)]
 pub struct Ext {
     name: &'static str,
@@ -28,23 +29,33 @@ pub struct Ext {
     kind: &'static str,
     /// It has maps of extents, so space can be reserved and zeroed without writing.
     has_extents: bool,
+    /// It has less room in NVM than there is.
+    room: Option<Room>,
     /// What mke2fs made, once for all.
     image: OnceLock<Result<Vec<u8>, String>>,
 }
 
-static EXT4: Ext = Ext::new("ext", "ext4", true);
-static EXT2: Ext = Ext::new("ext2", "ext2", false);
+/// So few frames that some are always given up, so little log that both halves are used again after a few operations.
+const TIGHT: Room = Room { frames: 12, half_bytes: 128 << 10 };
+/// Bytes that one transaction of such a log can have of a file, about: what is longer is written in several.
+const TIGHT_BYTES: u64 = 20_000;
+
+static EXT4: Ext = Ext::new("ext", "ext4", true, None);
+static EXT2: Ext = Ext::new("ext2", "ext2", false, None);
+static EXT4_TIGHT: Ext = Ext::new("ext-tight", "ext4", true, Some(TIGHT));
 
 impl Ext {
-    /// An ext4 and an ext2.
-    pub const ALL: [&'static Ext; 2] = [&EXT4, &EXT2];
+    /// Ext4, ext2, and an ext4 with little room in NVM.
+    pub const ALL: [&'static Ext; 3] = [&EXT4, &EXT2, &EXT4_TIGHT];
     /// An ext4.
     pub const FOUR: &'static Ext = &EXT4;
     /// An ext2: its files have block maps.
     pub const TWO: &'static Ext = &EXT2;
+    /// An ext4 whose frames are never enough, and whose log is used again and again.
+    pub const TIGHT: &'static Ext = &EXT4_TIGHT;
 
-    const fn new(name: &'static str, kind: &'static str, has_extents: bool) -> Ext {
-        Ext { name, kind, has_extents, image: OnceLock::new() }
+    const fn new(name: &'static str, kind: &'static str, has_extents: bool, room: Option<Room>) -> Ext {
+        Ext { name, kind, has_extents, room, image: OnceLock::new() }
     }
 
     /// The one of this name.
@@ -102,11 +113,19 @@ impl Subject for Ext {
     }
 
     fn promises(&self) -> &'static [Promise] {
-        &[Promise::Operation]
+        &[Promise::Operation, Promise::Fsync]
+    }
+
+    fn keeps_contents_apart(&self, promise: Promise) -> bool {
+        promise == Promise::Fsync
     }
 
     fn can(&self, operation: &Operation) -> bool {
         match operation {
+            Operation::Write(.., bytes) | Operation::WriteWith(_, _, bytes, _) if self.room.is_some() => {
+                *bytes as u64 <= TIGHT_BYTES
+            }
+            Operation::Copy(.., bytes) if self.room.is_some() => *bytes <= TIGHT_BYTES,
             // Without extents there are no blocks that are reserved and read as zeros.
             Operation::Allocate(_, mode, ..) => self.has_extents || mode.contains(FallocateMode::PUNCH_HOLE),
             other => !other.needs_snapshots(),
@@ -127,7 +146,7 @@ impl Subject for Ext {
         let disk = zone.create_volume(&disk_name(name), VolumeKind::Ext, Some(DISK_BYTES)).map_err(told)?;
         disk.store(Purpose::Data, 0, self.image()?);
         let platter = Arc::new(Disk::over("disk".into(), Arc::new(Platter(disk))));
-        ext::attach(&region, &platter).map_err(|error| error.to_string())?;
+        ext::attach_within(&region, &platter, self.room).map_err(|error| error.to_string())?;
         let volume = self.mount(&region, Sync::Nosync)?;
         empty_root(&volume).map_err(|error| format!("its root directory: {error}"))?;
         volume.unmount().map_err(|error| error.to_string())?;
@@ -139,7 +158,8 @@ impl Subject for Ext {
     fn open(&self, region: &Region, promise: Promise) -> Result<Box<dyn Mounted>, String> {
         match promise {
             Promise::Operation => Ok(Box::new(self.mount(region, Sync::Sync)?)),
-            other => Err(format!("{} does not promise {other}", self.name)),
+            Promise::Fsync => Ok(Box::new(self.mount(region, Sync::Nosync)?)),
+            Promise::Snapshot => Err(format!("{} does not promise {promise}", self.name)),
         }
     }
 
@@ -167,6 +187,14 @@ impl Mounted for Volume {
     fn checkpoint(&self) -> vfs::Result<()> {
         self.syncfs()?;
         Volume::checkpoint(self)
+    }
+
+    fn tend(&self, chore: Chore) -> vfs::Result<()> {
+        match chore {
+            Chore::Commit => self.commit_all(),
+            Chore::WritePages => self.write_out_all(),
+            Chore::EmptyLog => self.empty_half(),
+        }
     }
 
     fn close(self: Box<Self>) -> Result<(), String> {

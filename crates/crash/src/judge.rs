@@ -9,6 +9,7 @@ use vfs::Time;
 
 use crate::arena::Arena;
 use crate::hash;
+use crate::lag::Allowed;
 use crate::machine::Machine;
 use crate::memo::{Key, Memo};
 use crate::search::{Choices, Run, search};
@@ -111,7 +112,7 @@ pub(crate) struct Point<'p> {
     /// How deep recoveries are crashed: 1 not at all, 2 once.
     pub(crate) depth: u32,
     /// What the recovered tree may be.
-    pub(crate) allowed: &'p [Rc<Tree>],
+    pub(crate) allowed: &'p Allowed,
     pub(crate) seed: u64,
 }
 
@@ -318,7 +319,7 @@ impl Judge {
             return known.clone();
         }
         let before = self.counts.distinct;
-        let allowed = [tree.clone()];
+        let allowed = Allowed::Trees(vec![tree.clone()]);
         let inner = Inner { recording: &recording, allowed: &allowed, seed: outer.seed };
         let found = self.crash_everywhere(&inner, outer).map_err(|violation| Fault {
             what: format!("its recovery was cut short, and then: {}", violation.what),
@@ -377,7 +378,7 @@ impl Opened {
 /// A recovery to be crashed.
 struct Inner<'r> {
     recording: &'r Recording,
-    allowed: &'r [Rc<Tree>],
+    allowed: &'r Allowed,
     seed: u64,
 }
 
@@ -397,19 +398,14 @@ impl Run for At<'_, '_> {
             unit.contents(*choice).iter().enumerate().map(|(n, bytes)| (unit.first + n as u32, bytes))
         }));
         let (verdict, read) = judge.judge(units, point);
-        let fault = match verdict {
-            Ok(tree) if point.allowed.iter().any(|allowed| allowed.hash() == tree.hash()) => {
+        match verdict.and_then(|tree| point.allowed.admits(&tree).map_err(Fault::of)) {
+            Ok(()) => {
                 let mut met = vec![false; units.all.len()];
                 let order = read.into_iter().filter_map(|line| units.of_line(line));
-                return Ok(order.filter(|unit| !std::mem::replace(&mut met[*unit], true)).collect());
+                Ok(order.filter(|unit| !std::mem::replace(&mut met[*unit], true)).collect())
             }
-            Ok(tree) => {
-                let differences = point.allowed.iter().rev().filter_map(|allowed| tree.difference(allowed));
-                Fault::of(differences.take(3).collect::<Vec<_>>().join("; or: "))
-            }
-            Err(fault) => fault,
-        };
-        Err(judge.violation(point, units, choices, fault))
+            Err(fault) => Err(judge.violation(point, units, choices, fault)),
+        }
     }
 }
 

@@ -10,8 +10,9 @@ use vfs::{Error, Time};
 
 use crate::arena::Arena;
 use crate::judge::{Counts, Judge, Point, Violation, guarded};
+use crate::lag::{Allowed, History, Lagging, SyncedFiles};
 use crate::machine::Machine;
-use crate::operation::{Actor, Operation};
+use crate::operation::{Actor, Operation, Synced};
 use crate::oracle::Oracle;
 use crate::running::Running;
 use crate::scene::Scene;
@@ -106,32 +107,42 @@ struct Life {
     /// What is beside it, likewise.
     besides: Vec<Option<Rc<Tree>>>,
     /// By operation.
-    allowed: Vec<Allowed>,
+    allowed: Vec<Ranges>,
+    /// Where what files hold is apart from all else.
+    history: Option<Rc<History>>,
 }
 
 /// Which trees a crash may leave while an operation runs, and when it has returned.
 #[derive(Clone)]
-struct Allowed {
+struct Ranges {
     during: RangeInclusive<usize>,
     after: RangeInclusive<usize>,
+    synced_during: SyncedFiles,
+    synced_after: SyncedFiles,
     beside_during: RangeInclusive<usize>,
     beside_after: RangeInclusive<usize>,
 }
 
 impl Life {
     /// The trees that may be left at each moment, from when `first` operations had returned.
-    fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> + '_ {
+    fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Allowed> + '_ {
         let mut returned = 0;
         move |moment| {
             let allowed = self.allowed.get(returned)?;
-            let (range, beside) = match moment {
-                Moment::Fence => (&allowed.during, &allowed.beside_during),
-                Moment::Mark(RETURNED) => (&allowed.after, &allowed.beside_after),
+            let (range, beside, synced) = match moment {
+                Moment::Fence => (&allowed.during, &allowed.beside_during, &allowed.synced_during),
+                Moment::Mark(RETURNED) => (&allowed.after, &allowed.beside_after, &allowed.synced_after),
                 Moment::Mark(_) => return None,
             };
             let counts = returned >= first;
             returned += usize::from(moment != Moment::Fence);
-            counts.then(|| self.with_beside(range, beside))
+            counts.then(|| match &self.history {
+                None => self.with_beside(range, beside).into(),
+                Some(history) => {
+                    let trees = *range.start()..range.end() + 1;
+                    Allowed::Lagging(Lagging::new(history.clone(), trees, synced.clone()))
+                }
+            })
         }
     }
 
@@ -288,13 +299,20 @@ impl Stage {
         }
         let first = self.first_number();
         let mut ours = Actor::new(mounted);
-        let mut life =
-            Life { recording: empty(), trees: Vec::new(), besides: Vec::new(), allowed: Vec::new() };
+        let mut life = Life {
+            recording: empty(),
+            trees: Vec::new(),
+            besides: Vec::new(),
+            allowed: Vec::new(),
+            history: None,
+        };
         let read = |tree: vfs::Result<Tree>| {
             tree.map(Rc::new).map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
         };
         let mut low = 0;
         life.trees.push(read(theirs.ground.tree())?);
+        let is_apart = self.judge.subject.keeps_contents_apart(promise);
+        let mut history = is_apart.then(|| History::begin(life.trees[0].clone()));
         let operations = workload.prelude.iter().chain(&workload.operations);
         for (index, operation) in operations.enumerate() {
             let number = first + index;
@@ -318,7 +336,16 @@ impl Stage {
             life.trees.extend(theirs.ground.take_between().into_iter().map(Rc::new));
             life.trees.push(after);
             let last = life.trees.len() - 1;
-            let synced = operation.syncs() && found.is_ok();
+            let mut synced = operation.syncs() && found.is_ok();
+            let synced_during = history.as_ref().map(|history| history.synced.clone()).unwrap_or_default();
+            if let Some(history) = &mut history {
+                let held = theirs.held_contents().map_err(|error| WorkloadError::Tree(error.to_string()))?;
+                history.note(life.trees[last].clone(), held);
+                let done = if found.is_ok() { theirs.synced(operation) } else { Synced::Nothing };
+                history.sync(done);
+                synced = done != Synced::Nothing;
+            }
+            let synced_after = history.as_ref().map(|history| history.synced.clone()).unwrap_or_default();
             let published = ours.ground.checkpoints() != checkpoints;
             let (during, after) = match promise {
                 Promise::Operation => (before..=last, last..=last),
@@ -334,8 +361,10 @@ impl Stage {
             low = *after.start();
             let beside_last = theirs.ground.besides.len().saturating_sub(1);
             let (beside_during, beside_after) = (beside..=beside_last, beside_last..=beside_last);
-            life.allowed.push(Allowed { during, after, beside_during, beside_after });
+            let ranges = Ranges { during, after, synced_during, synced_after, beside_during, beside_after };
+            life.allowed.push(ranges);
         }
+        life.history = history.map(Rc::new);
         let last = &life.trees[life.trees.len() - 1];
         if let Some(difference) = read(Tree::of(ours.ground.file_system()))?.difference(last) {
             return Err(WorkloadError::Tree(difference));
@@ -383,25 +412,25 @@ impl Stage {
     pub(crate) fn walk(
         &mut self,
         recording: &Recording,
-        mut allowed: impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>>,
+        mut allowed: impl FnMut(Moment<'_>) -> Option<Allowed>,
         mut at: impl FnMut(&mut Judge, &Machine, Point<'_>) -> Result<bool, Violation>,
     ) -> Result<(), Violation> {
         let arena = self.judge.arena.clone();
         let mut machine = Machine::new(0, arena.disk.clone());
         for (index, event) in recording.events.iter().enumerate() {
-            let trees = match event.kind {
+            let allowed = match event.kind {
                 EventKind::Fence | EventKind::DiskSync => allowed(Moment::Fence),
                 EventKind::Mark => allowed(Moment::Mark(recording.operation_of(event))),
                 _ => None,
             };
-            if let Some(trees) = trees {
+            if let Some(allowed) = allowed {
                 let durable = arena.mark();
                 let point = Point {
                     event: index,
                     durable,
                     durable_hash: machine.durable_hash,
                     depth: 1,
-                    allowed: &trees,
+                    allowed: &allowed,
                     seed: index as u64,
                 };
                 let go_on = at(&mut self.judge, &machine, point);

@@ -10,6 +10,7 @@
 //! judge       one state: recover, check, compare, use, crash the recovery         memo
 //! search      which states are tried, by reading order
 //! unit        what each line may hold               machine: the x86 model
+//! lag         what may be left where files' contents are durable apart from all else
 //! arena       patches and undo                      tree, usage
 //! subject     a kind of volume                      native_subject, ext_subject (platter), running
 //! operation, catalogue, scene, workload: what is done
@@ -27,6 +28,7 @@ mod faults;
 mod hash;
 mod judge;
 mod lab;
+mod lag;
 mod machine;
 mod memo;
 mod nand;
@@ -68,6 +70,6 @@ pub use repair::{RepairFailure, RepairReport, explore_repairs};
 pub use scene::Scene;
 pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
-pub use subject::{Ground, Mounted, Promise, Subject, subject};
+pub use subject::{Chore, Ground, Mounted, Promise, Subject, subject};
 pub use tree::Tree;
 pub use workload::{Id, Workload};

@@ -72,8 +72,9 @@ impl Subject for Native {
         &Promise::ALL
     }
 
-    fn can(&self, _operation: &Operation) -> bool {
-        true
+    fn can(&self, operation: &Operation) -> bool {
+        // It does nothing behind its users' backs that they could not do themselves.
+        !operation.needs_tending()
     }
 
     fn volume_bytes(&self) -> u64 {

@@ -9,7 +9,8 @@ use vfs::{
 };
 
 use crate::schedule::step_here;
-use crate::subject::Ground;
+use crate::subject::{Chore, Ground};
+use crate::tree::{self, Contents};
 
 const BLOCK: u64 = 4096;
 /// Bytes that a volume writes beside others at most.
@@ -93,6 +94,19 @@ pub enum Operation {
     EmptySegment(u32),
     /// Reads at an offset so many bytes.
     Read(String, u64, usize),
+    /// What a volume does behind its users' backs, now.
+    Tend(Chore),
+}
+
+/// What an operation makes durable of a volume that keeps apart what files hold from all else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Synced {
+    Nothing,
+    /// All that returned before, but for what files hold.
+    Rest,
+    /// The same, and what this file holds.
+    File(Ino),
+    All,
 }
 
 /// What an operation says: of what it read, if it is one that reads, a hash.
@@ -119,6 +133,11 @@ impl Operation {
             Operation::WriteWith(.., flags) => flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC),
             _ => false,
         }
+    }
+
+    /// Whether only a volume has it that is tended in the background by commits, write-outs and so on.
+    pub(crate) fn needs_tending(&self) -> bool {
+        matches!(self, Operation::Tend(_))
     }
 
     /// Whether only a volume that keeps snapshots has it.
@@ -185,6 +204,29 @@ impl<G: Ground> Actor<G> {
     fn split<'p>(&self, path: &'p str) -> Result<(Ino, &'p [u8])> {
         let (dir, name) = path.rsplit_once('/').ok_or(Error::Busy)?;
         Ok((self.find(dir)?, name.as_bytes()))
+    }
+
+    /// What is durable when an operation has returned, whatever the promise.
+    pub(crate) fn synced(&self, operation: &Operation) -> Synced {
+        let file = |path: &str| self.find(path).map_or(Synced::Nothing, Synced::File);
+        match operation {
+            Operation::Sync | Operation::Checkpoint => Synced::All,
+            Operation::FsyncHeld(held) => {
+                self.held(*held).map_or(Synced::Nothing, |(ino, _)| Synced::File(ino))
+            }
+            Operation::Fsync(path, _) | Operation::FsyncDir(path) => file(path),
+            Operation::WriteWith(path, .., flags) if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) => {
+                file(path)
+            }
+            Operation::Tend(Chore::Commit) => Synced::Rest,
+            _ => Synced::Nothing,
+        }
+    }
+
+    /// What the files hold that are held.
+    pub(crate) fn held_contents(&self) -> Result<Vec<(Ino, Contents)>> {
+        let of = |(ino, handle): &(Ino, Handle)| Ok((*ino, tree::contents_of(self.fs(), *ino, *handle)?));
+        self.held.values().map(of).collect()
     }
 
     fn held(&self, number: u8) -> Result<(Ino, Handle)> {
@@ -390,6 +432,7 @@ impl<G: Ground> Actor<G> {
             Operation::TakeSnapshot(name) => self.snapshots()?.take_snapshot(name),
             Operation::RemoveSnapshot(name) => self.snapshots()?.remove_snapshot(name),
             Operation::Checkpoint => self.ground.checkpoint(),
+            Operation::Tend(chore) => self.ground.tend(*chore),
             Operation::EmptySegment(segment) => self.ground.empty_segment(*segment),
             Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
                 unreachable!("done by the ground")

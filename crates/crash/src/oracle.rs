@@ -5,7 +5,7 @@ use std::rc::Rc;
 use vfs::model::Model;
 use vfs::{Error, FileSystem, Result, Snapshots};
 
-use crate::subject::Ground;
+use crate::subject::{Chore, Ground};
 use crate::tree::Tree;
 
 /// The model of a volume.
@@ -59,6 +59,10 @@ impl Ground for Oracle {
 
     /// First what is there goes.
     fn empty_segment(&self, _segment: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn tend(&self, _chore: Chore) -> Result<()> {
         Ok(())
     }
 

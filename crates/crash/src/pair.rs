@@ -11,6 +11,7 @@ use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
 
 use crate::judge::{Counts, Violation};
 use crate::lab::{Moment, Stage, WorkloadError, clock};
+use crate::lag::Allowed;
 use crate::operation::{Actor, Answer, Operation};
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -259,7 +260,7 @@ impl Ran<'_> {
     /// The trees that may be left: of some of the operations, in such an order, with all that had returned. What came first in
     /// that order may be lost if the other one cannot have seen it: taking or removing a snapshot, unless that is
     /// another such; and what goes on beside others of its kind.
-    fn allowed(&self) -> impl FnMut(Moment<'_>) -> Option<Vec<Rc<Tree>>> {
+    fn allowed(&self) -> impl FnMut(Moment<'_>) -> Option<Allowed> {
         let mut returned = Vec::new();
         move |moment| {
             if let Moment::Mark(name) = moment {
@@ -275,7 +276,8 @@ impl Ran<'_> {
                             || (unseen && outcome.order == whole.order[1..])
                     })
             };
-            Some(self.expected.outcomes.iter().filter(is_left).map(|outcome| outcome.tree.clone()).collect())
+            let left = self.expected.outcomes.iter().filter(is_left);
+            Some(left.map(|outcome| outcome.tree.clone()).collect::<Vec<_>>().into())
         }
     }
 }

@@ -3,7 +3,7 @@
 use vfs::{FallocateMode, RenameFlags, XattrMode};
 
 use crate::operation::Operation::{self, *};
-use crate::subject::Subject;
+use crate::subject::{Chore, Subject};
 
 /// A sequence of choices.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ fn operation(random: &mut Random) -> Operation {
     let modes = [FallocateMode::empty(), keep, keep | FallocateMode::PUNCH_HOLE, FallocateMode::ZERO_RANGE];
     let flags = [RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
     let held = random.below(2) as u8;
-    match random.below(46) {
+    match random.below(48) {
         0..=4 => Create(path(random)),
         5..=6 => Mkdir(path(random)),
         7 => Symlink(path(random), length(random).min(4_095)),
@@ -88,6 +88,7 @@ fn operation(random: &mut Random) -> Operation {
         42 => RemoveSnapshot(of(random, &SNAPSHOTS).to_owned()),
         43 => RollBack(of(random, &SNAPSHOTS).to_owned()),
         44..=45 => EmptySegment(random.below(4) as u32),
+        46..=47 => Tend(of(random, &[Chore::Commit, Chore::WritePages, Chore::EmptyLog])),
         _ => Sync,
     }
 }

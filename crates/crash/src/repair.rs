@@ -153,7 +153,7 @@ fn one(stage: &mut Stage, report: &mut RepairReport) -> Result<Option<String>, V
     // What is known is known of another volume.
     stage.judge.forget();
     let allowed = |moment: Moment<'_>| match moment {
-        Moment::Fence | Moment::Mark(REPAIRED) => Some(vec![tree.clone()]),
+        Moment::Fence | Moment::Mark(REPAIRED) => Some(vec![tree.clone()].into()),
         Moment::Mark(_) => None,
     };
     let walked = stage.walk(&recording, allowed, |judge, machine, point| {

@@ -6,7 +6,7 @@ use nvm::Region;
 use vfs::{Error, FileSystem, Result, Snapshots};
 
 use crate::arena::Arena;
-use crate::subject::{Ground, Mounted, Promise, Subject};
+use crate::subject::{Chore, Ground, Mounted, Promise, Subject};
 
 pub(crate) struct Running {
     subject: &'static dyn Subject,
@@ -100,6 +100,10 @@ impl Ground for Running {
     fn empty_segment(&self, segment: u32) -> Result<()> {
         self.mounted().empty_segment(segment)
     }
+
+    fn tend(&self, chore: Chore) -> Result<()> {
+        self.mounted().tend(chore)
+    }
 }
 
 /// A volume that several threads use at the same time.
@@ -126,5 +130,9 @@ impl Ground for Arc<dyn Mounted> {
 
     fn empty_segment(&self, segment: u32) -> Result<()> {
         (**self).empty_segment(segment)
+    }
+
+    fn tend(&self, chore: Chore) -> Result<()> {
+        (**self).tend(chore)
     }
 }

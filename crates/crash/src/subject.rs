@@ -45,6 +45,17 @@ impl FromStr for Promise {
     }
 }
 
+/// What a volume does behind its users' backs, if it is tended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chore {
+    /// Makes durable what has run, but for what files hold.
+    Commit,
+    /// Writes out what files hold and nobody has synced.
+    WritePages,
+    /// Has the older part of the log that is in use made durable elsewhere, and that part retired.
+    EmptyLog,
+}
+
 /// A kind of volume. Everything it does must follow from the zone's bytes and the calls made, in the calling thread:
 /// a run that is repeated must store the same.
 pub trait Subject: fmt::Debug + Send + Sync {
@@ -53,6 +64,12 @@ pub trait Subject: fmt::Debug + Send + Sync {
 
     /// What it can promise.
     fn promises(&self) -> &'static [Promise];
+
+    /// Whether, under this promise, what a file holds is durable when that file is synced, apart from all else, which is in the order
+    /// in which it was done.
+    fn keeps_contents_apart(&self, _promise: Promise) -> bool {
+        false
+    }
 
     /// Whether it has such an operation. Workloads that need others are left out, and counted.
     fn can(&self, operation: &Operation) -> bool;
@@ -134,6 +151,9 @@ pub trait Ground {
 
     /// Moves everything out of one segment, if the ground has segments: nobody sees a difference.
     fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
+
+    /// Does what is otherwise done in the background: nobody sees a difference.
+    fn tend(&self, chore: Chore) -> vfs::Result<()>;
 }
 
 /// A volume that is open. If it keeps snapshots, it shows them in `/.snapshots`.
@@ -155,6 +175,11 @@ pub trait Mounted: FileSystem + Send + Sync {
 
     /// Moves everything out of one segment.
     fn empty_segment(&self, _segment: u32) -> vfs::Result<()> {
+        Err(Error::NotSupported)
+    }
+
+    /// Does what is otherwise done in the background.
+    fn tend(&self, _chore: Chore) -> vfs::Result<()> {
         Err(Error::NotSupported)
     }
 

@@ -3,6 +3,7 @@
 mod lay_out;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::rc::Rc;
 
 use vfs::{
@@ -12,7 +13,7 @@ use vfs::{
 use crate::hash::{mix, mix_bytes};
 
 /// Bytes that a file is compared in.
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 /// Files up to this length are read whole; of longer ones, what the volume calls data.
 const WHOLE_BYTES: u64 = 64 << 10;
 
@@ -23,21 +24,29 @@ struct Node {
     nlink: u32,
     owner: (u32, u32),
     rdev: u32,
-    /// Bytes; of directories 0, as their lengths are each volume's own affair.
-    size: u64,
     /// Access, modification, change, birth.
     times: [vfs::Time; 4],
-    /// Blocks that are not all zero, by index.
-    blocks: Vec<(u64, Vec<u8>)>,
+    contents: Rc<Contents>,
     target: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// How long a file is, and its bytes.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Contents {
+    /// Bytes; of directories 0, as their lengths are each volume's own affair.
+    pub(crate) size: u64,
+    /// Blocks that are not all zero, by index.
+    pub(crate) blocks: Vec<(u64, Vec<u8>)>,
+}
+
 /// Every name, and what it leads to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tree {
     /// By path: the inode, or the path at which it was met first.
     names: BTreeMap<Vec<u8>, Name>,
+    /// By path: the number of what was met there first. Each volume has its own.
+    numbers: BTreeMap<Vec<u8>, Ino>,
     /// By name: what was there when they were taken.
     snapshots: BTreeMap<Vec<u8>, Rc<Tree>>,
     /// Of the volume beside it, if there is one.
@@ -86,8 +95,25 @@ impl Tree {
 
     /// Reads everything that can be reached from directory `root`.
     fn below(fs: &dyn FileSystem, root: Ino) -> Result<Tree> {
-        let Reading { names, hash, .. } = Reading::of(fs, root, Some(BTreeMap::new()))?;
-        Ok(Tree { names: names.unwrap_or_default(), snapshots: BTreeMap::new(), beside: None, hash })
+        let Reading { names, numbers, hash, .. } = Reading::of(fs, root, Some(BTreeMap::new()))?;
+        let names = names.unwrap_or_default();
+        Ok(Tree { names, numbers, snapshots: BTreeMap::new(), beside: None, hash })
+    }
+
+    /// The regular files: the first path of each, its number, what it holds.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&[u8], Ino, &Rc<Contents>)> {
+        self.numbers.iter().filter_map(|(path, ino)| match self.names.get(path) {
+            Some(Name::First(node)) if node.is_file() => Some((&path[..], *ino, &node.contents)),
+            _ => None,
+        })
+    }
+
+    /// What the regular file at a path holds; nothing if there is none that was met there first.
+    pub(crate) fn contents(&self, path: &[u8]) -> Option<&Contents> {
+        match self.names.get(path) {
+            Some(Name::First(node)) if node.is_file() => Some(&node.contents),
+            _ => None,
+        }
     }
 
     /// Equal trees have equal ones.
@@ -107,6 +133,23 @@ impl Tree {
 
     /// The first difference in words, if there is any.
     pub fn difference(&self, expected: &Tree) -> Option<String> {
+        self.difference_of(expected, Node::difference)
+    }
+
+    /// The same, whatever regular files hold.
+    pub(crate) fn difference_but_contents(&self, expected: &Tree) -> Option<String> {
+        self.difference_of(expected, |found, wanted| match found.is_file() && wanted.is_file() {
+            true => found.fields_difference(wanted),
+            false => found.difference(wanted),
+        })
+    }
+
+    /// The first difference, inodes being compared by `of_nodes`.
+    fn difference_of(
+        &self,
+        expected: &Tree,
+        of_nodes: impl Fn(&Node, &Node) -> Option<String>,
+    ) -> Option<String> {
         if let Some(path) = expected.names.keys().find(|path| !self.names.contains_key(*path)) {
             return Some(format!("{} is missing", shown(path)));
         }
@@ -114,7 +157,7 @@ impl Tree {
             (_, None) => Some(format!("{} is too many", shown(path))),
             (found, Some(wanted)) if found == wanted => None,
             (Name::First(found), Some(Name::First(wanted))) => {
-                Some(format!("{}: {}", shown(path), found.difference(wanted)))
+                of_nodes(found, wanted).map(|what| format!("{}: {what}", shown(path)))
             }
             _ => Some(format!("{} is another inode's name", shown(path))),
         });
@@ -182,14 +225,21 @@ struct Reading<'a> {
     fs: &'a dyn FileSystem,
     caller: Caller,
     names: Option<BTreeMap<Vec<u8>, Name>>,
+    /// Of those.
+    numbers: BTreeMap<Vec<u8>, Ino>,
     hash: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Reading<'a> {
+    fn new(fs: &'a dyn FileSystem, names: Option<BTreeMap<Vec<u8>, Name>>) -> Reading<'a> {
+        let numbers = BTreeMap::new();
+        Reading { fs, caller: Caller::root(), names, numbers, hash: 0, bytes: Vec::new() }
+    }
+
     /// Reads what is below `root`: each directory's names in order, each followed by what is below it.
     fn of(fs: &'a dyn FileSystem, root: Ino, names: Option<BTreeMap<Vec<u8>, Name>>) -> Result<Reading<'a>> {
-        let mut reading = Reading { fs, caller: Caller::root(), names, hash: 0, bytes: Vec::new() };
+        let mut reading = Reading::new(fs, names);
         let mut met: HashMap<Ino, Rc<[u8]>> = HashMap::new();
         let mut todo = vec![(Rc::<[u8]>::from(&b"/"[..]), root)];
         while let Some((path, ino)) = todo.pop() {
@@ -214,6 +264,7 @@ impl<'a> Reading<'a> {
             let node = reading.node(ino, &attr)?;
             if let Some(names) = &mut reading.names {
                 names.insert(path.to_vec(), Name::First(node));
+                reading.numbers.insert(path.to_vec(), ino);
             }
             met.insert(ino, path);
         }
@@ -261,9 +312,8 @@ impl<'a> Reading<'a> {
             nlink: attr.nlink,
             owner: (attr.uid, attr.gid),
             rdev: attr.rdev,
-            size,
             times,
-            blocks,
+            contents: Rc::new(Contents { size, blocks }),
             target,
             xattrs,
         })
@@ -271,12 +321,18 @@ impl<'a> Reading<'a> {
 
     /// The blocks of a file that are not all zero.
     fn blocks(&mut self, ino: Ino, size: u64) -> Result<Vec<(u64, Vec<u8>)>> {
-        let mut blocks = Vec::new();
         if size == 0 {
-            return Ok(blocks);
+            return Ok(Vec::new());
         }
-        let fs = self.fs;
-        let handle = fs.open(&self.caller, ino, OpenFlags::READ)?;
+        let handle = self.fs.open(&self.caller, ino, OpenFlags::READ)?;
+        let blocks = self.blocks_through(handle, size);
+        self.fs.release(handle)?;
+        blocks
+    }
+
+    /// The same, of a file that is open.
+    fn blocks_through(&mut self, handle: Handle, size: u64) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (fs, mut blocks) = (self.fs, Vec::new());
         let done = if size <= WHOLE_BYTES {
             self.read(handle, 0, size, &mut blocks)
         } else {
@@ -298,7 +354,6 @@ impl<'a> Reading<'a> {
                 }
             }
         };
-        fs.release(handle)?;
         done.map(|()| blocks)
     }
 
@@ -327,8 +382,24 @@ impl<'a> Reading<'a> {
     }
 }
 
+/// What a file holds that is open, whether it has a name or not.
+pub(crate) fn contents_of(fs: &dyn FileSystem, ino: Ino, handle: Handle) -> Result<Contents> {
+    let size = fs.getattr(ino)?.size;
+    let blocks = Reading::new(fs, Some(BTreeMap::new())).blocks_through(handle, size)?;
+    Ok(Contents { size, blocks })
+}
+
 impl Node {
-    fn difference(&self, expected: &Node) -> String {
+    fn is_file(&self) -> bool {
+        FileKind::from_mode(self.mode) == Some(FileKind::Regular)
+    }
+
+    fn difference(&self, expected: &Node) -> Option<String> {
+        self.fields_difference(expected).or_else(|| self.contents.difference(&expected.contents))
+    }
+
+    /// The first difference in what is not a file's contents.
+    fn fields_difference(&self, expected: &Node) -> Option<String> {
         fn differ<T: PartialEq + std::fmt::Debug>(what: &str, found: &T, wanted: &T) -> Option<String> {
             (found != wanted).then(|| format!("{what} {found:?}, not {wanted:?}"))
         }
@@ -336,7 +407,10 @@ impl Node {
             .or_else(|| differ("link count", &self.nlink, &expected.nlink))
             .or_else(|| differ("owner", &self.owner, &expected.owner))
             .or_else(|| differ("device", &self.rdev, &expected.rdev))
-            .or_else(|| differ("length", &self.size, &expected.size))
+            .or_else(|| {
+                let length = |node: &Node| if node.is_file() { 0 } else { node.contents.size };
+                differ("length", &length(self), &length(expected))
+            })
             .or_else(|| {
                 let names = ["atime", "mtime", "ctime", "btime"];
                 names.iter().zip(self.times.iter().zip(&expected.times)).find_map(
@@ -350,24 +424,47 @@ impl Node {
                 )
             })
             .or_else(|| differ("extended attributes", &keys(&self.xattrs), &keys(&expected.xattrs)));
-        if let Some(fields) = fields {
-            return fields;
+        fields
+            .or_else(|| {
+                (self.xattrs != expected.xattrs).then(|| "an extended attribute has another value".to_owned())
+            })
+            .or_else(|| (self.target != expected.target).then(|| "another target".to_owned()))
+    }
+}
+
+impl Contents {
+    /// Bytes `range`, all in one block, without zeros that may follow.
+    fn piece(&self, range: &Range<u64>) -> &[u8] {
+        let found = self.blocks.binary_search_by_key(&(range.start / BLOCK), |(index, _)| *index);
+        let block = found.map_or(&[][..], |found| &self.blocks[found].1);
+        let start = (range.start % BLOCK) as usize;
+        let bytes = &block[start.min(block.len())..];
+        let bytes = &bytes[..bytes.len().min((range.end - range.start) as usize)];
+        let zeros = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        &bytes[..bytes.len() - zeros]
+    }
+
+    /// Whether bytes `range`, all in one block, are the same; behind the end there are zeros.
+    pub(crate) fn agrees(&self, other: &Contents, range: &Range<u64>) -> bool {
+        self.piece(range) == other.piece(range)
+    }
+
+    fn difference(&self, expected: &Contents) -> Option<String> {
+        if self == expected {
+            return None;
         }
-        if self.xattrs != expected.xattrs {
-            return "an extended attribute has another value".to_owned();
+        if self.size != expected.size {
+            return Some(format!("length {}, not {}", self.size, expected.size));
         }
-        if self.target != expected.target {
-            return "another target".to_owned();
-        }
-        let blocks = |node: &Node| node.blocks.iter().map(|(index, _)| *index).collect::<Vec<_>>();
-        match self.blocks.iter().zip(&expected.blocks).find(|(found, wanted)| found != wanted) {
+        let blocks = |node: &Contents| node.blocks.iter().map(|(index, _)| *index).collect::<Vec<_>>();
+        Some(match self.blocks.iter().zip(&expected.blocks).find(|(found, wanted)| found != wanted) {
             Some((found, wanted)) if found.0 == wanted.0 => {
                 let at = found.1.iter().zip(&wanted.1).position(|(a, b)| a != b).unwrap_or(0);
                 let (a, b) = (found.1.get(at), wanted.1.get(at));
                 format!("byte {} is {a:?}, not {b:?}", found.0 * BLOCK + at as u64)
             }
             _ => format!("blocks {:?} are not zero, expected are {:?}", blocks(self), blocks(expected)),
-        }
+        })
     }
 }
 

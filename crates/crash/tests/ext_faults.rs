@@ -1,11 +1,13 @@
 //! The explorer finds faults in the logic of the ext volume: each is planted in turn.
 
-use crash::{Ext, Id, Lab, Promise, Workload, WorkloadError, catalogue};
+use crash::{Ext, Id, Lab, Promise, Subject, Workload, WorkloadError, catalogue};
 use ext::Fault::{self, *};
 
-/// Which workloads show which faults.
-const TABLE: &[(&str, &[Fault])] = &[
+/// Which workloads show which faults, of which volume under which promise.
+const TABLE: &[(&Ext, Promise, &str, &[Fault])] = &[
     (
+        Ext::FOUR,
+        Promise::Operation,
         "create",
         &[
             CommitFence,
@@ -16,19 +18,34 @@ const TABLE: &[(&str, &[Fault])] = &[
             NamesNotCommitted,
         ],
     ),
-    ("write-block", &[ContentsNotCommitted, DataNotReplayed, ReplayDiskNotFlushed, ReplayRetiredFirst]),
-    ("write-two-descriptors", &[ItemsBackwards]),
-    ("unlink-while-open", &[OrphanNotReclaimed]),
-    ("checkpoint-create", &[FramesNotFlushed]),
+    (
+        Ext::FOUR,
+        Promise::Operation,
+        "write-block",
+        &[ContentsNotCommitted, DataNotReplayed, ReplayDiskNotFlushed, ReplayRetiredFirst],
+    ),
+    (Ext::FOUR, Promise::Operation, "write-two-descriptors", &[ItemsBackwards]),
+    (Ext::FOUR, Promise::Operation, "unlink-while-open", &[OrphanNotReclaimed]),
+    (Ext::FOUR, Promise::Operation, "checkpoint-create", &[FramesNotFlushed]),
     // A block that was none before.
-    ("mkdir+checkpoint-nothing", &[EntriesNotFlushed]),
-    ("checkpoint-write", &[NotDrained, DrainNotFlushed, RetiredTooEarly]),
+    (Ext::FOUR, Promise::Operation, "mkdir+checkpoint-nothing", &[EntriesNotFlushed]),
+    (Ext::FOUR, Promise::Operation, "checkpoint-write", &[NotDrained, DrainNotFlushed, RetiredTooEarly]),
+    // Data after metadata: what was written out is mapped, and committed, before it is on the disk.
+    (Ext::FOUR, Promise::Fsync, "pages-new", &[MappedTooEarly]),
+    (Ext::FOUR, Promise::Fsync, "fdatasync", &[ItemsLeftOut]),
+    // The log is retired behind frames that were given up.
+    (
+        Ext::TIGHT,
+        Promise::Operation,
+        "mkdir+mkdir-in-dir+checkpoint-nothing",
+        &[EvictedTooEarly, EvictedStillListed],
+    ),
 ];
 
 /// What breaks when a fault is planted, and the states it took to find that.
-fn find(fault: Option<Fault>, name: &str) -> Option<(String, u64)> {
-    let workload = Workload { from: 0, ..Workload::named(Ext::FOUR, name, 1, &catalogue()).unwrap() };
-    let mut lab = Lab::new(Ext::FOUR, Promise::Operation, 2);
+fn find(subject: &'static Ext, promise: Promise, fault: Option<Fault>, name: &str) -> Option<(String, u64)> {
+    let workload = Workload { from: 0, ..Workload::named(subject, name, 1, &catalogue()).unwrap() };
+    let mut lab = Lab::new(subject, promise, 2);
     // The scene is set without the fault.
     lab.recording(&workload).unwrap();
     // A volume that panics is a finding like any other.
@@ -42,9 +59,9 @@ fn find(fault: Option<Fault>, name: &str) -> Option<(String, u64)> {
         Ok(explored) => {
             let violation = explored.violation?;
             let id = Id {
-                subject: "ext".into(),
+                subject: subject.name().into(),
                 workload: workload.name,
-                promise: Promise::Operation,
+                promise,
                 seed: workload.seed,
                 event: violation.event,
                 lines: violation.lines.clone(),
@@ -52,17 +69,17 @@ fn find(fault: Option<Fault>, name: &str) -> Option<(String, u64)> {
             Some((format!("{id}: {}", violation.deepest().what), explored.counts.distinct))
         }
         Err(error @ (WorkloadError::Schedule(_) | WorkloadError::Bypass(_))) => panic!("{fault:?}: {error}"),
-        Err(error) => Some((format!("ext:{name}: {error}"), 0)),
+        Err(error) => Some((format!("{}:{name}: {error}", subject.name()), 0)),
     }
 }
 
 #[test]
 fn faults_in_the_logic_are_found() {
     let mut missed = Vec::new();
-    for (name, faults) in TABLE {
-        assert_eq!(find(None, name), None, "{name} without a fault");
+    for (subject, promise, name, faults) in TABLE {
+        assert_eq!(find(subject, *promise, None, name), None, "{name} without a fault");
         for fault in *faults {
-            match find(Some(*fault), name) {
+            match find(subject, *promise, Some(*fault), name) {
                 Some((what, states)) => {
                     let what: String = what.chars().take(300).collect();
                     eprintln!("{:22} {states:6} states  {what}", format!("{fault:?}"));
@@ -72,7 +89,7 @@ fn faults_in_the_logic_are_found() {
         }
     }
     assert!(missed.is_empty(), "not found: {missed:#?}");
-    let is_planted = |fault: &&Fault| TABLE.iter().any(|(_, faults)| faults.contains(fault));
+    let is_planted = |fault: &&Fault| TABLE.iter().any(|(.., faults)| faults.contains(fault));
     let left_out: Vec<&Fault> = Fault::ALL.iter().filter(|fault| !is_planted(fault)).collect();
     assert!(left_out.is_empty(), "not planted: {left_out:?}");
 }

@@ -1,6 +1,6 @@
 //! The native volume keeps its promises: a slice of what `amberfs crash` explores, for every run of the tests.
 
-use crash::{Campaign, Native, Promise, Report, Workload, catalogue};
+use crash::{Campaign, Native, Promise, Report, Subject, Workload, catalogue};
 
 fn campaign(promise: Promise) -> Campaign {
     Campaign { subject: &Native::ADAPTIVE, promise, depth: 2, threads: 2, failures_max: 5, until: None }
@@ -78,7 +78,10 @@ fn with_snapshots() {
     let names: Vec<&str> = names.collect();
     assert!(names.len() > 10);
     Promise::ALL.iter().for_each(|promise| kept(*promise, &names));
-    let behind = |entry: &crash::Entry| (!about(&entry.name)).then(|| format!("snapshot+{}", entry.name));
+    let suits = |entry: &crash::Entry| entry.operations.iter().all(|it| Native::ADAPTIVE.can(it));
+    let behind = |entry: &crash::Entry| {
+        (!about(&entry.name) && suits(entry)).then(|| format!("snapshot+{}", entry.name))
+    };
     let behind: Vec<String> = catalogue.iter().filter_map(behind).collect();
     let workload =
         |index: usize| Some(Workload::named(&Native::ADAPTIVE, &behind[index], 1, &catalogue).unwrap());

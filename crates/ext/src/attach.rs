@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 use crate::error::Error;
 use crate::fault::{Fault, planted};
 use crate::fetch::{Fetch, Fetched};
-use crate::home::{Area, Frames, Home, Logged, State, read_log};
+use crate::home::{Area, Frames, Home, Logged, Room, State, read_log};
 use crate::kind::Kind;
 use crate::mark::{self, Mark};
 use crate::superblock::{self, RawSuperblock, Superblock};
@@ -86,6 +86,14 @@ pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
 /// What keeps the file system from being written, a volume that has a disk, a disk that has a volume. The disk is unchanged then but for
 /// its journal.
 pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
+    attach_within(region, disk, None)
+}
+
+/// The same with less room than there is, for who wants to see what happens when that is used up.
+///
+/// # Errors
+/// As [`attach`].
+pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> Result<(), Error> {
     let old = Area::read(region)?;
     if let Some(area) = &old
         && area.state != State::Detached
@@ -114,6 +122,9 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
     }
     let part = found.inode_bytes.max(found.block as usize / 64) as u64;
     let mut area = Area::lay_out(region, found.block, part, found.fixed_bytes())?;
+    if let Some(room) = room {
+        area.confine(room);
+    }
     area.attachment = 1;
     let mut retired = 0;
     if let Some(old) = &old {
@@ -341,20 +352,7 @@ pub(crate) fn replay(
             let dropped: Vec<u64> = data.range(range).map(|(block, _)| *block).collect();
             dropped.iter().for_each(|block| drop(data.remove(block)));
         }
-        let mut images = Vec::new();
-        for (number, kind, parts) in blocks {
-            let mut image = vec![0; area.block as usize];
-            let bits = parts.iter().fold(0, |bits, (n, _)| bits | 1u64 << n);
-            let whole = parts.len() as u64 * area.part == area.block;
-            if !whole {
-                frames.current(number, &mut image)?;
-            }
-            for (n, bytes) in &parts {
-                image[n * area.part as usize..][..bytes.len()].copy_from_slice(bytes);
-            }
-            images.push((number, kind, bits, image));
-        }
-        let reserve = || frames.reserve(images.iter().map(|(number, ..)| *number));
+        let reserve = || frames.reserve(blocks.iter().map(|(number, ..)| *number));
         match reserve() {
             Err(vfs::Error::NoSpace) => {
                 // Frames of blocks that are gone are free behind a checkpoint, which takes nothing from the log.
@@ -362,6 +360,20 @@ pub(crate) fn replay(
                 reserve()?;
             }
             other => other?,
+        }
+        let mut images = Vec::new();
+        for (number, kind, parts) in &blocks {
+            let mut image = vec![0; area.block as usize];
+            let bits = parts.iter().fold(0, |bits, (n, _)| bits | 1u64 << n);
+            let whole = parts.len() as u64 * area.part == area.block;
+            // What a frame holds is not looked at: some of it may be from transactions that come later in the log.
+            if !whole && !frames.holds(*number) {
+                frames.current(*number, &mut image)?;
+            }
+            for (n, bytes) in parts {
+                image[n * area.part as usize..][..bytes.len()].copy_from_slice(bytes);
+            }
+            images.push((*number, *kind, bits, image));
         }
         frames.apply(
             images.iter().map(|(number, kind, bits, image)| (*number, *kind, *bits, &image[..])),

@@ -154,7 +154,7 @@ impl Volume {
             // As above.
             if let Some(home) = &self.home {
                 if empty_log && (home.has_full_half() || self.files.synced() >= self.synced_max / 2) {
-                    drop(home.empty_half(self));
+                    drop(self.empty_half());
                 }
                 if write_pages {
                     drop(self.write_out_all());
@@ -173,6 +173,6 @@ impl Volume {
     fn tend(&self, home: &Home) -> Result<()> {
         // A file that cannot be written does not keep the others' bytes in the log.
         let synced = self.syncfs_all();
-        if home.is_checkpoint_due() { synced.and(home.empty_half(self)) } else { synced }
+        if home.is_checkpoint_due() { synced.and(self.empty_half()) } else { synced }
     }
 }

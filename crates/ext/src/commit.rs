@@ -18,8 +18,12 @@ impl Volume {
         }
     }
 
-    /// Makes everything that has run durable.
-    pub(crate) fn commit_all(&self) -> Result<()> {
+    /// Makes everything durable that has run: all that returned, but for bytes of files that were neither synced nor
+    /// [written out](Volume::write_out_all).
+    ///
+    /// # Errors
+    /// What the medium says.
+    pub fn commit_all(&self) -> Result<()> {
         self.commit(self.core.store.running().number)
     }
 
@@ -39,6 +43,14 @@ impl Volume {
         }
     }
 
+    /// Empties the older half of the log that is in use.
+    ///
+    /// # Errors
+    /// What the disk says: the log has then what it had.
+    pub fn empty_half(&self) -> Result<()> {
+        self.home.as_ref().map_or(Ok(()), |home| home.empty_half(self))
+    }
+
     /// Empties the log: what it has of files goes to the disk, what it has of metadata is durable in its frames.
     pub fn checkpoint(&self) -> Result<()> {
         match &self.home {
@@ -51,7 +63,7 @@ impl Volume {
 /// What a volume in use takes, and how far it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Transactions committed since the disk was attached.
+    /// Number of the last transaction committed since the disk was attached: as many, and those that a crash tore.
     pub transactions: u64,
     /// Bytes of a half of the log, and of the running one those that are filled.
     pub log_bytes: u64,

@@ -48,6 +48,14 @@ faults! {
     DrainNotFlushed,
     /// A checkpoint retires a half first, and then makes durable what it had.
     RetiredTooEarly,
+    /// Files' maps lead to blocks whose bytes are written to the disk and not flushed.
+    MappedTooEarly,
+    /// A record maps blocks whose bytes are neither in it nor on the disk.
+    ItemsLeftOut,
+    /// A dirty frame is given up when its block is written to the disk and not flushed.
+    EvictedTooEarly,
+    /// A frame is given up, and its entry says still what it held.
+    EvictedStillListed,
     /// Replay leaves out bytes of files.
     DataNotReplayed,
     /// Replay writes bytes of files from the newest to the oldest.

@@ -22,6 +22,7 @@ use vfs::{Error, Result};
 
 use crate::fault::{Fault, planted};
 
+pub use area::Room;
 pub(crate) use area::{Area, State};
 pub(crate) use frames::Frames;
 use log::Log;

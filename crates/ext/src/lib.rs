@@ -85,7 +85,7 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
-pub use attach::{Attachment, Replayed, attach, attachment, force_from_disk};
+pub use attach::{Attachment, Replayed, attach, attach_within, attachment, force_from_disk};
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;
@@ -94,5 +94,6 @@ pub use error::Error;
 pub use fault::{Fault, plant};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fetch::{Fetch, Fetched};
+pub use home::Room;
 pub use sync::Sync;
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

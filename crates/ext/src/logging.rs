@@ -106,7 +106,8 @@ impl Volume {
         if pages.is_empty() && state.size.is_none() {
             return Ok(Collected::Upto(None, state.cuts));
         }
-        let items = pages.iter().filter_map(|(number, site)| {
+        let logged = if planted(Fault::ItemsLeftOut) { &[] } else { &pages[..] };
+        let items = logged.iter().filter_map(|(number, site)| {
             let page = state.pages.get(*number)?;
             let changed = page.changed();
             let fresh = !matches!(site, Site::Mapped(_));

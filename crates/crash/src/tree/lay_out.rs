@@ -20,8 +20,9 @@ impl Tree {
             match name {
                 Name::Same(first) => mix_bytes(mix(hash, 1), first),
                 Name::First(node) => {
-                    let hash = mix(mix(hash, u64::from(node.mode)), node.size);
+                    let hash = mix(mix(hash, u64::from(node.mode)), node.contents.size);
                     let hash = node
+                        .contents
                         .blocks
                         .iter()
                         .fold(hash, |hash, (index, bytes)| mix_bytes(mix(hash, *index), bytes));
@@ -65,8 +66,8 @@ fn make(node: &Node, place: &Path) -> io::Result<()> {
         }
         Some(FileKind::Regular) => {
             let file = std::fs::File::create(place)?;
-            file.set_len(node.size)?;
-            for (index, bytes) in &node.blocks {
+            file.set_len(node.contents.size)?;
+            for (index, bytes) in &node.contents.blocks {
                 file.write_all_at(bytes, index * BLOCK)?;
             }
             file.set_permissions(permissions())

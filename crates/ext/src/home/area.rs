@@ -34,6 +34,15 @@ pub(crate) const BYTES_MIN: u64 = 8 << 20;
 const HALF_MIN: u64 = 1 << 20;
 const HALF_MAX: u64 = 256 << 20;
 
+/// How much of an area is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Blocks of metadata.
+    pub frames: u64,
+    /// Bytes of each half of the log.
+    pub half_bytes: u64,
+}
+
 /// How far attaching and detaching have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -128,6 +137,14 @@ impl Area {
         })
     }
 
+    /// Leaves some of the room unused.
+    pub(crate) fn confine(&mut self, room: Room) {
+        let end = self.log_at + 2 * self.half;
+        self.frames = self.frames.min(room.frames);
+        self.half = (room.half_bytes / COPY * COPY).clamp(COPY, self.half);
+        self.log_at = end - 2 * self.half;
+    }
+
     /// Reads the newer of the copies that are whole; nothing if the region never was an area.
     ///
     /// # Errors
@@ -174,7 +191,7 @@ impl Area {
             && is_behind(end(TABLE, self.frames, ENTRY), self.frames_at)
             && is_behind(end(self.frames_at, self.frames, self.block), self.log_at)
             && end(self.log_at, 2, self.half) == Some(bytes / COPY * COPY)
-            && self.half >= HALF_MIN
+            && self.half >= COPY
             && self.log_at.is_multiple_of(COPY)
             && self.half.is_multiple_of(COPY)
     }

@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 use vfs::Result;
 
 use crate::error::{corrupt, io};
-use crate::fault::{self, Fault};
+use crate::fault::{self, Fault, planted};
 use crate::home::Area;
 use crate::kind::Kind;
 
@@ -302,7 +302,7 @@ impl Frames {
             let frame = &mut state.frames[n as usize];
             state.of.remove(&frame.block);
             let listed = std::mem::replace(frame, Frame { stored: frame.stored, ..Frame::free() }).listed;
-            if listed {
+            if listed && !planted(Fault::EvictedStillListed) {
                 self.region.persist_u64(Purpose::Allocation, self.area.entry_at(n), 0).ignore();
             }
             return Some(n);
@@ -350,6 +350,9 @@ impl Frames {
             self.check()?;
             let at = state.frames[*n as usize].block * self.area.block;
             self.disk.write(DiskPurpose::Metadata, at, &bytes).map_err(|error| io(&error))?;
+        }
+        if planted(Fault::EvictedTooEarly) {
+            return Ok(());
         }
         self.disk.flush_since(since).map_err(|error| io(&error))
     }

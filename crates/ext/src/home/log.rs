@@ -253,15 +253,15 @@ fn all_parts(block: usize, part: usize) -> u64 {
     if parts >= 64 { u64::MAX } else { (1 << parts) - 1 }
 }
 
-/// Hands `visit` the transactions that are committed and not retired, in their order; gives the number of the next one. The region
-/// is not changed.
+/// Hands `visit` the transactions that are committed and not retired, in their order; gives the number of the next one: one that not even
+/// a torn record has. So what is left in a half from before is known for that by its number, and not read. The region is not changed.
 pub(crate) fn read(
     region: &Region,
     area: &Area,
     mut visit: impl FnMut(Logged) -> vfs::Result<()>,
 ) -> vfs::Result<Option<u64>> {
     let retired = area.retired(region);
-    let mut next = None;
+    let (mut next, mut is_torn) = (None, false);
     for epoch in retired + 1..=retired + 2 {
         let start = area.half_at(epoch % 2);
         let half: RawHalf = region.load(start);
@@ -287,16 +287,19 @@ pub(crate) fn read(
             number += 1;
         }
         next = Some(number);
+        is_torn = header(region, area, start, at).is_some_and(|header| header.transaction.get() == number);
     }
-    Ok(next)
+    Ok(next.map(|next| next + u64::from(is_torn)))
+}
+
+/// What the record at `at` of a half begins with, if the half goes as far.
+fn header(region: &Region, area: &Area, half: u64, at: u64) -> Option<RawRecord> {
+    (at + RECORD as u64 <= area.half).then(|| region.load(half + at))
 }
 
 /// The record at `at` of a half, if it is transaction `number`, whole.
 fn record(region: &Region, area: &Area, half: u64, at: u64, salt: u64, number: u64) -> Option<(Logged, u64)> {
-    if at + RECORD as u64 > area.half {
-        return None;
-    }
-    let header: RawRecord = region.load(half + at);
+    let header = header(region, area, half, at)?;
     let bytes = u64::from(header.bytes.get());
     if header.transaction.get() != number || bytes < RECORD as u64 || bytes > area.half - at {
         return None;
@@ -434,7 +437,7 @@ mod tests {
         let was = region.bytes(second + 100, 1)[0];
         region.store(Purpose::Journal, second + 100, &[!was]);
         let (found, next) = all(&region, &area);
-        assert_eq!((found.len(), next), (1, Some(2)));
+        assert_eq!((found.len(), next), (1, Some(3)), "and what is torn has its number for itself");
     }
 
     #[test]
