@@ -25,8 +25,11 @@ use serde_json::Value as Json;
 
 use crate::failure::Failure;
 
-/// Longest line that either side accepts.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Longest line that a server accepts.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Longest line that a server answers. Snapshots, of which a volume has 37,000 at most, are 5 MiB as text, or a little more with long
+/// names.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// How long a server may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -175,7 +178,7 @@ impl Drop for Listener {
 fn answer(stream: UnixStream, handler: &Handler) {
     let Ok(mut out) = stream.try_clone() else { return };
     let mut lines = BufReader::new(stream);
-    while let Ok(Some(line)) = read_line(&mut lines) {
+    while let Ok(Some(line)) = read_line(&mut lines, REQUEST_BYTES_MAX) {
         let result = match serde_json::from_str::<Request>(&line) {
             Ok(request) => handler(request, &mut |part| {
                 say(&mut out, &Response::More(part))
@@ -197,15 +200,15 @@ fn answer(stream: UnixStream, handler: &Handler) {
 fn say(out: &mut UnixStream, response: &Response) -> std::io::Result<()> {
     let mut text = serde_json::to_string(response)?;
     text.push('\n');
-    if text.len() as u64 > LINE_BYTES_MAX {
+    if text.len() as u64 > ANSWER_BYTES_MAX {
         return Err(std::io::Error::other(format!("{} bytes are too many for one line", text.len())));
     }
     out.write_all(text.as_bytes())
 }
 
-fn read_line(from: &mut BufReader<UnixStream>) -> std::io::Result<Option<String>> {
+fn read_line(from: &mut BufReader<UnixStream>, bytes_max: u64) -> std::io::Result<Option<String>> {
     let mut line = String::new();
-    from.take(LINE_BYTES_MAX).read_line(&mut line)?;
+    from.take(bytes_max).read_line(&mut line)?;
     Ok(line.ends_with('\n').then_some(line))
 }
 
@@ -268,7 +271,7 @@ impl Client {
     }
 
     fn response(&mut self) -> Result<Option<Response>, Failure> {
-        match read_line(&mut self.lines) {
+        match read_line(&mut self.lines, ANSWER_BYTES_MAX) {
             Ok(Some(line)) => serde_json::from_str(&line).map(Some).map_err(Failure::new),
             Ok(None) => Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(None),
@@ -372,5 +375,24 @@ mod tests {
         // What a server that was killed left behind goes.
         drop(UnixListener::bind(&path).unwrap());
         assert!(reach(&path).is_none() && !path.exists());
+    }
+
+    /// A list of some 7,000 snapshots was longer than a line of either side: the server hung up.
+    #[test]
+    fn a_long_list_ended_the_connection() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("zone.sock");
+        let rows: Vec<String> = (0..37_000).map(|number| format!("{number:0<135}")).collect();
+        let answer = rows.clone();
+        let handler: Handler = Arc::new(move |request, _| match request {
+            Request::Hello => {
+                let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+                serde_json::to_value(hello).map_err(Failure::new)
+            }
+            _ => serde_json::to_value(&answer).map_err(Failure::new),
+        });
+        let _listener = Listener::at(path.clone(), handler).unwrap();
+        let listed = reach(&path).unwrap().ask(&Request::Zone).unwrap();
+        assert_eq!(serde_json::from_value::<Vec<String>>(listed).unwrap(), rows);
     }
 }
