@@ -102,7 +102,7 @@ pub use inspect::{Info, info, snapshots};
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, Journaling, MountOptions, Recovery, Stats};
 pub use roll_back::roll_back;
-pub use snapshots::{Snapshot, SnapshotUsage, snapshot_usage};
+pub use snapshots::{Snapshot, SnapshotUsage, snapshot_usages};
 pub use view::open_snapshot;
 pub use volume::Volume;
 

@@ -340,13 +340,14 @@ fn usage(medium: &Medium, kept: &Kept, record: &Record, newest: &Checkpoint) -> 
     Ok(SnapshotUsage { own_blocks, shared_blocks })
 }
 
-/// What a snapshot of a volume takes that nobody has mounted; in time that follows how much it differs from its neighbours.
-pub fn snapshot_usage(region: &Region, name: &str) -> Result<SnapshotUsage, Error> {
+/// The snapshots of a volume that nobody has mounted, oldest first, and what each takes, if it can be read; in time that follows
+/// how much they differ from each other.
+pub fn snapshot_usages(region: &Region) -> Result<Vec<(Snapshot, Option<SnapshotUsage>)>, Error> {
     let AtRest { medium, checkpoint, .. } = AtRest::read(region)?;
     let (kept, damage) = Kept::of_newest(&medium, &checkpoint);
     if let Some(error) = damage {
         return Err(error.into());
     }
-    let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
-    Ok(usage(&medium, &kept, record, &checkpoint)?)
+    let usage = |record: &Record| usage(&medium, &kept, record, &checkpoint).ok();
+    Ok(kept.kept().map(|record| (Snapshot::from(record), usage(record))).collect())
 }

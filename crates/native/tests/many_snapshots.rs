@@ -5,6 +5,7 @@ mod volumes;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use native::{Durability, Error, Volume};
 use vfs::{Caller, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
@@ -178,4 +179,31 @@ fn hundreds_are_read_at_once_while_others_come_and_go() {
     drop(volume);
     assert_sound(&region);
     all(&mount(&region, Durability::Operation));
+}
+
+/// Who listed a closed volume's snapshots, and what each takes, read the whole list again for each: 10,000 took minutes.
+#[test]
+fn each_listed_one_cost_the_whole_list() {
+    const COUNT: u32 = 1500;
+    let (_zone, region) = made(64 << 20);
+    let volume = mount(&region, Durability::Operation);
+    for number in 0..COUNT {
+        write_file(&volume, ROOT_INO, &format!("{}", number % 40), &[1; 200]).ok();
+        volume.take_snapshot(&number.to_string(), "").unwrap();
+    }
+    let usages: Vec<_> =
+        volume.snapshots().into_iter().map(|one| (volume.snapshot_usage(&one.name).ok(), one)).collect();
+    volume.close().unwrap();
+    drop(volume);
+    let began = Instant::now();
+    assert_eq!(native::snapshots(&region).unwrap().len(), usages.len());
+    let reading = began.elapsed();
+    let began = Instant::now();
+    let listed: Vec<_> = native::snapshot_usages(&region).unwrap();
+    let listing = began.elapsed();
+    let listed: Vec<_> = listed.into_iter().map(|(one, usage)| (usage, one)).collect();
+    // The newest one shares less with what closing wrote.
+    assert_eq!(listed.len(), usages.len());
+    assert_eq!(listed[..listed.len() - 1], usages[..usages.len() - 1]);
+    assert!(listing < reading * (COUNT / 4), "{listing:?} to list them, {reading:?} to read the list");
 }

@@ -1,5 +1,6 @@
 //! `amberfs snapshot`: the snapshots of a volume, by its server if it is mounted, else by opening it.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -199,12 +200,12 @@ pub(crate) fn prune(
 ) -> Result<Fields, Failure> {
     let policy: Policy = keep.parse().map_err(Failure::new)?;
     let scheduled = Scheduled::among(snapshots);
+    let by_name: HashMap<&str, &native::Snapshot> =
+        snapshots.iter().map(|snapshot| (&*snapshot.name, snapshot)).collect();
     let (mut removed, mut failures) = (Vec::new(), Vec::new());
     for Scheduled { name, .. } in policy.superfluous(&scheduled) {
         match if dry_run { Ok(()) } else { remove(name) } {
-            Ok(()) => {
-                removed.extend(snapshots.iter().filter(|snapshot| snapshot.name == *name).map(described))
-            }
+            Ok(()) => removed.extend(by_name.get(&**name).map(|snapshot| described(snapshot))),
             Err(failure) => failures.push(failure),
         }
     }
@@ -274,23 +275,22 @@ fn measured(fields: Fields, usage: Option<SnapshotUsage>) -> Fields {
         .with("shared_bytes", bytes(usage.map(|usage| usage.shared_blocks)))
 }
 
-fn rows(
-    snapshots: &[native::Snapshot],
-    usage: impl Fn(&str) -> Result<SnapshotUsage, native::Error>,
-) -> Value {
-    let row = |snapshot: &native::Snapshot| measured(described(snapshot), usage(&snapshot.name).ok());
-    Value::Rows(snapshots.iter().map(row).collect())
+fn rows(snapshots: impl Iterator<Item = (native::Snapshot, Option<SnapshotUsage>)>) -> Value {
+    Value::Rows(snapshots.map(|(snapshot, usage)| measured(described(&snapshot), usage)).collect())
 }
 
 /// The snapshots of a volume, and what each takes.
 pub(crate) fn listed(volume: &native::Volume) -> Value {
-    rows(&volume.snapshots(), |name| volume.snapshot_usage(name))
+    rows(volume.snapshots().into_iter().map(|snapshot| {
+        let usage = volume.snapshot_usage(&snapshot.name).ok();
+        (snapshot, usage)
+    }))
 }
 
 /// The same of one that is not mounted.
 pub(crate) fn listed_at_rest(region: &Region) -> Result<Value, Failure> {
-    let snapshots = native::snapshots(region).doing("reading the list of snapshots")?;
-    Ok(rows(&snapshots, |name| native::snapshot_usage(region, name)))
+    let snapshots = native::snapshot_usages(region).doing("reading the list of snapshots")?;
+    Ok(rows(snapshots.into_iter()))
 }
 
 /// Where a mounted volume shows a snapshot, below its mount point.
