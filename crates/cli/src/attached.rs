@@ -27,9 +27,12 @@ pub(crate) fn attachment(region: &Region) -> Result<ext::Attachment, Failure> {
     })
 }
 
-/// Opens a disk that a user names.
+/// Opens a disk that a user names. Its own name is one that holds from any directory: an area in NVM keeps it, and servers have another
+/// working directory than who attaches.
 pub(crate) fn open_disk(name: &str, read_only: bool) -> Result<Arc<Disk>, Failure> {
     let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
+    let here = std::env::current_dir().unwrap_or_default();
+    let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
     let options = OpenOptions { read_only, ..OpenOptions::default() };
     let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
     Ok(Arc::new(disk))

@@ -49,8 +49,8 @@ pub(crate) enum Request {
     Snapshot { volume: String, ask: crate::commands::snapshot::Ask },
     /// As `amberfs snapshot diff`; answered in parts.
     SnapshotDiff { volume: String, pair: crate::commands::snapshot_diff::Pair },
-    /// Serve another volume of the zone.
-    Mount { volume: String, dir: PathBuf, options: Vec<String>, sloppy: bool },
+    /// Serve another volume of the zone. Paths in the options are meant from `from`.
+    Mount { volume: String, dir: PathBuf, options: Vec<String>, from: PathBuf, sloppy: bool },
     /// The volume is about to be remounted for changes, or has been so that there are none.
     Remount { volume: String, read_only: bool },
     /// What of the volume waits in NVM for its disk goes there; nothing of one that has none.

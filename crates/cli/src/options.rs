@@ -13,6 +13,8 @@ use crate::size;
 /// How a volume is to be mounted.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    /// Where who gave them was: paths among them are meant from there.
+    pub(crate) directory: PathBuf,
     pub(crate) durability: Durability,
     pub(crate) journaling: Journaling,
     pub(crate) commit_interval: Duration,
@@ -55,6 +57,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            directory: PathBuf::new(),
             durability: Durability::Fsync,
             journaling: Journaling::default(),
             commit_interval: Duration::from_secs(5),
@@ -242,7 +245,9 @@ const TABLE: &[MountOption] = &[
         name: "disk",
         help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
         effect: Effect::Value("DISK", |options, value| {
-            options.disk = Some(value.to_string());
+            let source: disk::Source = parsed(value)?;
+            let source = source.seen_from(&options.directory).map_err(|error| error.to_string())?;
+            options.disk = Some(source.to_string());
             Ok(())
         }),
     },
@@ -291,7 +296,8 @@ const TABLE: &[MountOption] = &[
         name: "log",
         help: "where the server writes what it has to say (without --foreground it says nothing otherwise)",
         effect: Effect::Value("FILE", |options, value| {
-            options.log = Some(std::path::absolute(value).map_err(|error| error.to_string())?);
+            let path = std::path::absolute(options.directory.join(value));
+            options.log = Some(path.map_err(|error| error.to_string())?);
             Ok(())
         }),
     },
@@ -360,7 +366,16 @@ impl Options {
     /// Reads lists of options, separated by commas. Later ones win. With `sloppy`, unknown ones are skipped
     /// (mount(8) `-s`).
     pub(crate) fn parse<S: AsRef<str>>(lists: &[S], sloppy: bool) -> Result<Options, String> {
-        let mut options = Options::default();
+        Options::parse_from(std::env::current_dir().unwrap_or_default(), lists, sloppy)
+    }
+
+    /// The same, of lists that somebody gave in another directory.
+    pub(crate) fn parse_from<S: AsRef<str>>(
+        directory: PathBuf,
+        lists: &[S],
+        sloppy: bool,
+    ) -> Result<Options, String> {
+        let mut options = Options { directory, ..Options::default() };
         let texts = lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim);
         for text in texts.filter(|text| !text.is_empty()) {
             options.set(text, sloppy)?;

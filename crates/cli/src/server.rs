@@ -319,8 +319,8 @@ impl Server {
                 }
                 Ok(Json::Null)
             }
-            Request::Mount { volume, dir, options, sloppy } => {
-                let parsed = Options::parse(&options, sloppy).map_err(Failure::new)?;
+            Request::Mount { volume, dir, options, from, sloppy } => {
+                let parsed = Options::parse_from(from, &options, sloppy).map_err(Failure::new)?;
                 let place = VolumePlace { zone: self.path.clone(), volume };
                 let request = MountRequest { place, dir, option_lists: options, sloppy };
                 let answer = self.mount(&request, &parsed)?;

@@ -7,7 +7,7 @@ use std::process::Command;
 mod support;
 
 use support::mounted::shell;
-use support::{Scratch, can_mount, eventually, run};
+use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 /// A zone, a disk with an ext4 on it, and a directory.
 fn place() -> Option<(Scratch, String, String, String)> {
@@ -92,6 +92,38 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     assert_eq!(fetched["left_out"], 0);
     assert_eq!(fs::read(at("by the kernel")).unwrap(), b"and back");
     run(&format!("umount {dir}")).ok();
+}
+
+/// A disk that was named from the directory where it is was looked for in the server's.
+#[test]
+fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let here = scratch.path("");
+    let from_here = |line: &str| {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        Run::of(Command::new(PROGRAM).args(arguments).current_dir(&here).output().unwrap())
+    };
+    run(&format!("mkfs {zone}:home --size 16M")).ok();
+    let home = scratch.mount_point("home");
+    from_here("attach nvm:disk disk --size 12M").ok();
+    assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["disk"], disk);
+    run(&format!("detach {zone}:disk")).ok();
+    from_here("attach nvm:disk ./disk").ok();
+    // This server's directory is the root directory.
+    from_here("mount nvm:home home").ok();
+    from_here("mount nvm:disk mnt").ok();
+    fs::write(Path::new(&dir).join("file"), "text").unwrap();
+    from_here("umount mnt").ok();
+    fs::rename(&disk, scratch.path("moved")).unwrap();
+    from_here("mount nvm:disk mnt").fails(32, &["disk=DISK"]);
+    from_here("mount nvm:disk mnt -o disk=moved").ok();
+    assert_eq!(fs::read(Path::new(&dir).join("file")).unwrap(), b"text");
+    from_here("umount mnt").ok();
+    run(&format!("umount {home}")).ok();
+    from_here("mount nvm:disk mnt -o disk=moved").ok();
+    from_here("umount mnt").ok();
+    from_here("detach nvm:disk --disk moved").ok();
+    e2fsck(&scratch.text("moved"));
 }
 
 #[test]

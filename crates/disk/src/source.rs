@@ -1,6 +1,7 @@
 //! How users name disks: a path, or an NBD URI.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where a disk is.
@@ -43,6 +44,24 @@ pub struct SourceError {
     pub why: String,
 }
 
+impl Source {
+    /// The same disk, named so that it is found from any working directory; who named it was in `directory`. Links in the path stay:
+    /// those of `/dev/disk` lead to the disk whatever it is called after the next start.
+    ///
+    /// # Errors
+    /// The directory is relative itself, and there is no working directory.
+    pub fn seen_from(self, directory: &Path) -> io::Result<Source> {
+        let absolute = |path: PathBuf| std::path::absolute(directory.join(path));
+        Ok(match self {
+            Source::Path(path) => Source::Path(absolute(path)?),
+            Source::Nbd { address: NbdAddress::Unix(socket), export } => {
+                Source::Nbd { address: NbdAddress::Unix(absolute(socket)?), export }
+            }
+            Source::Nbd { address: NbdAddress::Tcp(..), .. } => self,
+        })
+    }
+}
+
 impl FromStr for Source {
     type Err = SourceError;
 
@@ -56,13 +75,14 @@ impl std::fmt::Display for Source {
         match self {
             Source::Path(path) => write!(f, "{}", path.display()),
             Source::Nbd { address: NbdAddress::Tcp(host, port), export } if host.contains(':') => {
-                write!(f, "nbd://[{host}]:{port}/{export}")
+                write!(f, "nbd://[{host}]:{port}/{}", encoded(export))
             }
             Source::Nbd { address: NbdAddress::Tcp(host, port), export } => {
-                write!(f, "nbd://{host}:{port}/{export}")
+                write!(f, "nbd://{host}:{port}/{}", encoded(export))
             }
             Source::Nbd { address: NbdAddress::Unix(path), export } => {
-                write!(f, "nbd+unix:///{export}?socket={}", path.display())
+                let socket = path.to_string_lossy();
+                write!(f, "nbd+unix:///{}?socket={}", encoded(export), encoded(&socket))
             }
         }
     }
@@ -142,6 +162,18 @@ fn decoded(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".into())
 }
 
+/// The other way round, of what would mean something else in an URI.
+fn encoded(text: &str) -> String {
+    let mut all = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '%' | '?' | '&' => all.push_str(&format!("%{:02X}", letter as u32)),
+            letter => all.push(letter),
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,8 +216,29 @@ mod tests {
 
     #[test]
     fn a_source_is_written_as_it_is_read() {
-        for text in ["/dev/sdb", "nbd://host:7/x", "nbd://[::1]:7/x", "nbd+unix:///x?socket=/run/s"] {
+        for text in [
+            "/dev/sdb",
+            "nbd://host:7/x",
+            "nbd://[::1]:7/x",
+            "nbd+unix:///x?socket=/run/s",
+            "nbd://host:7/50%25%3F",
+            "nbd+unix:///x?socket=/a%26b/100%25",
+        ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_path_is_found_from_anywhere_and_a_host_is_where_it_was() {
+        for (text, expected) in [
+            ("disk.img", "/a/disk.img"),
+            ("./disk.img", "/a/disk.img"),
+            ("/dev/disk/by-id/x", "/dev/disk/by-id/x"),
+            ("nbd+unix:///x?socket=s", "nbd+unix:///x?socket=/a/s"),
+            ("nbd://host:7/disk.img", "nbd://host:7/disk.img"),
+        ] {
+            let source: Source = text.parse().unwrap();
+            assert_eq!(source.seen_from(Path::new("/a")).unwrap().to_string(), expected);
         }
     }
 }

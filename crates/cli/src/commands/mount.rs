@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
 
 /// Mounts; gives what recovery did, or nothing if this process served and the mount has ended.
 fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<Option<Json>, Failure> {
-    if let Some(answer) = by_server(request) {
+    if let Some(answer) = by_server(request, options) {
         return answer.map(Some);
     }
     if foreground {
@@ -63,7 +63,7 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
     match Launch::of(request)?.wait() {
         Ok(answer) => Ok(Some(answer)),
         // Another mount of the same zone may have been a moment faster (at boot, they run side by side).
-        Err(failure) => by_server(request).unwrap_or(Err(failure)).map(Some),
+        Err(failure) => by_server(request, options).unwrap_or(Err(failure)).map(Some),
     }
 }
 
@@ -84,11 +84,12 @@ fn remount(dir: &Path, place: &VolumePlace, options: &Options) -> Result<(), Fai
 }
 
 /// One process has a zone open. If a server has, it serves this volume, too.
-fn by_server(request: &MountRequest) -> Option<Result<Json, Failure>> {
+fn by_server(request: &MountRequest, options: &Options) -> Option<Result<Json, Failure>> {
     let ask = Request::Mount {
         volume: request.place.volume.clone(),
         dir: request.dir.clone(),
         options: request.option_lists.clone(),
+        from: options.directory.clone(),
         sloppy: request.sloppy,
     };
     control::server_of_zone(&request.place.zone).map(|mut client| {
