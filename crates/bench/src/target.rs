@@ -88,7 +88,7 @@ impl Target {
         interval: Duration,
     ) -> std::io::Result<Target> {
         let volume = Arc::new(volume);
-        let background = ext::Background::begin(&volume, interval)?;
+        let background = ext::Background::begin(&volume, interval, |_| {})?;
         let settled = Arc::clone(&volume);
         let settle: Settle = Box::new(move || settled.checkpoint().map_err(|error| error.to_string()));
         Ok(Target {

@@ -60,7 +60,10 @@ impl Attached {
         let background = match options.read_only {
             true => None,
             false => {
-                Some(ext::Background::begin(&volume, options.commit_interval).doing("beginning to commit")?)
+                let name = region.name().to_string();
+                let tell = move |what: &str| eprintln!("amberfs: volume '{name}': {what}");
+                let begun = ext::Background::begin(&volume, options.commit_interval, tell);
+                Some(begun.doing("beginning to commit")?)
             }
         };
         Ok(Attached { volume, background: Mutex::new(background) })
@@ -112,6 +115,8 @@ impl Attached {
             .with("frames", Value::Count(stats.frames))
             .with("frames_used", Value::Count(stats.frames_used))
             .with("frames_dirty", Value::Count(stats.frames_dirty))
+            .with("blocks_refused", Value::Count(stats.blocks_refused))
+            .with("refused_because", self.volume.refusal().map_or(Value::None, Value::Text))
             .with("frame_table_bytes", Value::Bytes(stats.table_bytes))
             .with("pages_unsaved", Value::Count(stats.pages_unsaved))
             .with("fetched", Value::Fields(fetched))

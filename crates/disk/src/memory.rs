@@ -1,25 +1,28 @@
 //! A disk in memory, for tests.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::SECTOR;
 use crate::device::{Device, Geometry};
 
-/// A disk in memory, which can vanish like any other.
+/// A disk in memory, which can vanish like any other, or refuse some of its sectors.
 pub struct Memory {
     bytes: RwLock<Vec<u8>>,
     read_only: bool,
     vanished: AtomicBool,
+    refused: Mutex<Range<u64>>,
 }
 
 impl Memory {
     /// A disk that holds `image`. A last part of a sector is not there.
     pub fn new(mut image: Vec<u8>, read_only: bool) -> Memory {
         image.truncate(image.len() - image.len() % SECTOR as usize);
-        Memory { bytes: RwLock::new(image), read_only, vanished: AtomicBool::new(false) }
+        let (vanished, refused) = (AtomicBool::new(false), Mutex::new(0..0));
+        Memory { bytes: RwLock::new(image), read_only, vanished, refused }
     }
 
     /// What is on it now.
@@ -30,6 +33,16 @@ impl Memory {
     /// From now on, or no longer, every request fails as if the disk had been unplugged.
     pub fn vanish(&self, gone: bool) {
         self.vanished.store(gone, Ordering::Relaxed);
+    }
+
+    /// From now on no byte of this range can be written; of an empty one, all can.
+    pub fn refuse(&self, range: Range<u64>) {
+        *self.refused.lock() = range;
+    }
+
+    /// What cannot be written.
+    pub fn refused(&self) -> Range<u64> {
+        self.refused.lock().clone()
     }
 
     fn is_there(&self) -> io::Result<()> {
@@ -60,6 +73,11 @@ impl Device for Memory {
 
     fn write(&self, at: u64, from: &[IoSlice<'_>], _durable: bool) -> io::Result<()> {
         self.is_there()?;
+        let length: u64 = from.iter().map(|part| part.len() as u64).sum();
+        let refused = self.refused.lock().clone();
+        if at < refused.end && refused.start < at + length {
+            return Err(rustix::io::Errno::IO.into());
+        }
         let mut bytes = self.bytes.write();
         let mut rest = bytes.get_mut(at as usize..).ok_or(io::ErrorKind::UnexpectedEof)?;
         for part in from {

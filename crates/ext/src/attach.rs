@@ -48,6 +48,8 @@ pub struct Attachment {
     pub frames_used: u64,
     /// Of these, those of which the disk has other bytes.
     pub frames_dirty: u64,
+    /// Of these, blocks of files that the disk refuses.
+    pub blocks_refused: u64,
     /// Bytes of the log, both halves.
     pub log_bytes: u64,
 }
@@ -65,6 +67,7 @@ pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
             frames: area.frames,
             frames_used: listed.used,
             frames_dirty: listed.dirty,
+            blocks_refused: listed.refused,
             log_bytes: 2 * area.half,
         }
     }))
@@ -268,6 +271,7 @@ impl Volume {
         })?;
         self.commit_all()?;
         home.checkpoint(self)?;
+        self.offer_all_refused()?;
         home.frames.write_all_to_disk()?;
         let disk = self.disk();
         let mut area = home.area.lock();
@@ -348,6 +352,7 @@ pub(crate) fn replay(
         for item in items {
             data.entry(item.block).or_default().push(item);
         }
+        frames.forget_refused(ranges.iter().cloned());
         for range in ranges {
             let dropped: Vec<u64> = data.range(range).map(|(block, _)| *block).collect();
             dropped.iter().for_each(|block| drop(data.remove(block)));
@@ -393,17 +398,34 @@ pub(crate) fn replay(
         if planted(Fault::ItemsBackwards) {
             items.reverse();
         }
-        let mut bytes = vec![0; block as usize];
-        if !items[0].fresh {
-            disk.read(disk::Purpose::Data, number * block, &mut bytes)?;
-        }
+        let refused = frames.refused_among(number..number + 1)?.pop().map(|(_, bytes)| bytes);
+        let is_refused = refused.is_some();
+        let mut bytes = match refused {
+            Some(bytes) => bytes,
+            None if items[0].fresh => vec![0; block as usize].into(),
+            None => {
+                let mut bytes = vec![0; block as usize];
+                disk.read(disk::Purpose::Data, number * block, &mut bytes)?;
+                bytes.into()
+            }
+        };
         for item in items {
             if item.fresh {
                 bytes.fill(0);
             }
             bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
         }
-        disk.write(disk::Purpose::Data, number * block, &bytes)?;
+        match disk.write(disk::Purpose::Data, number * block, &bytes) {
+            // Its entry goes behind the flush.
+            Ok(()) if is_refused => frames.forget_refused(std::iter::once(number..number + 1)),
+            Ok(()) => {}
+            Err(error @ disk::Error::Vanished { .. }) => return Err(error.into()),
+            Err(error) => {
+                if !frames.keep(number, &bytes) {
+                    return Err(error.into());
+                }
+            }
+        }
     }
     if !planted(Fault::ReplayDiskNotFlushed) {
         disk.flush()?;

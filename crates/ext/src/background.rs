@@ -89,17 +89,22 @@ pub struct Background {
 }
 
 impl Background {
-    /// Begins to tend `volume`: what has run is durable after `interval`, and on its way to the disk.
+    /// Begins to tend `volume`: what has run is durable after `interval`, and on its way to the disk. `tell` is told what whoever looks after
+    /// the disk should know.
     ///
     /// # Errors
     /// No thread can be had.
-    pub fn begin(volume: &Arc<Volume>, interval: Duration) -> std::io::Result<Background> {
+    pub fn begin(
+        volume: &Arc<Volume>,
+        interval: Duration,
+        tell: impl Fn(&str) + Send + 'static,
+    ) -> std::io::Result<Background> {
         volume.work.asked.lock().ended = false;
         let mut background = Background { volume: volume.clone(), threads: Vec::new() };
         let committing = volume.clone();
         background.start("ext commits", move || committing.commit_until_ended(interval))?;
         let emptying = volume.clone();
-        background.start("ext disk", move || emptying.empty_until_ended(interval))?;
+        background.start("ext disk", move || emptying.empty_until_ended(interval, &tell))?;
         volume.work.asked.lock().is_tended = true;
         Ok(background)
     }
@@ -137,8 +142,9 @@ impl Volume {
         }
     }
 
-    fn empty_until_ended(&self, interval: Duration) {
+    fn empty_until_ended(&self, interval: Duration, tell: &dyn Fn(&str)) {
         let work = &self.work;
+        let mut refused = 0;
         let mut due = Instant::now() + interval;
         loop {
             let (empty_log, write_pages) = {
@@ -164,6 +170,7 @@ impl Volume {
                     due = Instant::now() + interval;
                 }
             }
+            self.tell_of_refused(&mut refused, tell);
             work.asked.lock().rounds += 1;
             work.done.notify_all();
         }
@@ -171,6 +178,8 @@ impl Volume {
 
     /// Everything that has waited goes where it belongs. Of what the log has, and DRAM something newer, the newer goes there, too.
     fn tend(&self, home: &Home) -> Result<()> {
+        // As above.
+        drop(self.offer_refused());
         // A file that cannot be written does not keep the others' bytes in the log.
         let synced = self.syncfs_all();
         if home.is_checkpoint_due() { synced.and(self.empty_half()) } else { synced }

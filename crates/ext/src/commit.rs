@@ -81,6 +81,8 @@ pub struct Stats {
     pub pages_unsaved: u64,
     /// Blocks of files that DRAM has because the log has something of them that the disk has not.
     pub pages_synced: u64,
+    /// Blocks of files that are in NVM because the disk refuses them.
+    pub blocks_refused: u64,
 }
 
 impl Volume {
@@ -99,6 +101,7 @@ impl Volume {
             table_bytes: home.frames.dram_bytes(),
             pages_unsaved: self.files.unsaved(),
             pages_synced: self.files.synced(),
+            blocks_refused: frames.refused,
         }
     }
 }
@@ -113,8 +116,11 @@ impl Above for Volume {
 
     fn settled(&self, transaction: &Transaction) {
         self.core.store.settled(transaction);
-        // Before their blocks are given out.
+        // Before their blocks are given out; in this order ([`Volume::keep_refused`]).
         self.files.dropped.lock().settle(transaction.number);
+        if let Some(home) = &self.home {
+            home.frames.forget_refused(transaction.ranges.iter().cloned());
+        }
         self.core.space.reusable(&transaction.ranges);
     }
 

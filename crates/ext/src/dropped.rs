@@ -40,6 +40,12 @@ impl DroppedPages {
         self.pages.retain(|(_, page)| page.by > transaction);
     }
 
+    /// Hands `visit` the blocks and bytes of those that transactions up to `transaction` have logged.
+    pub(crate) fn visit(&self, transaction: u64, mut visit: impl FnMut(u64, &[u8])) {
+        let due = self.pages.iter().filter(|(_, page)| page.logged <= transaction);
+        due.for_each(|(_, page)| visit(page.block, &page.bytes));
+    }
+
     /// Has those written that transactions up to `transaction` have logged, from one on; if the writer is full before that is all, from which
     /// to go on.
     pub(crate) fn drain_some(&self, writer: &mut Writer<'_>, from: u64, transaction: u64) -> Option<u64> {

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Attributes,
     /// A block of the file of orphans.
     Orphans,
+    /// No metadata: a block of a file that the disk did not take.
+    Refused,
 }
 
 impl std::fmt::Display for Kind {
@@ -38,6 +40,7 @@ impl std::fmt::Display for Kind {
             Kind::Symlink(ino) => write!(f, "symbolic link {ino}"),
             Kind::Attributes => write!(f, "extended attributes"),
             Kind::Orphans => write!(f, "file of orphans"),
+            Kind::Refused => write!(f, "bytes of a file"),
         }
     }
 }
@@ -56,6 +59,7 @@ impl Kind {
             Kind::Symlink(ino) => (8, ino),
             Kind::Attributes => (9, 0),
             Kind::Orphans => (10, 0),
+            Kind::Refused => (11, 0),
         }
     }
 
@@ -72,6 +76,7 @@ impl Kind {
             8 => Kind::Symlink(ino),
             9 => Kind::Attributes,
             10 => Kind::Orphans,
+            11 => Kind::Refused,
             _ => return None,
         })
     }

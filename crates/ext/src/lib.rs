@@ -65,6 +65,7 @@ mod orphans;
 mod pages;
 mod protection;
 mod reading;
+mod refused;
 mod rename;
 mod resize;
 #[cfg(test)]

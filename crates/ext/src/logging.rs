@@ -141,8 +141,11 @@ impl Volume {
         Ok(Collected::Upto(next, state.cuts))
     }
 
-    /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files. Nobody who uses them waits.
+    /// Makes durable on the disk what transactions up to `transaction`, which are in the log, have of files; what the disk refuses of it, in frames.
+    /// Nobody who uses them waits.
     pub(crate) fn drain_files(&self, transaction: u64) -> Result<()> {
+        // What it refuses still is there still.
+        drop(self.offer_refused());
         let mut writer = self.writer()?;
         for number in self.logged_up_to(transaction) {
             // One that is not there has nothing that the disk has not, or it is among the dropped.
@@ -160,9 +163,14 @@ impl Volume {
             from = drain_dropped(&mut writer, next);
         }
         let written = writer.finish();
-        written.result()?;
         let is_durable = written.is_nothing() || planted(Fault::DrainNotFlushed);
-        if is_durable { Ok(()) } else { self.flush(&written) }
+        let flushed = if is_durable { Ok(()) } else { self.flush(&written) };
+        let refused = written.result();
+        if refused.is_err() && !written.was_there() {
+            return refused;
+        }
+        flushed?;
+        refused.or_else(|error| self.keep_refused(transaction, &written, error))
     }
 
     /// The log has nothing any more of transactions up to `transaction`: what they had is on the disk.
@@ -177,7 +185,7 @@ impl Volume {
     }
 
     /// Files of which transactions up to `transaction` have logged pages.
-    fn logged_up_to(&self, transaction: u64) -> vfs::InoSet<u32> {
+    pub(crate) fn logged_up_to(&self, transaction: u64) -> vfs::InoSet<u32> {
         self.files.logged.lock().range(..=transaction).flat_map(|(_, files)| files.iter().copied()).collect()
     }
 }

@@ -421,6 +421,11 @@ impl Store {
         offset: u64,
         into: &mut [u8],
     ) -> Result<()> {
+        if let (Purpose::Data, Some(frames)) = (purpose, &self.frames)
+            && frames.has_refused()
+        {
+            return self.read_around(frames, number, offset, into);
+        }
         if self.overlay.is_empty() {
             return self.disk.read(purpose, number * self.block + offset, into).map_err(|error| io(&error));
         }
@@ -437,6 +442,28 @@ impl Store {
             (rest, number, offset) = (behind, number + 1, 0);
         }
         Ok(())
+    }
+
+    /// Reads bytes of files of which the disk may have refused some: those are in NVM.
+    fn read_around(&self, frames: &Frames, number: u64, offset: u64, into: &mut [u8]) -> Result<()> {
+        let end = number + (offset + into.len() as u64).div_ceil(self.block);
+        // Before the disk is read: what it takes meanwhile is no longer there then, and on the disk.
+        let refused = frames.refused_among(number..end)?;
+        let start = number * self.block + offset;
+        let (mut at, mut rest) = (start, into);
+        let purpose = Purpose::Data;
+        for (block, bytes) in refused {
+            let before = (block * self.block).saturating_sub(at) as usize;
+            let (part, behind) = rest.split_at_mut(before);
+            self.disk.read(purpose, at, part).map_err(|error| io(&error))?;
+            at += before as u64;
+            let here = &bytes[(at - block * self.block) as usize..];
+            let (part, behind) = behind.split_at_mut(here.len().min(behind.len()));
+            part.copy_from_slice(&here[..part.len()]);
+            at += part.len() as u64;
+            rest = behind;
+        }
+        self.disk.read(purpose, at, rest).map_err(|error| io(&error))
     }
 }
 

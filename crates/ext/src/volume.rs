@@ -15,6 +15,7 @@ use crate::fetch::{Fetch, Fetched};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
+use crate::refused::Refusals;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
 use crate::sync::Sync;
@@ -110,6 +111,7 @@ pub struct Volume {
     queue: Option<Mutex<Queue>>,
     /// Files made by `O_TMPFILE` that may get a name and have none yet.
     pub(crate) linkable: Mutex<InoSet<u32>>,
+    pub(crate) refused: Mutex<Refusals>,
     recovery: Recovery,
     pub(crate) replayed: Replayed,
     pub(crate) fetched: Fetched,
@@ -198,6 +200,7 @@ impl Volume {
             sync_in_nvm: true,
             queue: None,
             linkable: Mutex::default(),
+            refused: Mutex::default(),
             recovery,
             replayed: Replayed::default(),
             fetched: Fetched::default(),
@@ -241,6 +244,7 @@ impl Volume {
             sync_in_nvm: options.sync_in_nvm,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
             linkable: Mutex::default(),
+            refused: Mutex::default(),
             recovery: Recovery::default(),
             replayed: Replayed::default(),
             fetched: Fetched::default(),

@@ -37,6 +37,10 @@ pub(crate) struct Written {
     /// Bytes of the disk that could not be written.
     failed: Vec<Range<u64>>,
     error: Option<Error>,
+    /// The disk was not there.
+    has_vanished: bool,
+    /// Blocks that it took and had refused before.
+    taken: Vec<u64>,
     is_nothing: bool,
 }
 
@@ -46,7 +50,7 @@ impl Volume {
         let queue = self.queue()?;
         self.core.space.begin_writing();
         let since = self.disk().since();
-        let written = Written { since, failed: Vec::new(), error: None, is_nothing: true };
+        let written = Written::nothing(since);
         Ok(Writer { volume: self, queue, places: Vec::new(), bytes: Vec::new(), written })
     }
 
@@ -55,7 +59,14 @@ impl Volume {
     /// # Errors
     /// Any flush that has failed since the first of it was written.
     pub(crate) fn flush(&self, written: &Written) -> Result<()> {
-        self.disk().flush_since(written.since).map_err(|error| io(&error))
+        let flushed = self.disk().flush_since(written.since).map_err(|error| io(&error));
+        if let (Some(home), false) = (&self.home, written.taken.is_empty()) {
+            match flushed {
+                Ok(()) => home.frames.release(&written.taken),
+                Err(_) => home.frames.refused_still(&written.taken),
+            }
+        }
+        flushed
     }
 }
 
@@ -77,7 +88,8 @@ impl Writer<'_> {
         self.written.is_nothing &= self.places.is_empty();
         // Of two that are to be in one place the later one is the last.
         self.places.sort_by_key(|(place, _)| *place);
-        let mut rest = &self.places[..];
+        let places = std::mem::take(&mut self.places);
+        let mut rest = &places[..];
         while let Some(&(start, _)) = rest.first() {
             let most = REQUEST_MAX / block;
             let together =
@@ -87,16 +99,25 @@ impl Writer<'_> {
             for ((_, at), part) in run.iter().zip(buffer.chunks_mut(block)) {
                 part.copy_from_slice(&self.bytes[*at..*at + block]);
             }
-            let write = Write { purpose: Purpose::Data, at: start * block as u64, buffer, token: start };
-            if let Err(unwritten) = self.queue.submit(write) {
-                self.written.failed(&unwritten);
-            }
+            self.submit(start * block as u64, buffer);
             rest = behind;
+        }
+        for (write, error) in self.queue.drain().err().unwrap_or_default() {
+            // One sector does not make its neighbours fail.
+            if write.buffer.len() <= block || is_vanished(&error) {
+                self.written.failed(&(write, error));
+                continue;
+            }
+            for (at, part) in (write.at..).step_by(block).zip(write.buffer.chunks(block)) {
+                let mut buffer = Buffer::zeroed(block);
+                buffer.copy_from_slice(part);
+                self.submit(at, buffer);
+            }
         }
         for unwritten in self.queue.drain().err().unwrap_or_default() {
             self.written.failed(&unwritten);
         }
-        self.places.clear();
+        self.note_taken(&places);
         self.bytes.clear();
         self.volume.core.space.end_writing();
         // Who waits for the queue need not wait for all of it.
@@ -104,13 +125,30 @@ impl Writer<'_> {
         self.volume.core.space.begin_writing();
     }
 
+    fn submit(&mut self, at: u64, buffer: Buffer) {
+        let write = Write { purpose: Purpose::Data, at, buffer, token: at };
+        if let Err(unwritten) = self.queue.submit(write) {
+            self.written.failed(&unwritten);
+        }
+    }
+
+    /// What the disk had refused before, and has taken now, is newer there. Before anybody else writes.
+    fn note_taken(&mut self, places: &[(u64, usize)]) {
+        let Some(home) = self.volume.home.as_ref().filter(|home| home.frames.has_refused()) else { return };
+        let block = self.volume.core.superblock.block;
+        for (place, _) in places {
+            if !self.written.has_failed_at(place * block) && home.frames.taken(*place) {
+                self.written.taken.push(*place);
+            }
+        }
+    }
+
     /// Writes the last of it.
     pub(crate) fn finish(mut self) -> Written {
         if !self.places.is_empty() {
             self.send();
         }
-        let nothing =
-            Written { since: self.written.since, failed: Vec::new(), error: None, is_nothing: true };
+        let nothing = Written::nothing(self.written.since);
         std::mem::replace(&mut self.written, nothing)
     }
 }
@@ -122,9 +160,20 @@ impl Drop for Writer<'_> {
 }
 
 impl Written {
+    fn nothing(since: Since) -> Written {
+        let (failed, taken) = (Vec::new(), Vec::new());
+        Written { since, failed, error: None, has_vanished: false, taken, is_nothing: true }
+    }
+
     fn failed(&mut self, (write, error): &disk::Unwritten) {
         self.failed.push(write.at..write.at + write.buffer.len() as u64);
+        self.has_vanished |= is_vanished(error);
         self.error.get_or_insert_with(|| io(error));
+    }
+
+    /// Whether the disk was there, and refused only what it could not take.
+    pub(crate) fn was_there(&self) -> bool {
+        !self.has_vanished
     }
 
     /// Whether there was nothing to write.
@@ -141,4 +190,8 @@ impl Written {
     pub(crate) fn has_failed_at(&self, at: u64) -> bool {
         self.failed.iter().any(|range| range.contains(&at))
     }
+}
+
+fn is_vanished(error: &disk::Error) -> bool {
+    matches!(error, disk::Error::Vanished { .. })
 }

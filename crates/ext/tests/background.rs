@@ -153,7 +153,7 @@ fn lives(options: &[&str]) {
     let scene = Scene::new(options);
     let volume = scene.mount();
     let mut users: Vec<User> = (0..3).map(|number| User::new(&volume, number)).collect();
-    let background = Background::begin(&volume, Duration::from_millis(5)).unwrap();
+    let background = Background::begin(&volume, Duration::from_millis(5), |_| {}).unwrap();
     use_it(&volume, &mut users, 1_500);
     users.iter().for_each(|user| user.compare(&volume));
     drop(background);
@@ -161,7 +161,7 @@ fn lives(options: &[&str]) {
     drop(volume);
     let volume = scene.mount();
     users.iter().for_each(|user| user.compare(&volume));
-    let background = Background::begin(&volume, Duration::from_secs(3600)).unwrap();
+    let background = Background::begin(&volume, Duration::from_secs(3600), |_| {}).unwrap();
     use_it(&volume, &mut users, 1_500);
     drop(background);
     let stats = volume.stats();
@@ -188,7 +188,7 @@ fn who_uses_ext2_and_who_tends_it_do_not_disturb_each_other() {
 fn a_disk_that_comes_and_goes_loses_nothing_that_was_synced() {
     let scene = Scene::new(&["-t", "ext4", "-b", "4096"]);
     let volume = scene.mount();
-    let background = Background::begin(&volume, Duration::from_millis(5)).unwrap();
+    let background = Background::begin(&volume, Duration::from_millis(5), |_| {}).unwrap();
     let over = AtomicBool::new(false);
     let root = Caller::root();
     let kept = std::thread::scope(|scope| {

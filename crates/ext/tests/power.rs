@@ -16,6 +16,8 @@ mod support;
 
 const ZONE: u64 = 12 << 20;
 const AREA: u64 = 8 << 20;
+/// What the disk refuses at a time, if it does, ends there: at its end. Fewer of its blocks are files' than NVM has room for.
+const REFUSED: u64 = 4 << 20;
 
 /// A zone and a disk whose lives are recorded together.
 struct Rig {
@@ -49,6 +51,12 @@ impl Rig {
 
     fn record(&self) {
         self.zone.start_recording(RecordingOptions::default());
+    }
+
+    /// From now on the disk refuses a part of itself, or nothing.
+    fn refuse_some(&self, random: &mut Random) {
+        let start = random.below(8) * (16 << 10);
+        self.memory.refuse(if random.below(4) == 0 { 0..0 } else { start..REFUSED });
     }
 
     fn images(&self) -> (Vec<u8>, Vec<u8>) {
@@ -147,11 +155,23 @@ struct Explorer {
     random: Random,
     states: u64,
     recoveries: u64,
+    /// Disks refuse a part of themselves, when they are used and when they are found again.
+    refuses: bool,
+    /// Most blocks that were refused at a time.
+    refused: u64,
 }
 
 impl Explorer {
-    fn new(seed: u64) -> Explorer {
-        Explorer { random: Random::new(seed), states: 0, recoveries: 0 }
+    fn new(seed: u64, refuses: bool) -> Explorer {
+        Explorer { random: Random::new(seed), states: 0, recoveries: 0, refuses, refused: 0 }
+    }
+
+    /// Before every so many operations of a life.
+    fn change_disk(&mut self, rig: &Rig, volume: &Volume, step: u64) {
+        self.refused = self.refused.max(volume.stats().blocks_refused);
+        if self.refuses && step.is_multiple_of(5) {
+            rig.refuse_some(&mut self.random);
+        }
     }
 
     /// Cuts a recording that began with these images wherever something is at stake, one cut in `one_in`; `judge` is told how many marks
@@ -197,6 +217,9 @@ impl Explorer {
     ) -> Result<(), String> {
         self.states += 1;
         let rig = Rig::new(Zone::from_bytes(&nvm, &OpenOptions::default()).unwrap(), disk.clone());
+        if self.refuses {
+            rig.refuse_some(&mut self.random);
+        }
         // One recovery in eight is cut itself.
         let deeper = self.random.below(8) == 0;
         if deeper {
@@ -220,16 +243,17 @@ impl Explorer {
     }
 }
 
-fn explore(kind: &str, options: &[&str], seed: u64) {
+fn explore(kind: &str, options: &[&str], seed: u64, refuses: bool) {
     let image = Image::make("4M", &[&["-t", kind, "-N", "256"], options].concat());
     let rig = Rig::new(zone(), std::fs::read(&image.path).unwrap());
     ext::attach(&rig.region(), &rig.disk).unwrap();
-    let mut explorer = Explorer::new(seed);
+    let mut explorer = Explorer::new(seed, refuses);
     let start = rig.images();
     rig.record();
     let volume = rig.mount(Sync::Sync).unwrap();
     let mut life = Life { volume: &volume, zone: &rig.zone, trees: vec![tree::of_volume(&volume).unwrap()] };
     for step in 0..60 {
+        explorer.change_disk(&rig, &volume, step);
         match step % 20 {
             19 => life.operation(|volume| volume.checkpoint().unwrap()),
             _ => life.change(&mut explorer.random),
@@ -237,6 +261,7 @@ fn explore(kind: &str, options: &[&str], seed: u64) {
     }
     let mut trees = life.trees;
     volume.unmount().unwrap();
+    rig.memory.refuse(0..0);
     drop(volume);
     let recording = rig.zone.stop_recording().unwrap();
     // Behind mark n, operation n is in flight.
@@ -273,6 +298,7 @@ fn explore(kind: &str, options: &[&str], seed: u64) {
     support::run("e2fsck", &["-fn", &plain.path.display().to_string()]);
     eprintln!("{kind}: {} states, {} of recoveries", explorer.states, explorer.recoveries);
     assert!(explorer.states > 300 && explorer.recoveries > 20);
+    assert_eq!(explorer.refused > 0, refuses);
 }
 
 fn detached(explorer: &mut Explorer, recording: &Recording, (nvm, disk): (Vec<u8>, Vec<u8>), last: &Tree) {
@@ -303,22 +329,32 @@ fn detached(explorer: &mut Explorer, recording: &Recording, (nvm, disk): (Vec<u8
 
 #[test]
 fn ext4() {
-    explore("ext4", &["-b", "4096", "-I", "256"], 1);
+    explore("ext4", &["-b", "4096", "-I", "256"], 1, false);
 }
 
 #[test]
 fn ext4_of_small_blocks() {
-    explore("ext4", &["-b", "1024", "-I", "128", "-O", "^metadata_csum"], 2);
+    explore("ext4", &["-b", "1024", "-I", "128", "-O", "^metadata_csum"], 2, false);
 }
 
 #[test]
 fn ext3() {
-    explore("ext3", &["-b", "1024", "-I", "256"], 3);
+    explore("ext3", &["-b", "1024", "-I", "256"], 3, false);
 }
 
 #[test]
 fn ext2() {
-    explore("ext2", &["-b", "2048", "-I", "128"], 4);
+    explore("ext2", &["-b", "2048", "-I", "128"], 4, false);
+}
+
+#[test]
+fn ext4_on_a_disk_that_refuses_sectors() {
+    explore("ext4", &["-b", "4096", "-I", "256"], 6, true);
+}
+
+#[test]
+fn ext2_on_a_disk_that_refuses_sectors() {
+    explore("ext2", &["-b", "1024", "-I", "128"], 7, true);
 }
 
 /// What of a file's bytes may be found; nothing if its name may be gone.
@@ -341,18 +377,19 @@ fn contents(volume: &Volume) -> Vec<Option<Vec<u8>>> {
 
 /// Without any operation being synchronous: what was synced is found, or what a later operation on the same file made of it; no other bytes, and
 /// no zeros where bytes were. Checkpoints come between operations that are not durable yet.
-fn explore_synced(kind: &str, block: usize, seed: u64) {
+fn explore_synced(kind: &str, block: usize, seed: u64, refuses: bool) {
     let image = Image::make("4M", &["-N", "256", "-t", kind, "-b", &block.to_string()]);
     let rig = Rig::new(zone(), std::fs::read(&image.path).unwrap());
     ext::attach(&rig.region(), &rig.disk).unwrap();
-    let mut explorer = Explorer::new(seed);
+    let mut explorer = Explorer::new(seed, refuses);
     let start = rig.images();
     rig.record();
     let volume = rig.mount(Sync::Nosync).unwrap();
     let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
     let mut allowed: Vec<Allowed> = NAMES.iter().map(|_| Allowed::from([None])).collect();
     let mut steps = vec![allowed.clone()];
-    for _ in 0..90 {
+    for step in 0..90 {
+        explorer.change_disk(&rig, &volume, step);
         let random = &mut explorer.random;
         let (one, other) = (random.below(4) as usize, random.below(4) as usize);
         rig.zone.mark("operation");
@@ -417,6 +454,7 @@ fn explore_synced(kind: &str, block: usize, seed: u64) {
         }
         steps.push(allowed.clone());
     }
+    rig.memory.refuse(0..0);
     volume.unmount().unwrap();
     drop(volume);
     let recording = rig.zone.stop_recording().unwrap();
@@ -434,18 +472,24 @@ fn explore_synced(kind: &str, block: usize, seed: u64) {
     });
     eprintln!("{} states, {} of recoveries", explorer.states, explorer.recoveries);
     assert!(explorer.states > 100);
+    assert_eq!(explorer.refused > 0, refuses);
 }
 
 #[test]
 fn what_is_synced_stays_on_ext4() {
     for seed in 10..12 {
-        explore_synced("ext4", 4096, seed);
+        explore_synced("ext4", 4096, seed, false);
     }
 }
 
 #[test]
 fn what_is_synced_stays_on_ext2() {
     for seed in 20..22 {
-        explore_synced("ext2", 1024, seed);
+        explore_synced("ext2", 1024, seed, false);
     }
+}
+
+#[test]
+fn what_is_synced_stays_though_the_disk_refuses_sectors() {
+    explore_synced("ext4", 4096, 30, true);
 }

@@ -97,6 +97,7 @@ fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
         .with("frames", Value::Count(attachment.frames))
         .with("frames_used", Value::Count(attachment.frames_used))
         .with("frames_dirty", Value::Count(attachment.frames_dirty))
+        .with("blocks_refused", Value::Count(attachment.blocks_refused))
         .with("log_bytes", Value::Bytes(attachment.log_bytes)))
 }
 

@@ -10,10 +10,14 @@
 //!
 //! When all frames are taken, clean ones are given up, those not asked for lately first. If all are dirty, those changed longest ago go to the
 //! disk first (a case that FSMAC leaves out).
+//!
+//! A block of a file that the disk refuses has a frame, too, until the disk takes it: [`refused`].
 
-use std::collections::{HashMap, VecDeque};
+mod refused;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use disk::{Disk, Purpose as DiskPurpose};
 use nvm::{Durable, Flushed, Purpose, Region};
@@ -24,6 +28,7 @@ use crate::error::{corrupt, io};
 use crate::fault::{self, Fault, planted};
 use crate::home::Area;
 use crate::kind::Kind;
+use refused::Refused;
 
 /// Of an entry's first word: the disk has other bytes.
 const DIRTY: u64 = 1 << 63;
@@ -58,8 +63,9 @@ struct State {
     stored: Vec<u32>,
     /// Their entries are not what the medium has.
     unlisted: Vec<u32>,
-    /// Dirty ones, by when they became so; some of them are no longer.
+    /// Dirty ones of metadata, by when they became so; some of them are no longer.
     dirty: VecDeque<u32>,
+    refused: BTreeMap<u64, Refused>,
     hand: usize,
     /// Free ones that are kept for what is being committed.
     reserved: usize,
@@ -71,6 +77,8 @@ pub(crate) struct Counts {
     pub(crate) frames: u64,
     pub(crate) used: u64,
     pub(crate) dirty: u64,
+    /// Of the dirty ones, those of files.
+    pub(crate) refused: u64,
 }
 
 pub(crate) struct Frames {
@@ -78,6 +86,8 @@ pub(crate) struct Frames {
     area: Area,
     disk: Arc<Disk>,
     state: RwLock<State>,
+    /// How many are refused: mostly none, and then nobody who reads needs to ask.
+    refused: AtomicU64,
 }
 
 impl Frames {
@@ -99,7 +109,12 @@ impl Frames {
         of: HashMap<u64, u32>,
         free: Vec<u32>,
     ) -> Frames {
-        let dirty = (0..frames.len() as u32).filter(|n| frames[*n as usize].dirty).collect();
+        let dirty = |n: &u32| frames[*n as usize].dirty && frames[*n as usize].kind != Kind::Refused;
+        let dirty = (0..frames.len() as u32).filter(dirty).collect();
+        let refused = of.iter().filter(|(_, n)| frames[**n as usize].kind == Kind::Refused);
+        let refused: BTreeMap<u64, Refused> =
+            refused.map(|(block, n)| (*block, Refused { n: *n, is_old: false })).collect();
+        let count = AtomicU64::new(refused.len() as u64);
         let state = State {
             of,
             frames,
@@ -108,18 +123,22 @@ impl Frames {
             stored: Vec::new(),
             unlisted: Vec::new(),
             dirty,
+            refused,
             hand: 0,
             reserved: 0,
         };
-        Frames { region, area, disk, state: RwLock::new(state) }
+        Frames { region, area, disk, state: RwLock::new(state), refused: count }
     }
 
     /// What the table on the medium says.
     pub(crate) fn listed(region: &Region, area: &Area) -> Counts {
-        let words = (0..area.frames as u32).map(|n| region.load_u64(area.entry_at(n)));
-        let used: Vec<u64> = words.filter(|word| word & USED != 0).collect();
-        let dirty = used.iter().filter(|word| *word & DIRTY != 0).count() as u64;
-        Counts { frames: area.frames, used: used.len() as u64, dirty }
+        let entries = (0..area.frames as u32).map(|n| area.entry_at(n));
+        let entries = entries.map(|at| (region.load_u64(at), region.load_u64(at + 8)));
+        let used: Vec<(u64, u64)> = entries.filter(|(word, _)| word & USED != 0).collect();
+        let dirty = used.iter().filter(|(word, _)| word & DIRTY != 0).count() as u64;
+        let is_refused = |kind: u64| Kind::from_words(kind as u32, 0) == Some(Kind::Refused);
+        let refused = used.iter().filter(|(_, kind)| is_refused(*kind)).count() as u64;
+        Counts { frames: area.frames, used: used.len() as u64, dirty, refused }
     }
 
     /// Reads the table: 16 bytes a frame.
@@ -162,7 +181,8 @@ impl Frames {
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.read();
         let dirty = state.frames.iter().filter(|frame| frame.dirty).count() as u64;
-        Counts { frames: self.area.frames, used: state.of.len() as u64, dirty }
+        let refused = state.refused.len() as u64;
+        Counts { frames: self.area.frames, used: state.of.len() as u64, dirty, refused }
     }
 
     /// DRAM that the frames take, bytes.
@@ -357,7 +377,7 @@ impl Frames {
         self.disk.flush_since(since).map_err(|error| io(&error))
     }
 
-    /// Writes all that the disk has not to it, durably, but for the superblock's block. The log must be empty.
+    /// Writes all metadata that the disk has not to it, durably, but for the superblock's block. The log must be empty.
     pub(crate) fn write_all_to_disk(&self) -> Result<()> {
         let state = &mut *self.state.write();
         loop {
@@ -477,6 +497,7 @@ impl State {
     /// A block is metadata no longer.
     fn forget(&mut self, number: u64) {
         let Some(n) = self.of.remove(&number) else { return };
+        self.refused.remove(&number);
         let frame = &mut self.frames[n as usize];
         frame.used = false;
         frame.dirty = false;
