@@ -85,6 +85,11 @@ impl Disk {
         self.geometry.sector
     }
 
+    /// Whether requests wait for nothing, so that several at a time bring nothing.
+    pub fn is_immediate(&self) -> bool {
+        self.device.is_immediate()
+    }
+
     /// Whether it can only be read.
     pub fn is_read_only(&self) -> bool {
         self.geometry.read_only

@@ -12,20 +12,19 @@
 //! | emptied | its mark | detaching was cut short: all is on the disk, and the frames still say the same |
 //! | emptied | no mark | detaching was cut short at its very end |
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use disk::Disk;
-use nvm::{Durable, Region};
+use nvm::Region;
 use zerocopy::IntoBytes;
 
 use crate::error::Error;
-use crate::fault::{Fault, planted};
 use crate::fetch::{Fetch, Fetched};
-use crate::home::{Area, Frames, Home, Logged, Room, State, read_log};
+use crate::home::{Area, Frames, Home, Room, State, read_log};
 use crate::kind::Kind;
 use crate::mark::{self, Mark};
+use crate::replay::{Replayed, replay};
 use crate::superblock::{self, RawSuperblock, Superblock};
 use crate::volume::{Options, Volume, open_superblock, recover};
 
@@ -170,21 +169,6 @@ fn is_untouched(area: &Area, region: &Region) -> bool {
     read.is_ok() && first && Frames::listed(region, area).used == 0
 }
 
-/// What opening a volume found in its log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// Transactions that were committed and not in the frames for certain.
-    pub transactions: u64,
-    /// Bytes of files among them, which are on the disk now.
-    pub data_bytes: u64,
-    /// Bytes of the log that they took.
-    pub log_bytes: u64,
-    /// Files without a name that were removed.
-    pub orphans: u64,
-    /// How long it all took.
-    pub duration: Duration,
-}
-
 impl Volume {
     /// Opens the file system whose metadata is in `region` and whose data is on `disk`: what was committed since the last checkpoint is
     /// applied again (in time that follows that alone), and removed files that were open are reclaimed.
@@ -325,114 +309,4 @@ fn superblock_of(frames: &Frames, area: &Area, disk: &Disk) -> Result<Superblock
     let mut block = vec![0; area.block as usize];
     frames.current(number, &mut block)?;
     RawSuperblock::of_block(&block, area.block).verify(disk)
-}
-
-/// Applies what the log has, and empties it; gives the number of the next transaction. Cut short, it is done again and gives the same.
-pub(crate) fn replay(
-    region: &Region,
-    area: &Area,
-    frames: &Frames,
-    disk: &Disk,
-) -> Result<(u64, Replayed), Error> {
-    let mut replayed = Replayed::default();
-    let mut data = std::collections::BTreeMap::<u64, Vec<crate::store::LogItem>>::new();
-    // A block that a later transaction gives up may be a file's on the disk by now: no frame with what it was goes there, whatever the room.
-    let mut given_up = HashMap::<u64, u64>::new();
-    read_log(region, area, |logged| {
-        given_up.extend(logged.freed.iter().map(|number| (*number, logged.number)));
-        Ok(())
-    })?;
-    frames.apply([], &given_up.keys().copied().collect::<Vec<u64>>());
-    let next = read_log(region, area, |logged| {
-        let Logged { number: transaction, mut blocks, freed, ranges, items, bytes } = logged;
-        blocks.retain(|(number, ..)| given_up.get(number).is_none_or(|by| *by <= transaction));
-        replayed.transactions += 1;
-        replayed.log_bytes += bytes;
-        replayed.data_bytes += items.iter().map(|item| item.bytes.len() as u64).sum::<u64>();
-        for item in items {
-            data.entry(item.block).or_default().push(item);
-        }
-        frames.forget_refused(ranges.iter().cloned());
-        for range in ranges {
-            let dropped: Vec<u64> = data.range(range).map(|(block, _)| *block).collect();
-            dropped.iter().for_each(|block| drop(data.remove(block)));
-        }
-        let reserve = || frames.reserve(blocks.iter().map(|(number, ..)| *number));
-        match reserve() {
-            Err(vfs::Error::NoSpace) => {
-                // Frames of blocks that are gone are free behind a checkpoint, which takes nothing from the log.
-                frames.checkpoint().ignore();
-                reserve()?;
-            }
-            other => other?,
-        }
-        let mut images = Vec::new();
-        for (number, kind, parts) in &blocks {
-            let mut image = vec![0; area.block as usize];
-            let bits = parts.iter().fold(0, |bits, (n, _)| bits | 1u64 << n);
-            let whole = parts.len() as u64 * area.part == area.block;
-            // What a frame holds is not looked at: some of it may be from transactions that come later in the log.
-            if !whole && !frames.holds(*number) {
-                frames.current(*number, &mut image)?;
-            }
-            for (n, bytes) in parts {
-                image[n * area.part as usize..][..bytes.len()].copy_from_slice(bytes);
-            }
-            images.push((*number, *kind, bits, image));
-        }
-        frames.apply(
-            images.iter().map(|(number, kind, bits, image)| (*number, *kind, *bits, &image[..])),
-            &freed,
-        );
-        Ok(())
-    })?;
-    if planted(Fault::DataNotReplayed) {
-        data.clear();
-    }
-    if planted(Fault::ReplayRetiredFirst) {
-        let nothing = region.fence(nvm::Flushed::none());
-        area.retire(region, area.retired(region) + 2, nothing).ignore();
-    }
-    let block = area.block;
-    for (number, mut items) in data {
-        if planted(Fault::ItemsBackwards) {
-            items.reverse();
-        }
-        let refused = frames.refused_among(number..number + 1)?.pop().map(|(_, bytes)| bytes);
-        let is_refused = refused.is_some();
-        let mut bytes = match refused {
-            Some(bytes) => bytes,
-            None if items[0].fresh => vec![0; block as usize].into(),
-            None => {
-                let mut bytes = vec![0; block as usize];
-                disk.read(disk::Purpose::Data, number * block, &mut bytes)?;
-                bytes.into()
-            }
-        };
-        for item in items {
-            if item.fresh {
-                bytes.fill(0);
-            }
-            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
-        }
-        match disk.write(disk::Purpose::Data, number * block, &bytes) {
-            // Its entry goes behind the flush.
-            Ok(()) if is_refused => frames.forget_refused(std::iter::once(number..number + 1)),
-            Ok(()) => {}
-            Err(error @ disk::Error::Vanished { .. }) => return Err(error.into()),
-            Err(error) => {
-                if !frames.keep(number, &bytes) {
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-    if !planted(Fault::ReplayDiskNotFlushed) {
-        disk.flush()?;
-    }
-    let in_frames: Durable = frames.checkpoint();
-    let epoch = area.retired(region);
-    // Both epochs that there can be.
-    area.retire(region, epoch + 2, in_frames).ignore();
-    Ok((next.unwrap_or(1).max(1), replayed))
 }

@@ -26,7 +26,7 @@ pub use area::Room;
 pub(crate) use area::{Area, State};
 pub(crate) use frames::Frames;
 use log::Log;
-pub(crate) use log::{Logged, Transaction, read as read_log};
+pub(crate) use log::{Item, Logged, Transaction, read as read_log};
 
 /// What a checkpoint needs of who knows files.
 pub(crate) trait Above {
@@ -348,7 +348,7 @@ mod tests {
                     0 => (Frames::empty(region.clone(), area.clone(), disk.clone()), 1),
                     _ => {
                         let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
-                        let next = crate::attach::replay(&region, &area, &frames, &disk).unwrap().0;
+                        let next = crate::replay::replay(&region, &area, &frames, &disk).unwrap().0;
                         (frames, next)
                     }
                 };

@@ -67,6 +67,7 @@ mod protection;
 mod reading;
 mod refused;
 mod rename;
+mod replay;
 mod resize;
 #[cfg(test)]
 mod scene;
@@ -86,7 +87,7 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
-pub use attach::{Attachment, Replayed, attach, attach_within, attachment, force_from_disk};
+pub use attach::{Attachment, attach, attach_within, attachment, force_from_disk};
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;
@@ -96,5 +97,6 @@ pub use fault::{Fault, plant};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fetch::{Fetch, Fetched};
 pub use home::Room;
+pub use replay::Replayed;
 pub use sync::Sync;
 pub use volume::{Info, Options, Recovery, Volume, info, recover};

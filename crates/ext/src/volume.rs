@@ -6,7 +6,6 @@ use disk::{Disk, Queue};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{InoSet, Result, Statfs};
 
-use crate::attach::Replayed;
 use crate::background::Work;
 use crate::core::Core;
 use crate::error::Error;
@@ -16,6 +15,7 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
 use crate::refused::Refusals;
+use crate::replay::Replayed;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
 use crate::sync::Sync;

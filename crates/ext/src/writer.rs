@@ -104,7 +104,7 @@ impl Writer<'_> {
         }
         for (write, error) in self.queue.drain().err().unwrap_or_default() {
             // One sector does not make its neighbours fail.
-            if write.buffer.len() <= block || is_vanished(&error) {
+            if write.buffer.len() <= block || error.is_vanished() {
                 self.written.failed(&(write, error));
                 continue;
             }
@@ -167,7 +167,7 @@ impl Written {
 
     fn failed(&mut self, (write, error): &disk::Unwritten) {
         self.failed.push(write.at..write.at + write.buffer.len() as u64);
-        self.has_vanished |= is_vanished(error);
+        self.has_vanished |= error.is_vanished();
         self.error.get_or_insert_with(|| io(error));
     }
 
@@ -190,8 +190,4 @@ impl Written {
     pub(crate) fn has_failed_at(&self, at: u64) -> bool {
         self.failed.iter().any(|range| range.contains(&at))
     }
-}
-
-fn is_vanished(error: &disk::Error) -> bool {
-    matches!(error, disk::Error::Vanished { .. })
 }

@@ -91,6 +91,20 @@ pub(crate) struct Transaction {
 /// The sub-blocks of a block that a record has: number and bytes.
 pub(crate) type Parts = Vec<(usize, Vec<u8>)>;
 
+/// Bytes of a file's block that a record has: where they are in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// Which block of the disk.
+    pub(crate) block: u64,
+    /// Where in it.
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+    /// All else in it is zeros.
+    pub(crate) fresh: bool,
+    /// Where in the region they begin.
+    pub(crate) at: u64,
+}
+
 /// What a record holds, read back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logged {
@@ -101,7 +115,8 @@ pub(crate) struct Logged {
     pub(crate) blocks: Vec<(u64, Kind, Parts)>,
     pub(crate) freed: Vec<u64>,
     pub(crate) ranges: Vec<Range<u64>>,
-    pub(crate) items: Vec<LogItem>,
+    /// Their bytes are left where they are.
+    pub(crate) items: Vec<Item>,
 }
 
 /// There is no room for a record: the other half has to be retired first.
@@ -308,11 +323,13 @@ fn record(region: &Region, area: &Area, half: u64, at: u64, salt: u64, number: u
     if salted(salt, record) != header.crc.get() && !planted(Fault::RecordChecksumIgnored) {
         return None;
     }
-    let logged = decode(&header, &record[RECORD..], area)?;
+    let logged = decode(&header, &record[RECORD..], half + at + RECORD as u64, area)?;
     Some((logged, bytes))
 }
 
-fn decode(header: &RawRecord, bytes: &[u8], area: &Area) -> Option<Logged> {
+/// What a record holds, whose bytes behind its header are at `start` of the region.
+fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<Logged> {
+    let all = bytes.len();
     let mut reader = Reader { rest: bytes };
     let part = area.part as usize;
     let mut logged =
@@ -344,9 +361,9 @@ fn decode(header: &RawRecord, bytes: &[u8], area: &Area) -> Option<Logged> {
         if end > area.block {
             return None;
         }
-        let bytes = reader.bytes(length as usize)?.into();
-        reader.bytes(length.next_multiple_of(8) as usize - length as usize)?;
-        logged.items.push(LogItem { block: raw.block.get(), offset: raw.offset.get(), bytes, fresh });
+        let at = start + (all - reader.rest.len()) as u64;
+        reader.bytes(length.next_multiple_of(8) as usize)?;
+        logged.items.push(Item { block: raw.block.get(), offset: raw.offset.get(), length, fresh, at });
     }
     Some(logged)
 }
@@ -420,7 +437,9 @@ mod tests {
         assert_eq!(found[1].blocks[0].2, [(0, vec![6; 128]), (2, vec![6; 128])]);
         assert_eq!(found[1].blocks[1].2.len(), 8);
         assert_eq!((&found[3].freed[..], &found[3].ranges[..]), (&[4, 5][..], &[4..6, 100..101][..]));
-        assert_eq!(found[3].items, transaction(8).items);
+        let (item, expected) = (found[3].items[0], &transaction(8).items[0]);
+        assert_eq!((item.block, item.offset, item.fresh), (expected.block, expected.offset, expected.fresh));
+        assert_eq!(region.bytes(item.at, item.length as usize), &expected.bytes[..]);
         area.retire(&region, 1, region.fence(nvm::Flushed::none())).ignore();
         let (found, next) = all(&region, &area);
         assert_eq!((found.len(), next), (1, Some(9)), "a retired epoch is none");
