@@ -54,7 +54,8 @@ fn what_is_no_workload_or_state_is_refused() {
     run("crash --shrink").fails(2, &["--replay"]);
     run("crash --recording life").fails(2, &["--program"]);
     run("crash --volume nonsense").fails(2, &["nonsense", "native, ext, ext2"]);
-    run("crash --volume ext create --durability fsync").fails(2, &["does not promise fsync, but op"]);
+    run("crash --volume ext create --durability snapshot")
+        .fails(2, &["does not promise snapshot, but op", "fsync"]);
     run("crash --volume ext create --journal diff").fails(2, &["--journal is for native volumes"]);
     run("crash --volume ext snapshot").fails(1, &["operations that ext does not have"]);
     run("crash --volume ext --concurrent 1").fails(2, &["cannot be used with"]);
