@@ -10,7 +10,8 @@
 //! Such a thread hardly runs at all where others compute, and who asked would wait for it. So it is one only while requests come thick.
 //! When they don't any more, it looks how long it had to wait for a processor; and a guard looks after all of them: a thread that has made
 //! no progress between two of its looks, [`TICK`] apart, gets the usual priority again. Where others turn out to be at work, it keeps the
-//! usual priority for a while, the longer the more often that happens.
+//! usual priority for a while: not long, as it may have been the volume's own checkpoint, but twice as long each time that this happens
+//! again before the low priority has been good for as long.
 //!
 //! What such a thread starts has its priority, and nobody raises that: a volume whose calls start threads, or have the kernel start some,
 //! sees to it.
@@ -28,9 +29,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// Requests that follow each other by less than `APART` before a thread gets the low priority.
 const THICK: u32 = 8;
 const APART: Duration = Duration::from_millis(1);
-/// Ticks for which a thread keeps the usual priority, when others were at work: at first, and at most. It doubles each time, until as
-/// many ticks as at first have gone well.
-const CROWDED: u32 = 50;
+/// Ticks for which a thread keeps the usual priority, when others were at work: at first, and at most.
+const CROWDED: u32 = 2;
 const CROWDED_MAX: u32 = 800;
 
 /// What the threads of one mount's rings and their guard share.
@@ -53,8 +53,8 @@ struct Seat {
     low: AtomicBool,
     /// Ticks before it may have the low priority.
     crowded: AtomicU32,
-    /// How often it has been crowded lately.
-    crowds: AtomicU32,
+    /// For how many it was crowded last; 0 if the low priority has been good for as long since.
+    last: AtomicU32,
 }
 
 impl Priorities {
@@ -218,8 +218,9 @@ impl Seat {
     /// Others have been found at work beside it.
     fn crowd(&self) {
         if self.crowded.load(Ordering::Relaxed) == 0 {
-            let times = self.crowds.fetch_add(1, Ordering::Relaxed).min(CROWDED_MAX.ilog2());
-            self.crowded.store((CROWDED << times).min(CROWDED_MAX), Ordering::Relaxed);
+            let ticks = (2 * self.last.load(Ordering::Relaxed)).clamp(CROWDED, CROWDED_MAX);
+            self.last.store(ticks, Ordering::Relaxed);
+            self.crowded.store(ticks, Ordering::Relaxed);
         }
     }
 
@@ -237,8 +238,8 @@ impl Seat {
         if turns != memory.turns {
             memory.turns = turns;
             memory.well += 1;
-            if memory.well >= CROWDED {
-                self.crowds.store(0, Ordering::Relaxed);
+            if memory.well >= self.last.load(Ordering::Relaxed) {
+                self.last.store(0, Ordering::Relaxed);
             }
             return true;
         }
