@@ -357,12 +357,13 @@ fn ext2_on_a_disk_that_refuses_sectors() {
     explore("ext2", &["-b", "1024", "-I", "128"], 7, true);
 }
 
-/// What of a file's bytes may be found; nothing if its name may be gone.
-type Allowed = std::collections::BTreeSet<Option<Vec<u8>>>;
+/// What of a file's bytes may be found; nothing if its name may be gone. Thousands of steps' sets have the same in them.
+type Allowed = std::collections::BTreeSet<Option<Bytes>>;
+type Bytes = Arc<[u8]>;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-fn contents(volume: &Volume) -> Vec<Option<Vec<u8>>> {
+fn contents(volume: &Volume) -> Vec<Option<Bytes>> {
     let root = Caller::root();
     let read = |name: &&str| {
         let attr = volume.lookup(&root, ROOT_INO, name.as_bytes()).ok()?;
@@ -370,7 +371,7 @@ fn contents(volume: &Volume) -> Vec<Option<Vec<u8>>> {
         let mut bytes = vec![0; attr.size as usize];
         assert_eq!(volume.read(handle, 0, &mut bytes).unwrap(), bytes.len());
         volume.release(handle).unwrap();
-        Some(bytes)
+        Some(bytes.into())
     };
     NAMES.iter().map(read).collect()
 }
@@ -405,8 +406,8 @@ fn explore_synced(kind: &str, block: usize, seed: u64, refuses: bool) {
                 volume.release(made.handle).unwrap();
                 // While it goes on, cut and not written yet, and any part of it.
                 let mut meanwhile = allowed.clone();
-                meanwhile[one].extend((0..=bytes.len()).map(|end| Some(bytes[..end].to_vec())));
-                allowed[one] = Allowed::from([Some(bytes)]);
+                meanwhile[one].extend((0..=bytes.len()).map(|end| Some(bytes[..end].into())));
+                allowed[one] = Allowed::from([Some(bytes.into())]);
                 let last = steps.last_mut().unwrap();
                 last[one].extend(meanwhile[one].iter().cloned());
             }
@@ -417,24 +418,23 @@ fn explore_synced(kind: &str, block: usize, seed: u64, refuses: bool) {
                 volume.release(handle).unwrap();
                 let now = contents(&volume)[one].clone().unwrap();
                 // Under any name: that it was renamed may not be durable.
-                let parts = attr.size as usize..=now.len();
-                allowed
-                    .iter_mut()
-                    .for_each(|set| set.extend(parts.clone().map(|end| Some(now[..end].to_vec()))));
+                let parts: Vec<Option<Bytes>> =
+                    (attr.size as usize..=now.len()).map(|end| Some(now[..end].into())).collect();
+                allowed.iter_mut().for_each(|set| set.extend(parts.iter().cloned()));
             }
             (6, Some(attr)) => {
                 let set = SetAttr { size: Some(random.below(attr.size + 1)), ..SetAttr::default() };
                 volume.setattr(&root, attr.ino, &set, None).unwrap();
                 let cut = set.size.unwrap() as usize;
                 // The zeros behind the new end, to the end of its block, may be there before the length is.
-                let zeroed = |bytes: &Vec<u8>| {
-                    let (mut zeroed, end) = (bytes.clone(), cut.next_multiple_of(block).min(bytes.len()));
+                let zeroed = |bytes: &Bytes| {
+                    let (mut zeroed, end) = (bytes.to_vec(), cut.next_multiple_of(block).min(bytes.len()));
                     zeroed[cut..end].fill(0);
-                    zeroed
+                    zeroed.into()
                 };
                 for set in &mut allowed {
                     let cuts = set.iter().flatten().filter(|bytes| bytes.len() > cut);
-                    let cuts = cuts.flat_map(|bytes| [Some(bytes[..cut].to_vec()), Some(zeroed(bytes))]);
+                    let cuts = cuts.flat_map(|bytes| [Some(bytes[..cut].into()), Some(zeroed(bytes))]);
                     let cuts: Vec<_> = cuts.collect();
                     set.extend(cuts);
                 }
