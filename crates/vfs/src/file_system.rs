@@ -211,6 +211,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Writes all of `data` at `offset` (at the end, if opened with `APPEND`), or fails: with `EFBIG` if the volume
     /// has no files so long. Clears set-user-ID and set-group-ID as `write(2)` does for `caller`.
+    /// Sets mtime and ctime, unless `caller` keeps the times ([`Caller::keeps_times`]).
     fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
 
     /// Makes the file's data, and unless `data_only` all its metadata, durable.
