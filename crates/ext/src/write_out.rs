@@ -91,7 +91,8 @@ impl Volume {
             }
         }
         let written = writer.finish();
-        if handed.is_empty() {
+        // Also of a file that could not be handed over as a whole: what the disk took of it, and had refused before, waits for the flush.
+        if written.is_nothing() {
             return result;
         }
         if !planted(Fault::MappedTooEarly) {
