@@ -217,13 +217,13 @@ fn drain_file(writer: &mut Writer<'_>, file: &Held<'_>, transaction: u64) {
 mod tests {
     use std::sync::Arc;
 
-    use disk::{Disk, Memory};
-    use nvm::{OpenOptions, VolumeKind, Zone};
+    use disk::Memory;
+    use nvm::{OpenOptions, Zone};
     use vfs::{Caller, Created, FileSystem, Handle, OpenFlags, ROOT_INO, SetAttr};
 
     use super::*;
     use crate::support::Image;
-    use crate::volume::Options;
+    use crate::support::attached::{Attached, mount};
 
     const FLAGS: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
@@ -235,19 +235,9 @@ mod tests {
         file: Created,
     }
 
-    fn mount(zone: &Zone, memory: &Arc<Memory>) -> Volume {
-        let disk = Arc::new(Disk::over("disk".into(), memory.clone()));
-        Volume::mount(&zone.volume("disk").unwrap(), disk, &Options::default()).unwrap()
-    }
-
     impl Scene {
         fn new() -> Scene {
-            let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
-            let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
-            let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
-            let memory = Arc::new(Memory::new(image.bytes(), false));
-            crate::attach(&region, &Arc::new(Disk::over("disk".into(), memory.clone()))).unwrap();
-            let volume = mount(&zone, &memory);
+            let Attached { zone, memory, volume } = Attached::new();
             let file = volume.create(&Caller::root(), ROOT_INO, b"f", 0o644, FLAGS).unwrap();
             Scene { zone, memory, volume, file }
         }

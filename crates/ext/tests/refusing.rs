@@ -5,36 +5,16 @@ use std::time::Duration;
 
 use disk::{Disk, Memory};
 use ext::{Background, Options, Volume};
-use nvm::{OpenOptions, VolumeKind, Zone};
+use nvm::{OpenOptions, Zone};
 use support::Image;
+use support::attached::{Attached as Scene, mount};
 use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
 
 mod support;
 
 const BLOCK: usize = 4096;
 
-struct Scene {
-    zone: Zone,
-    memory: Arc<Memory>,
-    volume: Volume,
-}
-
-fn mount(zone: &Zone, memory: &Arc<Memory>) -> Volume {
-    let disk = Arc::new(Disk::over("disk".into(), memory.clone()));
-    Volume::mount(&zone.volume("disk").unwrap(), disk, &Options::default()).unwrap()
-}
-
 impl Scene {
-    fn new() -> Scene {
-        let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
-        let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
-        let memory = Arc::new(Memory::new(image.bytes(), false));
-        ext::attach(&region, &Arc::new(Disk::over("disk".into(), memory.clone()))).unwrap();
-        let volume = mount(&zone, &memory);
-        Scene { zone, memory, volume }
-    }
-
     /// A scene with a file of three blocks on the disk, `fill` in all of them, of which the middle one has a sector that the disk refuses from now on.
     fn with_bad_sector(fill: u8) -> Scene {
         let scene = Scene::new();
