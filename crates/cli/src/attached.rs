@@ -2,11 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use disk::{Disk, OpenOptions, Purpose, Source};
+use disk::{Disk, OpenOptions, Source};
 use nvm::Region;
 
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
+use crate::read_disk;
 use crate::report::{Fields, Value};
 use crate::server::lock;
 
@@ -88,19 +89,6 @@ impl Attached {
 
     /// What went to the disk and came from it, and what there is in NVM.
     pub(crate) fn stats(&self) -> Fields {
-        let account = self.volume.disk().account();
-        let of = |purpose| {
-            let transferred = account.of(purpose);
-            Fields::new()
-                .with("reads", Value::Count(transferred.reads))
-                .with("bytes_read", Value::Bytes(transferred.bytes_read))
-                .with("writes", Value::Count(transferred.writes))
-                .with("bytes_written", Value::Bytes(transferred.bytes_written))
-        };
-        let disk = Fields::new()
-            .with("data", Value::Fields(of(Purpose::Data)))
-            .with("metadata", Value::Fields(of(Purpose::Metadata)))
-            .with("flushes", Value::Count(account.flushes));
         let stats = self.volume.stats();
         let fetched = self.volume.fetched();
         let fetched = Fields::new()
@@ -121,6 +109,6 @@ impl Attached {
             .with("pages_unsaved", Value::Count(stats.pages_unsaved))
             .with("fetched", Value::Fields(fetched))
             .with("pages_synced", Value::Count(stats.pages_synced))
-            .with("disk", Value::Fields(disk))
+            .with("disk", Value::Fields(read_disk::account(&self.volume.disk().account())))
     }
 }

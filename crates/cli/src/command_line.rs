@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
 use nvm::VolumeKind;
 
-use crate::place::{Place, VolumePlace};
+use crate::place::{MountSource, Place, VolumePlace};
 use crate::retention::Policy;
 use crate::{options, size};
 
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Attach(Attach),
     /// Make an attached disk a plain ext disk again
     Detach(Detach),
-    /// Mount a volume on a directory
+    /// Mount a volume on a directory, or a disk to be read
     #[command(after_long_help = options::help())]
     Mount(Mount),
     /// Unmount, and wait until the volume is closed
@@ -172,9 +172,9 @@ pub(crate) struct Mkfs {
 
 #[derive(Args, Debug)]
 pub(crate) struct Mount {
-    /// The zone and the volume's name
-    #[arg(value_name = "ZONE:VOLUME")]
-    pub(crate) place: VolumePlace,
+    /// The zone and the volume's name; or, with -o ro, a disk with ext2, ext3 or ext4 by itself: an image, a block device, an NBD URI
+    #[arg(value_name = "ZONE:VOLUME|DISK")]
+    pub(crate) source: MountSource,
     /// Where
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,

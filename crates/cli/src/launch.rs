@@ -42,7 +42,7 @@ impl Launch {
         for list in &request.option_lists {
             command.arg("-o").arg(list);
         }
-        command.arg("--").arg(request.place.to_string()).arg(&request.dir);
+        command.arg("--").arg(request.source.to_string()).arg(&request.dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(fail)?;
         let out = child.stdout.take().ok_or_else(|| fail(std::io::Error::other("no pipe")))?;

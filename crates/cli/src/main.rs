@@ -15,6 +15,7 @@ mod options;
 mod pages;
 mod personality;
 mod place;
+mod read_disk;
 mod report;
 mod retention;
 mod schedule;

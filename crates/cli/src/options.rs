@@ -1,5 +1,7 @@
 //! Mount options: one table that parses, helps and suggests.
 
+mod table;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use native::{Durability, Journaling};
 use nvm::{PersistMethod, Technology, VolumeKind};
 
 use crate::retention::Policy;
-use crate::size;
+use table::{Effect, TABLE};
 
 /// How a volume is to be mounted.
 #[derive(Clone, Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) fetch: ext::Fetch,
     /// Of a volume of kind ext: DRAM for synced bytes of files that are not on the disk yet.
     pub(crate) synced_bytes: Option<u64>,
+    /// Of a volume of kind ext: that it is as it always is was asked for, which means nothing elsewhere.
+    pub(crate) data_ordered: bool,
     /// Of a volume of kind ext: where its disk is now.
     pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
@@ -67,6 +71,7 @@ impl Default for Options {
             sync_on_disk: false,
             fetch: ext::Fetch::Touch,
             synced_bytes: None,
+            data_ordered: false,
             disk: None,
             snapshot: None,
             keep: None,
@@ -85,281 +90,6 @@ impl Default for Options {
             log: None,
         }
     }
-}
-
-/// What an option does with its value (which is empty for a word).
-enum Effect {
-    /// A word: `ro`.
-    Word(fn(&mut Options)),
-    /// A name and a value: `threads=N`. The text says what a value is.
-    Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
-    /// Meant for mount(8), systemd or fstab; nothing to do here.
-    Accepted,
-}
-
-struct MountOption {
-    name: &'static str,
-    effect: Effect,
-    help: &'static str,
-}
-
-const fn word(name: &'static str, help: &'static str, effect: fn(&mut Options)) -> MountOption {
-    MountOption { name, effect: Effect::Word(effect), help }
-}
-
-const fn accepted(name: &'static str) -> MountOption {
-    MountOption { name, effect: Effect::Accepted, help: "" }
-}
-
-/// A parsed value, or what its type says is wrong with it.
-fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|error: T::Err| error.to_string())
-}
-
-const TABLE: &[MountOption] = &[
-    MountOption {
-        name: "durability",
-        help: "what survives a crash: each operation when it returns (op), what was fsynced (fsync, the default), \
-               or the last checkpoint (snapshot)",
-        effect: Effect::Value("op|fsync|snapshot", |options, value| {
-            options.durability = parsed(value)?;
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "journal",
-        help: "how bytes are logged: small changes as such and large ones as blocks that stay where they are (adaptive, \
-               the default); or, to compare, as blocks (block) or changes (diff) that are written twice, or always as \
-               blocks that stay (block-switch)",
-        effect: Effect::Value("adaptive|block|diff|block-switch", |options, value| {
-            options.journaling = parsed(value)?;
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "commit",
-        help: "seconds between checkpoints (5)",
-        effect: Effect::Value("SECONDS", |options, value| {
-            let seconds: f64 = value.parse().map_err(|_| "a number of seconds belongs there".to_string())?;
-            if !(0.01..=3600.0).contains(&seconds) {
-                return Err("choose from 0.01 to 3600 seconds".to_string());
-            }
-            options.commit_interval = Duration::from_secs_f64(seconds);
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "cache",
-        help: "DRAM that caches of the volume may take, 1M at least; without it, what they need: 16 bytes for each node \
-               (1.1 for a small file, 8 KiB for a GiB of a large one) and 200 for each 2 MiB that is written to. \
-               'amberfs stats' tells what they take",
-        effect: Effect::Value("SIZE", |options, value| {
-            let bytes = size::parse(value)?;
-            if bytes < native::MountOptions::CACHE_MIN {
-                return Err("choose 1M or more".to_string());
-            }
-            options.cache_bytes = Some(bytes);
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "threads",
-        help: "server threads where requests come through /dev/fuse (one a processor, at most 4)",
-        effect: Effect::Value("N", |options, value| match value.parse() {
-            Ok(threads @ 1..=256) => {
-                options.threads = Some(threads);
-                Ok(())
-            }
-            _ => Err("choose from 1 to 256 threads".to_string()),
-        }),
-    },
-    MountOption {
-        name: "transport",
-        help: "how requests come from the kernel: through io_uring, which takes about half the time, if the kernel offers \
-               it (auto, the default); not otherwise (io_uring); or through /dev/fuse (device). Linux 6.14 and later offer it \
-               once 'Y' has been written to /sys/module/fuse/parameters/enable_uring",
-        effect: Effect::Value("auto|io_uring|device", |options, value| {
-            options.transport = match value {
-                "auto" => Transport::Automatic,
-                "io_uring" => Transport::Ring,
-                "device" => Transport::Device,
-                _ => return Err("choose auto, io_uring or device".to_string()),
-            };
-            Ok(())
-        }),
-    },
-    word(
-        "btime",
-        "show when files were created, at the price of a request for each file that a program asks it of, as those written \
-         in Rust do whenever they look at a file",
-        |options| options.birth_times = true,
-    ),
-    word("sync", "every operation is durable when it returns: durability=op", |options| {
-        options.durability = Durability::Operation;
-    }),
-    word("dirsync", "operations on names are durable when they return", |options| options.dirsync = true),
-    word("nosync", "what was fsynced is durable (the default): durability=fsync", |options| {
-        (options.durability, options.dirsync) = (Durability::Fsync, false);
-    }),
-    MountOption {
-        name: "sync_writes",
-        help: "for a volume of kind ext: where bytes of files are when fsync returns: in NVM, from where they go to the disk \
-               later (nvm, the default), or on the disk (disk)",
-        effect: Effect::Value("nvm|disk", |options, value| {
-            options.sync_on_disk = match value {
-                "nvm" => false,
-                "disk" => true,
-                _ => return Err("choose nvm or disk".to_string()),
-            };
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "fetch",
-        help: "for a volume of kind ext: when group descriptors, bitmaps and inodes come to NVM: block by block, each when it is \
-               first needed (touch, the default), or all of them as far as they fit, in large requests, before the mount \
-               returns (eager)",
-        effect: Effect::Value("eager|touch", |options, value| {
-            options.fetch = match value {
-                "eager" => ext::Fetch::Eager,
-                "touch" => ext::Fetch::Touch,
-                _ => return Err("choose eager or touch".to_string()),
-            };
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "synced",
-        help: "for a volume of kind ext: DRAM that blocks of files may take which were synced to NVM and are not on the disk \
-               yet, 1M at least (64M): who syncs more waits for the disk",
-        effect: Effect::Value("SIZE", |options, value| {
-            let bytes = size::parse(value)?;
-            if bytes < 1 << 20 {
-                return Err("choose 1M or more".to_string());
-            }
-            options.synced_bytes = Some(bytes);
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "disk",
-        help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
-        effect: Effect::Value("DISK", |options, value| {
-            let source: disk::Source = parsed(value)?;
-            let source = source.seen_from(&options.directory).map_err(|error| error.to_string())?;
-            options.disk = Some(source.to_string());
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "snapshot",
-        help: "show the snapshot of this name alone, read-only, and change nothing in NVM, whatever the volume needs",
-        effect: Effect::Value("NAME", |options, value| {
-            options.snapshot = Some(value.to_string());
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "keep",
-        help: "take snapshots at the beginning of each period of UTC in which something has changed, and keep the first of \
-               so many periods: hourly, daily, weekly, monthly, yearly, or less than a day such as 15min or 6h, as \
-               keep=hourly=24:daily=7. Others than those taken so are left alone, and so are those that somebody holds",
-        effect: Effect::Value("PERIOD=N[:PERIOD=N...]", |options, value| {
-            options.keep = Some(parsed(value)?);
-            Ok(())
-        }),
-    },
-    word(
-        "keep_unchanged",
-        "with keep: take snapshots also when nothing has changed since the last one",
-        |options| {
-            options.keep_unchanged = true;
-        },
-    ),
-    MountOption {
-        name: "technology",
-        help: "emulate a memory's latencies: dram (none, the default), stt-mram, pcm, memristor, optane, cxl",
-        effect: Effect::Value("NAME", |options, value| {
-            options.technology = parsed(value)?;
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "persist",
-        help: "how lines leave the caches, instead of the best way found: clwb, clflushopt, clflush, msync",
-        effect: Effect::Value("METHOD", |options, value| {
-            options.persist = if value == "auto" { None } else { Some(parsed(value)?) };
-            Ok(())
-        }),
-    },
-    MountOption {
-        name: "log",
-        help: "where the server writes what it has to say (without --foreground it says nothing otherwise)",
-        effect: Effect::Value("FILE", |options, value| {
-            let path = std::path::absolute(options.directory.join(value));
-            options.log = Some(path.map_err(|error| error.to_string())?);
-            Ok(())
-        }),
-    },
-    word("ro", "no changes", |options| options.read_only = true),
-    word("rw", "changes (the default)", |options| options.read_only = false),
-    word(
-        "remount",
-        "change ro, rw, nosuid, nodev, noexec and noatime of what is mounted (only root may)",
-        |options| {
-            options.remount = true;
-        },
-    ),
-    word("allow_other", "other users may use the mount (the default for root)", |options| {
-        options.allow_other = Some(true);
-    }),
-    word("noallow_other", "only who mounts may use the mount", |options| options.allow_other = Some(false)),
-    word("nosuid", "ignore set-user-ID and set-group-ID bits", |options| options.nosuid = true),
-    word("suid", "", |options| options.nosuid = false),
-    word("nodev", "device nodes cannot be opened", |options| options.nodev = true),
-    word("dev", "", |options| options.nodev = false),
-    word("noexec", "programs cannot be run", |options| options.noexec = true),
-    word("exec", "", |options| options.noexec = false),
-    word(
-        "noatime",
-        "show noatime (access times are not kept by the kernel on a FUSE mount in any case)",
-        |options| {
-            options.noatime = true;
-        },
-    ),
-    word("atime", "", |options| options.noatime = false),
-    // An entry of fstab that ordinary users may mount implies these (mount(8)).
-    word("user", "", untrusted),
-    word("users", "", untrusted),
-    word("owner", "", |options| (options.nosuid, options.nodev) = (true, true)),
-    word("group", "", |options| (options.nosuid, options.nodev) = (true, true)),
-    accepted("defaults"),
-    accepted("auto"),
-    accepted("noauto"),
-    accepted("nouser"),
-    accepted("nofail"),
-    accepted("_netdev"),
-    accepted("relatime"),
-    accepted("norelatime"),
-    accepted("strictatime"),
-    accepted("nostrictatime"),
-    accepted("diratime"),
-    accepted("nodiratime"),
-    accepted("lazytime"),
-    accepted("nolazytime"),
-    accepted("async"),
-    accepted("silent"),
-    accepted("loud"),
-    accepted("comment"),
-    // What the kernel shows of a mount, which mount(8) repeats for a remount.
-    accepted("user_id"),
-    accepted("group_id"),
-    accepted("default_permissions"),
-    accepted("max_read"),
-];
-
-fn untrusted(options: &mut Options) {
-    (options.nosuid, options.nodev, options.noexec) = (true, true, true);
 }
 
 impl Options {
@@ -452,6 +182,10 @@ impl Options {
         };
         match (&option.effect, value) {
             (Effect::Accepted, _) => Ok(()),
+            (Effect::Refused(_), _) if sloppy => Ok(()),
+            (Effect::Refused(why), _) => Err(format!("mount option '{name}': {why}")),
+            // As the kernel has it.
+            (Effect::Value("1", _), None) => Ok(()),
             (Effect::Word(effect), None) => {
                 effect(self);
                 Ok(())
@@ -511,7 +245,9 @@ pub(crate) fn help() -> String {
     }
     text.push_str(
         "  defaults, noauto, nofail, user, _netdev, relatime, x-* and other options of mount(8)\n        \
-         accepted; those that concern mount(8) and fstab alone change nothing here\n",
+         accepted; those that concern mount(8) and fstab alone change nothing here\n  \
+         acl, user_xattr, delalloc, nodiscard, noquota, sysvgroups\n        \
+         accepted, as it is so anyhow; their opposites are refused\n",
     );
     text
 }
@@ -552,6 +288,36 @@ mod tests {
             options.nosuid && options.nodev && !options.noexec,
             "later options win over what user implies"
         );
+    }
+
+    /// What people have in the line of the disk that they attach now.
+    #[test]
+    fn options_of_the_kernels_ext4_are_accepted_or_told_why_not() {
+        assert!(parse("data=ordered,noatime,acl").unwrap().data_ordered);
+        for list in [
+            "defaults,noatime,user_xattr,acl,barrier=1,nofail,_netdev,x-systemd.device-timeout=5",
+            "rw,relatime,lazytime,barrier,delalloc,nodiscard,errors=continue,commit=30,data=ordered",
+        ] {
+            parse(list).unwrap();
+        }
+        for (list, instead) in [
+            ("data=journal", "Synced bytes of files go to NVM first"),
+            ("data=writeback", "before the metadata that leads to them: data=ordered"),
+            ("data=", "data=ordered"),
+            ("errors=remount-ro", "changes nothing and fails with EUCLEAN"),
+            ("barrier=0", "flushed"),
+            ("nobarrier", "flushed"),
+            ("discard", "fstrim"),
+            ("noacl", "always"),
+            ("nouser_xattr", "always"),
+            ("usrquota", "no quotas"),
+            ("grpid", "group"),
+        ] {
+            let told = parse(list).unwrap_err();
+            assert!(told.starts_with("mount option '") && told.contains(instead), "{list}: {told}");
+        }
+        assert!(Options::parse(&["discard,ro"], true).unwrap().read_only, "sloppy skips it");
+        assert!(Options::parse(&["data=journal"], true).is_err(), "and nothing that promises more");
     }
 
     #[test]

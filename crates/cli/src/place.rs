@@ -1,7 +1,9 @@
-//! `ZONE:VOLUME`, as commands, mount(8) and fstab name a volume.
+//! `ZONE:VOLUME`, as commands, mount(8) and fstab name a volume; and disks, which can be mounted, too.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+use disk::Source;
 
 /// A zone, or a volume in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,14 @@ pub(crate) struct Place {
 pub(crate) struct VolumePlace {
     pub(crate) zone: PathBuf,
     pub(crate) volume: String,
+}
+
+/// What can be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MountSource {
+    Volume(VolumePlace),
+    /// A disk with ext2, ext3 or ext4 that no volume has.
+    Disk(Source),
 }
 
 impl Place {
@@ -58,6 +68,59 @@ impl FromStr for VolumePlace {
     }
 }
 
+impl FromStr for MountSource {
+    type Err = String;
+
+    /// What names no volume is a disk.
+    fn from_str(text: &str) -> Result<MountSource, String> {
+        if text.starts_with("nbd") && text.contains("://") {
+            return text.parse().map(MountSource::Disk).map_err(|error: disk::SourceError| error.to_string());
+        }
+        let place: Place = text.parse()?;
+        Ok(match place.volume {
+            Some(volume) => MountSource::Volume(VolumePlace { zone: place.zone, volume }),
+            None => MountSource::Disk(Source::Path(place.zone)),
+        })
+    }
+}
+
+impl MountSource {
+    /// The same from any working directory: what a server and `/proc/mounts` keep.
+    pub(crate) fn absolute(&self) -> std::io::Result<MountSource> {
+        Ok(match self {
+            MountSource::Volume(place) => MountSource::Volume(place.absolute()?),
+            MountSource::Disk(disk) => {
+                MountSource::Disk(disk.clone().seen_from(&std::env::current_dir().unwrap_or_default())?)
+            }
+        })
+    }
+
+    /// The volume's name; a disk's server has nothing else, and calls it nothing.
+    pub(crate) fn volume(&self) -> &str {
+        match self {
+            MountSource::Volume(place) => &place.volume,
+            MountSource::Disk(_) => "",
+        }
+    }
+
+    /// What its server has open: the zone, or the disk.
+    pub(crate) fn opened(&self) -> PathBuf {
+        match self {
+            MountSource::Volume(place) => place.zone.clone(),
+            MountSource::Disk(disk) => disk.to_string().into(),
+        }
+    }
+}
+
+impl std::fmt::Display for MountSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            MountSource::Volume(place) => place.fmt(f),
+            MountSource::Disk(disk) => disk.fmt(f),
+        }
+    }
+}
+
 impl VolumePlace {
     /// The same place from any working directory: what a server and `/proc/mounts` keep.
     pub(crate) fn absolute(&self) -> std::io::Result<VolumePlace> {
@@ -90,5 +153,20 @@ mod tests {
         }
         let place: Place = "/a:b/c".parse().unwrap();
         assert_eq!((place.zone, place.volume), ("/a:b/c".into(), None));
+    }
+
+    #[test]
+    fn what_names_no_volume_is_a_disk() {
+        let source = |text: &str| text.parse::<MountSource>().unwrap();
+        assert_eq!(source("/dev/dax0.0:home").volume(), "home");
+        for disk in
+            ["/dev/sdb1", "disk", "nbd://host:10809", "nbd://host/export", "nbd+unix:///a:b?socket=/c"]
+        {
+            assert!(matches!(source(disk), MountSource::Disk(_)), "{disk}");
+        }
+        for text in ["", ":home", "zone:", "nbds://host", "nbd://host:port"] {
+            assert!(text.parse::<MountSource>().is_err(), "{text}");
+        }
+        assert_eq!(source("nbd://host").opened(), Path::new("nbd://host:10809/"));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use disk::Disk;
 use nvm::{Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
@@ -19,7 +20,7 @@ use crate::metering::{Meter, Metered};
 use crate::mount_table::{self, MountEntry};
 use crate::options::Options;
 use crate::pages;
-use crate::place::VolumePlace;
+use crate::read_disk;
 use crate::report::{self, Fields, Value};
 use crate::retention;
 use crate::schedule::{Keeper, Keeps, Schedule};
@@ -28,6 +29,8 @@ use crate::server::{MountRequest, fuse_options, lock};
 /// A volume being served.
 pub(crate) struct Served {
     pub(crate) dir: PathBuf,
+    /// What `/proc/mounts` says is mounted.
+    source: String,
     option_list: String,
     pub(crate) options: Options,
     since: SystemTime,
@@ -35,14 +38,22 @@ pub(crate) struct Served {
     /// Shared by who uses it beside the mount, exclusively by who exchanges it. Requests of the kernel don't wait for it.
     shown: RwLock<Shown>,
     metered: Arc<Metered>,
-    /// For its account; the volume has one of its own.
-    region: Region,
+    /// For its account; the volume has one of its own. A disk by itself has none.
+    region: Option<Region>,
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
     over_io_uring: bool,
     pub(crate) unmounter: fuse::Unmounter,
     kernel_cache: fuse::KernelCache,
     keeping: Mutex<Keeping>,
+}
+
+/// What is to be served.
+pub(crate) enum Medium {
+    /// A volume of a zone, and once more for its account.
+    Volume { region: Region, account: Region },
+    /// A disk by itself, to be read.
+    Disk(Arc<Disk>),
 }
 
 /// Who takes snapshots.
@@ -58,6 +69,8 @@ enum Shown {
     Volume(Arc<native::Volume>),
     /// A disk with its metadata in NVM.
     Disk(Attached),
+    /// A disk by itself, which is only read.
+    Read(Arc<ext::Volume>),
     /// A snapshot of it: the volume is not open.
     Snapshot,
     /// Nothing: opening the volume again failed.
@@ -69,21 +82,31 @@ impl Served {
     pub(crate) fn mount(
         request: &MountRequest,
         options: &Options,
-        region: Region,
-        account: Region,
+        medium: Medium,
     ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
-        let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
-        let (shown, tree) = open(region, options)?;
+        let (at_once, account, (shown, tree)) = match medium {
+            Medium::Volume { region, account } => {
+                let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
+                (at_once, Some(account), open(region, options)?)
+            }
+            Medium::Disk(disk) => {
+                let volume =
+                    ext::Volume::open(disk, &options.ext()).doing("opening the disk's file system")?;
+                let volume = Arc::new(volume);
+                (true, None, (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>))
+            }
+        };
         let meter = Arc::new(Meter::default());
         let metered = Arc::new(Metered::new(tree, meter.clone()));
         let options_of_mount =
-            fuse::MountOptions { durable_operations: at_once, ..fuse_options(&request.place, options) };
+            fuse::MountOptions { durable_operations: at_once, ..fuse_options(&request.source, options) };
         let mount = fuse::mount(metered.clone(), &request.dir, &options_of_mount);
         let mount = mount.doing("mounting").inspect_err(|_| {
             let _ = shown.close();
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
+            source: request.source.to_string(),
             option_list: request.option_lists.join(","),
             options: options.clone(),
             since: SystemTime::now(),
@@ -117,7 +140,7 @@ impl Served {
             Shown::Disk(disk) => {
                 disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")
             }
-            Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
         }
     }
 
@@ -128,7 +151,7 @@ impl Served {
                 disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")?;
                 disk.volume.checkpoint().map_err(Failure::new).doing("writing to the disk what is in NVM")
             }
-            Shown::Volume(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Volume(_) | Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
         }
     }
 
@@ -137,6 +160,7 @@ impl Served {
         match &*self.shown() {
             Shown::Volume(volume) => stats::recovery(&volume.recovery()).json(),
             Shown::Disk(disk) => disk.recovery().json(),
+            Shown::Read(volume) => read_disk::recovery(volume).json(),
             Shown::Snapshot | Shown::Nothing => json!({ "was_clean": true }),
         }
     }
@@ -160,8 +184,8 @@ impl Served {
     ) -> Result<T, Failure> {
         match &*self.shown() {
             Shown::Volume(volume) => use_it(volume),
-            Shown::Disk(_) => {
-                Err(Failure::new("the volume is an ext disk with its metadata in NVM: it has no snapshots")
+            Shown::Disk(_) | Shown::Read(_) => {
+                Err(Failure::new("what is mounted is an ext disk, which has no snapshots")
                     .leaving("nothing was changed"))
             }
             Shown::Snapshot => {
@@ -324,13 +348,12 @@ impl Served {
     pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
         match &*self.shown() {
             Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
-            Shown::Disk(_) | Shown::Snapshot | Shown::Nothing => fields,
+            Shown::Disk(_) | Shown::Read(_) | Shown::Snapshot | Shown::Nothing => fields,
         }
     }
 
     /// What the volume has done since it was mounted.
-    pub(crate) fn stats(&self, zone: &std::path::Path, name: &str) -> Fields {
-        let place = VolumePlace { zone: zone.to_path_buf(), volume: name.to_string() };
+    pub(crate) fn stats(&self) -> Fields {
         let since = self.since.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let user = Fields::new()
             .with("bytes_written", Value::Bytes(self.meter.bytes_written.load(Relaxed)))
@@ -342,14 +365,17 @@ impl Served {
         let requests = requests
             .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
         let fields = Fields::new()
-            .with("volume", place.to_string())
+            .with("volume", self.source.as_str())
             .with("dir", self.dir.display().to_string())
             .with("options", self.option_list.as_str())
             .with("pid", Value::Count(std::process::id().into()))
             .with("mounted_since", report::date(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
-            .with("user", Value::Fields(user))
-            .with("nvm", Value::Fields(stats::account(&self.region.account())));
+            .with("user", Value::Fields(user));
+        let fields = match &self.region {
+            Some(region) => fields.with("nvm", Value::Fields(stats::account(&region.account()))),
+            None => fields,
+        };
         let fields = match &*self.shown() {
             Shown::Volume(volume) => fields
                 .with("native", Value::Fields(stats::native(&volume.stats())))
@@ -357,6 +383,9 @@ impl Served {
             Shown::Disk(disk) => fields
                 .with("ext", Value::Fields(disk.stats()))
                 .with("recovery", Value::Fields(disk.recovery())),
+            Shown::Read(volume) => fields
+                .with("disk", Value::Fields(read_disk::account(&volume.disk().account())))
+                .with("recovery", Value::Fields(read_disk::recovery(volume))),
             Shown::Snapshot | Shown::Nothing => fields,
         };
         let transport = if self.over_io_uring { "io_uring" } else { "/dev/fuse" };
@@ -388,7 +417,7 @@ impl Shown {
         match self {
             Shown::Volume(volume) => volume.close().doing("closing the volume"),
             Shown::Disk(disk) => disk.close(),
-            Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
         }
     }
 }

@@ -1,10 +1,12 @@
-//! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount.
+//! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount. That of a disk by itself
+//! has only that.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use disk::Disk;
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,8 +18,9 @@ use crate::commands::{info, mkfs, zone};
 use crate::control::{Handler, Hello, Listener, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
-use crate::place::VolumePlace;
-use crate::served::Served;
+use crate::place::{MountSource, VolumePlace};
+use crate::read_disk;
+use crate::served::{Medium, Served};
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,10 +29,18 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// What is to be mounted where, with paths that hold from any directory.
 #[derive(Clone, Debug)]
 pub(crate) struct MountRequest {
-    pub(crate) place: VolumePlace,
+    pub(crate) source: MountSource,
     pub(crate) dir: PathBuf,
     pub(crate) option_lists: Vec<String>,
     pub(crate) sloppy: bool,
+}
+
+/// What a server has open.
+#[derive(Clone)]
+enum Opened {
+    Zone(Zone),
+    /// To be read.
+    Disk(Arc<Disk>),
 }
 
 /// The zone and what is served of it.
@@ -42,7 +53,7 @@ struct Server {
 
 struct State {
     /// None once the last volume is closed: nothing more is served then.
-    zone: Option<Zone>,
+    opened: Option<Opened>,
     served: BTreeMap<String, Arc<Served>>,
     /// None while the socket could not be opened, and at the end.
     listener: Option<Listener>,
@@ -50,7 +61,7 @@ struct State {
     failures: BTreeMap<String, Failure>,
 }
 
-/// Opens the zone, mounts the volume, calls `ready` once it answers, and serves until the last mount is gone.
+/// Opens the zone or the disk, mounts the volume, calls `ready` once it answers, and serves until the last mount is gone.
 pub(crate) fn run(
     request: &MountRequest,
     options: &Options,
@@ -60,13 +71,22 @@ pub(crate) fn run(
     // Before any thread, so that none takes the signal instead.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(format!("cannot watch signals: {error}")))?;
-    let zone = open_zone(request, options)?;
-    let uuid = zone.info().uuid.to_string();
+    let (opened, read_only, socket) = match &request.source {
+        MountSource::Volume(place) => {
+            let zone = open_zone(place, options)?;
+            let (read_only, uuid) = (zone.is_read_only(), zone.info().uuid.to_string());
+            (Opened::Zone(zone), read_only, uuid)
+        }
+        // Several may read it.
+        MountSource::Disk(disk) => {
+            (Opened::Disk(read_disk::open(disk, options)?), true, format!("disk-{}", std::process::id()))
+        }
+    };
     let server = Arc::new(Server {
-        path: request.place.zone.clone(),
-        read_only: zone.is_read_only(),
+        path: request.source.opened(),
+        read_only,
         state: Mutex::new(State {
-            zone: Some(zone),
+            opened: Some(opened),
             served: BTreeMap::new(),
             listener: None,
             failures: BTreeMap::new(),
@@ -79,7 +99,7 @@ pub(crate) fn run(
     };
     let answer = server.mount(request, options)?;
     // A mount without its socket would do, but could not be asked anything.
-    match Listener::start(&uuid, handler).doing("opening the control socket") {
+    match Listener::start(&socket, handler).doing("opening the control socket") {
         Ok(listener) => server.lock().listen(listener),
         Err(failure) => eprintln!("amberfs: {failure}\n  now: the volume is served without accounts"),
     }
@@ -89,12 +109,12 @@ pub(crate) fn run(
     }
     ready(&answer);
     // What it has to say goes to the log from here on.
-    server.keep_snapshots(&request.place.volume);
+    server.keep_snapshots(request.source.volume());
     server.wait()
 }
 
 /// Read-only where the mount is; unless recovery has to write first.
-fn open_zone(request: &MountRequest, options: &Options) -> Result<Zone, Failure> {
+fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
     let open = |read_only| {
         let how = OpenOptions {
             persist: options.persist,
@@ -104,15 +124,14 @@ fn open_zone(request: &MountRequest, options: &Options) -> Result<Zone, Failure>
         };
         let patience = Instant::now() + LOCK_PATIENCE;
         loop {
-            match Zone::open(&request.place.zone, &how) {
+            match Zone::open(&place.zone, &how) {
                 Err(nvm::Error::Locked { .. }) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
                 opened => return opened.doing("opening the zone"),
             }
         }
     };
     let zone = open(options.read_only)?;
-    if options.read_only && options.snapshot.is_none() && mountable(&zone, &request.place.volume, options)?.1
-    {
+    if options.read_only && options.snapshot.is_none() && mountable(&zone, &place.volume, options)?.1 {
         drop(zone);
         return open(false).leaving("opening the volume has to write, if only to recover it");
     }
@@ -128,6 +147,12 @@ fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool
                 let what =
                     format!("volume '{name}' has its files in NVM, and no disk: disk={disk} means nothing");
                 return Err(Failure::new(what).remedy("mount it without that option"));
+            }
+            if options.data_ordered {
+                let what =
+                    format!("volume '{name}' has its files in NVM, and no disk: data=ordered means nothing");
+                return Err(Failure::new(what)
+                    .remedy("mount it without that option: each operation is there whole or not at all"));
             }
             if !native::recognise(&region) {
                 let path = zone.info().path;
@@ -161,7 +186,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl State {
     /// The mount may have ended before the socket was there.
     fn listen(&mut self, listener: Listener) {
-        self.listener = self.zone.is_some().then_some(listener);
+        self.listener = self.opened.is_some().then_some(listener);
     }
 }
 
@@ -172,14 +197,14 @@ impl Server {
 
     /// Mounts a volume and starts serving it; gives what recovery did.
     fn mount(self: &Arc<Server>, request: &MountRequest, options: &Options) -> Result<Json, Failure> {
-        let name = &request.place.volume;
+        let name = request.source.volume();
         let mut state = self.lock();
-        let Some(zone) = state.zone.clone() else {
+        let Some(opened) = state.opened.clone() else {
             return Err(Failure::new("the zone's server is just ending").remedy("try again"));
         };
         if let Some(served) = state.served.get(name) {
             let failure =
-                Failure::new(format!("{} is mounted already, on {}", request.place, served.dir.display()));
+                Failure::new(format!("{} is mounted already, on {}", request.source, served.dir.display()));
             return Err(if let (None, Some(name)) = (&served.options.snapshot, &options.snapshot) {
                 failure
                     .remedy(format!("the snapshot is {}", served.dir.join(snapshot::path_of(name)).display()))
@@ -194,13 +219,17 @@ impl Server {
             return Err(Failure::new("the zone is open read-only for another mount")
                 .remedy("mount with -o ro, or unmount the other one first"));
         }
-        let (region, _) = mountable(&zone, name, options)?;
-        let account = zone.volume(name)?;
-        let (served, mount) = Served::mount(request, options, region, account)?;
+        let medium = match opened {
+            Opened::Zone(zone) => {
+                Medium::Volume { region: mountable(&zone, name, options)?.0, account: zone.volume(name)? }
+            }
+            Opened::Disk(disk) => Medium::Disk(disk),
+        };
+        let (served, mount) = Served::mount(request, options, medium)?;
         let recovery = served.recovery();
         state.failures.remove(name);
-        state.served.insert(name.clone(), served);
-        let (server, name) = (self.clone(), name.clone());
+        state.served.insert(name.to_string(), served);
+        let (server, name) = (self.clone(), name.to_string());
         std::thread::spawn(move || {
             let served = mount.wait().doing("serving the mount");
             server.finish(&name, served);
@@ -229,14 +258,14 @@ impl Server {
         if state.served.is_empty() {
             // In this order: as soon as the lock is free, another server may listen under the same name.
             state.listener = None;
-            state.zone = None;
+            state.opened = None;
         }
         self.changed.notify_all();
     }
 
     /// Waits until nothing is served any more; then the zone is closed, and its lock free.
     fn wait(&self) -> Result<(), Failure> {
-        let state = self.changed.wait_while(self.lock(), |state| state.zone.is_some());
+        let state = self.changed.wait_while(self.lock(), |state| state.opened.is_some());
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         match std::mem::take(&mut state.failures).into_values().next() {
             Some(failure) => Err(failure),
@@ -271,9 +300,12 @@ impl Server {
 
     /// Answers a command.
     fn answer(self: &Arc<Server>, request: Request, parts: &mut Parts<'_>) -> Result<Json, Failure> {
-        let zone = || {
-            let ending = || Failure::new("the zone's server is just ending").remedy("try again");
-            self.lock().zone.clone().ok_or_else(ending)
+        let zone = || match self.lock().opened.clone() {
+            Some(Opened::Zone(zone)) => Ok(zone),
+            Some(Opened::Disk(_)) => {
+                Err(Failure::new(format!("{} is a disk by itself, and no zone", self.path.display())))
+            }
+            None => Err(Failure::new("the zone's server is just ending").remedy("try again")),
         };
         match request {
             Request::Hello => {
@@ -297,7 +329,7 @@ impl Server {
                 let served = self.lock().served.get(&volume).cloned();
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
-                Ok(zone::pack(&served.stats(&self.path, &volume)))
+                Ok(zone::pack(&served.stats()))
             }
             Request::Snapshot { volume, ask } => {
                 let served = self.lock().served.get(&volume).cloned();
@@ -321,10 +353,10 @@ impl Server {
             }
             Request::Mount { volume, dir, options, from, sloppy } => {
                 let parsed = Options::parse_from(from, &options, sloppy).map_err(Failure::new)?;
-                let place = VolumePlace { zone: self.path.clone(), volume };
-                let request = MountRequest { place, dir, option_lists: options, sloppy };
+                let source = MountSource::Volume(VolumePlace { zone: self.path.clone(), volume });
+                let request = MountRequest { source, dir, option_lists: options, sloppy };
                 let answer = self.mount(&request, &parsed)?;
-                self.keep_snapshots(&request.place.volume);
+                self.keep_snapshots(request.source.volume());
                 Ok(answer)
             }
             Request::Remount { volume, read_only } => {
@@ -355,7 +387,7 @@ impl Server {
                 let mut state = state.unwrap_or_else(PoisonError::into_inner);
                 match state.failures.get_mut(&volume) {
                     Some(failure) => Err(failure.clone()),
-                    None => Ok(json!({ "last": state.zone.is_none() })),
+                    None => Ok(json!({ "last": state.opened.is_none() })),
                 }
             }
             Request::Format { volume, settings } => {
@@ -386,10 +418,10 @@ impl Server {
     }
 }
 
-pub(crate) fn fuse_options(place: &VolumePlace, options: &Options) -> fuse::MountOptions {
+pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::MountOptions {
     let default = fuse::MountOptions::default();
     fuse::MountOptions {
-        fs_name: place.to_string(),
+        fs_name: source.to_string(),
         read_only: options.read_only,
         allow_other: options.allow_other.unwrap_or(default.allow_other),
         threads: options.threads.unwrap_or(default.threads),

@@ -25,7 +25,8 @@ pub enum Error {
     },
     /// The file system has what can be read only.
     #[error(
-        "{disk}: it can be read here and not be written because of its features {}; nothing was changed; {}",
+        "{disk}: it can be read here and not be written because of its features {}; nothing was changed; to read it, \
+         `amberfs mount -o ro {disk} DIR`; to write it, {}",
         features.join(", "), advice(features)
     )]
     ReadOnlyFeatures {

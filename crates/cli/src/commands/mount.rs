@@ -10,7 +10,7 @@ use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::launch::{self, Launch};
 use crate::options::Options;
-use crate::place::VolumePlace;
+use crate::place::MountSource;
 use crate::server::{self, MountRequest};
 use crate::{control, mount_namespace, mount_table, report, size};
 
@@ -20,20 +20,21 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
     if let Some(namespace) = &arguments.namespace {
         mount_namespace::enter(namespace).leaving("nothing was mounted").exit(exit::MOUNT_FAILED)?;
     }
-    let place = arguments.place.absolute().doing("finding the zone").exit(exit::MOUNT_FAILED)?;
+    let source =
+        arguments.source.absolute().doing("finding what is to be mounted").exit(exit::MOUNT_FAILED)?;
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
         return Ok(0);
     }
     if options.remount {
-        remount(&dir, &place, &options)
+        remount(&dir, &source, &options)
             .doing("remounting")
             .leaving("it stays mounted as it was")
             .map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
         return Ok(0);
     }
     let request =
-        MountRequest { place, dir, option_lists: arguments.options.clone(), sloppy: arguments.sloppy };
+        MountRequest { source, dir, option_lists: arguments.options.clone(), sloppy: arguments.sloppy };
     if arguments.report {
         return Ok(launch::serve_in_background(request, &options));
     }
@@ -68,7 +69,7 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
 }
 
 /// Before changes, the server must be able to make them; when there are to be no more, those made are made durable.
-fn remount(dir: &Path, place: &VolumePlace, options: &Options) -> Result<(), Failure> {
+fn remount(dir: &Path, source: &MountSource, options: &Options) -> Result<(), Failure> {
     let mut server = control::server_of_mount(dir)
         .ok_or_else(|| Failure::new(format!("no server answers for {}", dir.display())))?;
     let volume = server.volume_at(dir).unwrap_or_default().to_string();
@@ -76,7 +77,7 @@ fn remount(dir: &Path, place: &VolumePlace, options: &Options) -> Result<(), Fai
     if !options.read_only {
         server.ask(&ask)?;
     }
-    fuse::remount(dir, &server::fuse_options(place, options))?;
+    fuse::remount(dir, &server::fuse_options(source, options))?;
     if options.read_only {
         server.ask(&ask)?;
     }
@@ -85,14 +86,15 @@ fn remount(dir: &Path, place: &VolumePlace, options: &Options) -> Result<(), Fai
 
 /// One process has a zone open. If a server has, it serves this volume, too.
 fn by_server(request: &MountRequest, options: &Options) -> Option<Result<Json, Failure>> {
+    let MountSource::Volume(place) = &request.source else { return None };
     let ask = Request::Mount {
-        volume: request.place.volume.clone(),
+        volume: place.volume.clone(),
         dir: request.dir.clone(),
         options: request.option_lists.clone(),
         from: options.directory.clone(),
         sloppy: request.sloppy,
     };
-    control::server_of_zone(&request.place.zone).map(|mut client| {
+    control::server_of_zone(&place.zone).map(|mut client| {
         let pid = client.hello.pid;
         if mount_namespace::is_other(pid) {
             let what = format!("process {pid} serves the zone, in another mount namespace");
@@ -134,15 +136,22 @@ fn is_dead(error: &std::io::Error) -> bool {
 fn tell(answer: &Json, request: &MountRequest, verbose: bool) -> Result<(), Failure> {
     let recovery = &answer["recovery"];
     let number = |key: &str| recovery[key].as_u64().unwrap_or(0);
-    let (place, dir) = (&request.place, request.dir.display());
+    let (source, dir) = (&request.source, request.dir.display());
     if recovery["was_clean"] == true {
         if verbose {
-            report::print_text(&format!("{place}: mounted on {dir}\n"))?;
+            report::print_text(&format!("{source}: mounted on {dir}\n"))?;
         }
         return Ok(());
     }
+    if let MountSource::Disk(_) = source {
+        return report::print_text(&format!(
+            "{source}: mounted on {dir}; was not unmounted cleanly: what is in {} transactions of its journal is read from there, \
+             and the disk stays as it is\n",
+            number("journal_transactions_read"),
+        ));
+    }
     report::print_text(&format!(
-        "{place}: mounted on {dir}; was not unmounted cleanly: replayed {} transactions ({} of log), reclaimed {} \
+        "{source}: mounted on {dir}; was not unmounted cleanly: replayed {} transactions ({} of log), reclaimed {} \
          orphans, in {:.1} ms\n",
         number("transactions_replayed"),
         size::human(number("log_bytes_replayed")),
