@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Fsck(Fsck),
     /// Tell what a zone, a volume or an ext disk is
     Info(Info),
-    /// Tell how much space is used
+    /// Tell how much space is used, and what snapshots have alone and share
     Df(Df),
     /// Print a structure of a volume as it is in NVM
     Dump(Dump),
@@ -270,18 +270,8 @@ pub(crate) struct Info {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct Query {
-    /// A zone, or a volume of it
-    #[arg(value_name = "ZONE[:VOLUME]")]
-    pub(crate) place: Place,
-    /// Answer in JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct Df {
-    /// A zone, a volume of it, or a directory in a mounted volume
+    /// A zone, a volume of it, or a directory in a mounted volume; one in DIR/.snapshots/NAME is that of a snapshot
     #[arg(value_name = "ZONE[:VOLUME]|DIR")]
     pub(crate) place: Place,
     /// Answer in JSON
@@ -316,7 +306,7 @@ pub(crate) enum SnapshotCommand {
     /// Keep a volume as it is now, all that was written to its mount included
     Take(SnapshotTake),
     /// List the snapshots of a volume, oldest first, and what each has alone and shares
-    List(Query),
+    List(SnapshotList),
     /// Tell what a snapshot is, and what it takes
     Show(SnapshotNamed),
     /// Tell what differs between two snapshots, or between one and what the volume is now
@@ -334,6 +324,16 @@ pub(crate) enum SnapshotCommand {
     Rollback(SnapshotRollback),
     /// Copy a snapshot to a new volume of the zone
     Clone(SnapshotClone),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SnapshotList {
+    /// The volume, or where it is mounted
+    #[arg(value_name = "ZONE:VOLUME|DIR")]
+    pub(crate) place: Place,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -11,7 +11,8 @@
 //! {"failed":{"what":"...","doing":null,"state":null,"remedy":"...","exit":1}}
 //! ```
 //!
-//! An answer that may be long comes in parts, `{"more":[...]}`, before the response that ends it.
+//! An answer that may be long comes in parts, `{"more":[...]}`, before the response that ends it; so does what is told on the way to one,
+//! `{"more":{"done":4096,"all":1048576}}`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::failure::Failure;
+use crate::mount_table::{self, MountEntry};
 
 /// Longest line that a server accepts.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -338,6 +340,37 @@ pub(crate) fn server_of_zone(zone: &Path) -> Option<Client> {
 /// The server of what is mounted on `dir` (a path without symbolic links).
 pub(crate) fn server_of_mount(dir: &Path) -> Option<Client> {
     servers().into_iter().find(|client| client.volume_at(dir).is_some())
+}
+
+/// The same, and the volume's name; or why nobody answers for it.
+pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
+    if let Some(client) = server_of_mount(dir) {
+        let volume = client.volume_at(dir).unwrap_or_default().to_string();
+        return Ok((client, volume));
+    }
+    let entry = mount_table::at(dir)?.filter(|entry| entry.kind == mount_table::TYPE);
+    let failure = |what: String| Failure::new(what).doing("looking for its server");
+    Err(match entry {
+        None => failure(format!("no volume is served on {}", dir.display()))
+            .remedy("name a volume as ZONE:VOLUME, or where it is mounted"),
+        Some(MountEntry { user: Some(user), source, .. })
+            if user != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() =>
+        {
+            let who = if user == 0 { "root".to_string() } else { format!("user {user}") };
+            failure(format!(
+                "{source} is mounted on {} and served by {who}, whom only they and root may ask",
+                dir.display()
+            ))
+            .remedy(format!("have {who} do it, or root"))
+        }
+        Some(MountEntry { source, .. }) => {
+            failure(format!("{source} is mounted on {}, and its server does not answer", dir.display()))
+                .remedy(format!(
+                    "if it is gone: amberfs umount {}, then mount again: it recovers",
+                    dir.display()
+                ))
+        }
+    })
 }
 
 #[cfg(test)]

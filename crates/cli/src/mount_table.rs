@@ -14,6 +14,8 @@ pub(crate) struct MountEntry {
     pub(crate) kind: String,
     /// For a volume: `ZONE:VOLUME`.
     pub(crate) source: String,
+    /// Of a FUSE mount: who mounted it.
+    pub(crate) user: Option<u32>,
 }
 
 /// All mounts, in the order in which they were made.
@@ -45,7 +47,9 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = String::from_utf8_lossy(&unescape(rest.next()?)).into_owned();
-    Some(MountEntry { dir: OsString::from_vec(unescape(dir)).into(), kind, source })
+    let options = rest.next().map(String::from_utf8_lossy).unwrap_or_default();
+    let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+    Some(MountEntry { dir: OsString::from_vec(unescape(dir)).into(), kind, source, user })
 }
 
 /// The kernel writes blanks, newlines and backslashes as three octal digits.
@@ -75,9 +79,10 @@ mod tests {
 
     #[test]
     fn a_line_is_read_with_and_without_optional_fields() {
-        let line = b"36 35 0:52 / /mnt/my\\040files rw,nosuid shared:1 master:2 - fuse.amberfs /dev/shm/a\\134b:home rw";
+        let line = b"36 35 0:52 / /mnt/my\\040files rw,nosuid shared:1 master:2 - fuse.amberfs /dev/shm/a\\134b:home rw,user_id=1000,group_id=100";
         let entry = parse(line).unwrap();
         assert_eq!(entry.dir, Path::new("/mnt/my files"));
+        assert_eq!(entry.user, Some(1000));
         assert_eq!((entry.kind.as_str(), entry.source.as_str()), (TYPE, "/dev/shm/a\\b:home"));
         assert_eq!(parse(b"36 35 0:52 / /mnt rw - proc proc rw").unwrap().kind, "proc");
         assert_eq!(parse(b""), None);

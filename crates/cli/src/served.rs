@@ -170,9 +170,15 @@ impl Served {
     }
 
     /// Copies a snapshot to a new volume of the zone.
-    pub(crate) fn clone_snapshot(&self, zone: &Zone, name: &str, to: &str) -> Result<Fields, Failure> {
+    pub(crate) fn clone_snapshot(
+        &self,
+        zone: &Zone,
+        name: &str,
+        to: &str,
+        parts: &mut Parts<'_>,
+    ) -> Result<Fields, Failure> {
         self.with_volume(|volume| {
-            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut |_, _| {});
+            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut snapshot::tell_progress(parts));
             snapshot::clone_to(zone, volume.region().len(), to, copy)
         })
     }

@@ -334,12 +334,16 @@ impl Server {
             Request::Snapshot { volume, ask } => {
                 let served = self.lock().served.get(&volume).cloned();
                 let answer = match (served, &ask) {
-                    (Some(served), Ask::Clone { name, to }) => served.clone_snapshot(&zone()?, name, to)?,
+                    (Some(served), Ask::Clone { name, to }) => {
+                        served.clone_snapshot(&zone()?, name, to, parts)?
+                    }
                     (Some(served), Ask::RollBack { name, discard_newer }) => {
                         served.roll_back(&volume, name, *discard_newer)?
                     }
                     (Some(served), _) => served.snapshot(&ask)?,
-                    (None, _) => snapshot::of_unmounted(&zone()?, &volume, &ask)?,
+                    (None, _) => {
+                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(parts))?
+                    }
                 };
                 Ok(zone::pack(&answer))
             }

@@ -3,11 +3,13 @@
 mod support;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use support::mounted::{names, place, shell};
-use support::{Scratch, can_mount, eventually, run};
+use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 /// Takes everything out of the kernel's caches that nobody uses.
 fn drop_caches() {
@@ -257,4 +259,88 @@ fn what_differs_is_told() {
     assert_eq!(unmounted, many);
     run(&format!("fsck {zone}:home")).ok();
     assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
+}
+
+/// `info` told it, and `df` did not; of a directory in a snapshot `df` told about the volume.
+#[test]
+fn df_tells_what_snapshots_have_alone_and_share() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir} -o durability=op")).ok();
+    let at = |name: &str| scratch.path("mnt").join(name);
+    fs::write(at("both"), vec![1; 1 << 20]).unwrap();
+    fs::write(at("old"), vec![2; 1 << 20]).unwrap();
+    run(&format!("snapshot take {dir} s1")).ok();
+    fs::remove_file(at("old")).unwrap();
+    run(&format!("snapshot take {dir} s2")).ok();
+    let told = |json: &serde_json::Value, key: &str| -> Vec<(String, u64, u64)> {
+        let number = |row: &serde_json::Value, key: &str| row[key].as_u64().unwrap();
+        let rows = json["snapshots"].as_array().unwrap().iter();
+        rows.map(|row| {
+            (row[key].as_str().unwrap().into(), number(row, "own_bytes"), number(row, "shared_bytes"))
+        })
+        .collect()
+    };
+    let listed = told(&run(&format!("snapshot list {dir} --json")).ok().json(), "name");
+    assert!(listed[0].1 >= 1 << 20 && listed[0].2 >= 1 << 20, "{listed:?}");
+    for place in [dir.clone(), format!("{dir}/.snapshots"), format!("{zone}:home"), zone.clone()] {
+        assert_eq!(told(&run(&format!("df {place} --json")).ok().json(), "snapshot"), listed, "{place}");
+    }
+    let text = run(&format!("df {dir}")).ok().out;
+    assert!(text.contains("own bytes  shared bytes") && text.contains("s2"), "{text}");
+
+    fs::create_dir(at("later")).unwrap();
+    let of = format!("{dir}/.snapshots/s1");
+    let df = run(&format!("df {of} --json")).ok().json();
+    assert_eq!(told(&df, "snapshot"), listed[..1]);
+    let volume = &df["volumes"][0];
+    assert_eq!((&volume["volume"], &volume["mounted"]), (&format!("{zone}:home@s1").into(), &of.into()));
+    let bytes = volume["used_bytes"].as_u64().unwrap();
+    assert!((2 << 20..4 << 20).contains(&bytes) && volume["free_bytes"] == 0, "{volume}");
+    run(&format!("umount {dir}")).ok();
+    let at_rest = |line: &str| run(&format!("{line} {zone}:home --json")).ok().json();
+    assert_eq!(told(&at_rest("df"), "snapshot"), told(&at_rest("snapshot list"), "name"));
+}
+
+/// A clone of a mounted volume said nothing until it was there.
+#[test]
+fn a_server_tells_how_far_cloning_has_come() {
+    let Some((scratch, _, dir)) = place() else { return };
+    let zone = scratch.text("large");
+    run(&format!("zone create {zone} --size 120M")).ok();
+    run(&format!("mkfs {zone}:home --size 32M")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    fs::write(scratch.path("mnt").join("file"), vec![1; 8 << 20]).unwrap();
+    run(&format!("snapshot take {dir} s1")).ok();
+    // On a terminal, which script(1) makes.
+    let line = format!("{PROGRAM} snapshot clone {dir} s1 copy");
+    let shown = shell(&format!("script --quiet --return --command '{line}' /dev/null </dev/null")).ok().out;
+    assert!(shown.contains("copied"), "{shown:?}");
+    assert_eq!(shell(&format!("{PROGRAM} snapshot clone {dir} s1 again 2>&1")).ok().out, "");
+    run(&format!("umount {dir}")).ok();
+}
+
+/// It said that no volume is served there.
+#[test]
+fn another_user_is_told_whose_server_it_is() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    // Where nobody may look, whatever directories this is built in.
+    let open = tempfile::TempDir::new().unwrap();
+    let all = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = open.path().join("amberfs");
+    fs::copy(PROGRAM, &program).unwrap();
+    for path in [open.path(), &program, &scratch.path("")] {
+        all(path);
+    }
+    let as_nobody = |line: &str| {
+        let mut command = Command::new(&program);
+        Run::of(command.args(line.split(' ')).uid(65534).gid(65534).current_dir("/").output().unwrap())
+    };
+    for line in ["snapshot list", "stats"] {
+        as_nobody(&format!("{line} {dir}")).fails(1, &[&zone, "served by root"]);
+    }
+    as_nobody(&format!("snapshot take {dir} s1")).fails(1, &["served by root", "have root do it"]);
+    let df = as_nobody(&format!("df {dir} --json")).ok().json();
+    assert!(df["snapshots"].is_null() && df["volumes"][0]["bytes"].as_u64() > Some(0), "{df}");
+    run(&format!("umount {dir}")).ok();
 }

@@ -1,106 +1,182 @@
-//! `amberfs df`: how much space of a volume is used.
+//! `amberfs df`: how much space of a volume is used, and what its snapshots have of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvm::{VolumeKind, Zone};
+use serde_json::Value as Json;
 
 use crate::command_line::Df;
-use crate::control::Request;
+use crate::commands::{info, zone};
+use crate::control::{self, Request};
 use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
 
+/// Volumes, and their snapshots.
+#[derive(Default)]
+struct Answer {
+    volumes: Vec<Fields>,
+    snapshots: Vec<Fields>,
+    /// There may be some, and who knows may not be asked.
+    snapshots_unknown: bool,
+}
+
 pub(crate) fn run(arguments: &Df) -> Result<(), Failure> {
     let place = &arguments.place;
-    let rows = if place.volume.is_none() && place.zone.is_dir() {
-        vec![of_directory(&place.zone)?]
+    let mut answer = Answer::default();
+    if place.volume.is_none() && place.zone.is_dir() {
+        answer.add_directory(&place.zone)?;
     } else {
-        of_zone(&place.zone, place.volume.as_deref())?
-    };
-    report::print(&Fields::new().with("volumes", Value::Rows(rows)), arguments.json)
-}
-
-fn row(volume: &str, bytes: u64, free: Option<u64>, files: Option<u64>, mounted: &str) -> Fields {
-    let used = free.map(|free| bytes.saturating_sub(free));
-    let percent = used.map(|used| (used as f64 / bytes.max(1) as f64 * 100.0).round() as u64);
-    Fields::new()
-        .with("volume", volume)
-        .with("bytes", Value::Bytes(bytes))
-        .with("used_bytes", used.map_or(Value::None, Value::Bytes))
-        .with("free_bytes", free.map_or(Value::None, Value::Bytes))
-        .with("used_percent", percent.map_or(Value::None, Value::Count))
-        .with("files", files.map_or(Value::None, Value::Count))
-        .with("mounted", mounted)
-}
-
-/// Asks the kernel, which asks the server: works for whoever may use the mount.
-fn of_mount(source: &str, dir: &Path) -> Result<Fields, Failure> {
-    let answer = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
-    let answer = answer.map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-    let (bytes, free) = (answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize);
-    let files = answer.f_files.saturating_sub(answer.f_ffree);
-    Ok(row(source, bytes, Some(free), Some(files), &dir.display().to_string()))
-}
-
-fn of_directory(dir: &Path) -> Result<Fields, Failure> {
-    let path = mount_table::resolve(dir)?;
-    let mounts = mount_table::read()?;
-    let mount = path.ancestors().find_map(|above| mounts.iter().rev().find(|mount| mount.dir == above));
-    match mount {
-        Some(mount) if mount.kind == mount_table::TYPE => of_mount(&mount.source, &mount.dir),
-        _ => Err(Failure::new(format!("{} is not in a mounted volume", dir.display()))
-            .remedy("name a zone, ZONE:VOLUME, or a directory in a mounted volume")),
+        answer.add_zone(&place.zone, place.volume.as_deref())?;
     }
+    let snapshots = if answer.snapshots_unknown { Value::None } else { Value::Rows(answer.snapshots) };
+    let fields = Fields::new().with("volumes", Value::Rows(answer.volumes)).with("snapshots", snapshots);
+    report::print(&fields, arguments.json)
 }
 
-fn of_zone(path: &Path, only: Option<&str>) -> Result<Vec<Fields>, Failure> {
-    let names = |all: Vec<String>| -> Result<Vec<String>, Failure> {
-        match only {
-            None => Ok(all),
-            Some(name) if all.iter().any(|there| there == name) => Ok(vec![name.to_string()]),
-            Some(name) => Err(nvm::Error::NoSuchVolume { name: name.to_string(), names: all }.into()),
+impl Answer {
+    fn add(
+        &mut self,
+        volume: &str,
+        bytes: u64,
+        free: Option<u64>,
+        files: Option<u64>,
+        mounted: Option<&Path>,
+    ) {
+        let used = free.map(|free| bytes.saturating_sub(free));
+        let percent = used.map(|used| (used as f64 / bytes.max(1) as f64 * 100.0).round() as u64);
+        self.volumes.push(
+            Fields::new()
+                .with("volume", volume)
+                .with("bytes", Value::Bytes(bytes))
+                .with("used_bytes", used.map_or(Value::None, Value::Bytes))
+                .with("free_bytes", free.map_or(Value::None, Value::Bytes))
+                .with("used_percent", percent.map_or(Value::None, Value::Count))
+                .with("files", files.map_or(Value::None, Value::Count))
+                .with("mounted", mounted.map(|dir| dir.display().to_string()).unwrap_or_default()),
+        );
+    }
+
+    /// Asks the kernel, which asks the server: works for whoever may use the mount.
+    fn add_mounted(&mut self, volume: &str, dir: &Path) -> Result<(), Failure> {
+        let answer = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
+        let answer = answer.map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+        let (bytes, free) = (answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize);
+        let files = answer.f_files.saturating_sub(answer.f_ffree);
+        self.add(volume, bytes, Some(free), Some(files), Some(dir));
+        Ok(())
+    }
+
+    /// Adds what `amberfs info` tells of a volume that is not mounted.
+    fn add_told(&mut self, volume: &str, told: &Json) {
+        let number = |key: &str| told[key].as_u64();
+        let bytes = number("blocks").map(|blocks| blocks * nvm::BLOCK).or(number("bytes"));
+        self.add(volume, bytes.unwrap_or(0), number("free_bytes"), number("inodes"), None);
+        self.add_snapshots(volume, told, None);
+    }
+
+    /// Adds what it tells of the volume's snapshots, or of one of them.
+    fn add_snapshots(&mut self, volume: &str, told: &Json, only: Option<&str>) {
+        for snapshot in told["snapshots"].as_array().into_iter().flatten() {
+            let name = snapshot["name"].as_str().unwrap_or_default();
+            if only.is_some_and(|only| only != name) {
+                continue;
+            }
+            let bytes = |key: &str| snapshot[key].as_u64().map_or(Value::None, Value::Bytes);
+            self.snapshots.push(
+                Fields::new()
+                    .with("volume", volume)
+                    .with("snapshot", name)
+                    .with("own_bytes", bytes("own_bytes"))
+                    .with("shared_bytes", bytes("shared_bytes")),
+            );
         }
-    };
-    match reach(path, false)? {
-        Access::Open(zone) => {
-            let all = zone.volumes().into_iter().map(|entry| entry.name).collect();
-            names(all)?.iter().map(|name| of_volume(&zone, path, name)).collect()
+    }
+
+    fn add_directory(&mut self, dir: &Path) -> Result<(), Failure> {
+        let path = mount_table::resolve(dir)?;
+        let mounts = mount_table::read()?;
+        let mount = path.ancestors().find_map(|above| mounts.iter().rev().find(|mount| mount.dir == above));
+        let Some(mount) = mount.filter(|mount| mount.kind == mount_table::TYPE) else {
+            return Err(Failure::new(format!("{} is not in a mounted volume", dir.display()))
+                .remedy("name a zone, ZONE:VOLUME, or a directory in a mounted volume"));
+        };
+        let snapshot = snapshot_above(&path, &mount.dir);
+        match &snapshot {
+            Some((name, root)) => self.add_mounted(&format!("{}@{name}", mount.source), root)?,
+            None => self.add_mounted(&mount.source, &mount.dir)?,
         }
-        Access::Served(mut client) => {
-            let zone = super::zone::unpack(client.ask(&Request::Zone)?).1;
-            let volumes: Vec<_> = zone["volumes"].as_array().cloned().unwrap_or_default();
-            let all = volumes.iter().filter_map(|volume| volume["name"].as_str().map(String::from)).collect();
-            let mut rows = Vec::new();
-            for name in names(all)? {
-                let source =
-                    VolumePlace { zone: client.hello.zone.clone(), volume: name.clone() }.to_string();
-                if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| *volume == name) {
-                    rows.push(of_mount(&source, &dir.clone())?);
-                } else {
-                    let info = super::zone::unpack(client.ask(&Request::Info { volume: name })?).1;
-                    let number = |key: &str| info[key].as_u64();
-                    rows.push(row(
-                        &source,
-                        number("bytes").unwrap_or(0),
-                        number("free_bytes"),
-                        number("inodes"),
-                        "",
-                    ));
+        // Only who mounted it, and root, may ask its server.
+        let server = control::server_of_mount(&mount.dir);
+        self.snapshots_unknown = server.is_none();
+        if let Some(mut server) = server {
+            let volume = server.volume_at(&mount.dir).unwrap_or_default().to_string();
+            if !volume.is_empty() {
+                let told = zone::unpack(server.ask(&Request::Info { volume })?).1;
+                self.add_snapshots(&mount.source, &told, snapshot.as_ref().map(|(name, _)| name.as_str()));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_zone(&mut self, path: &Path, only: Option<&str>) -> Result<(), Failure> {
+        let names = |all: Vec<String>| -> Result<Vec<String>, Failure> {
+            match only {
+                None => Ok(all),
+                Some(name) if all.iter().any(|there| there == name) => Ok(vec![name.to_string()]),
+                Some(name) => Err(nvm::Error::NoSuchVolume { name: name.to_string(), names: all }.into()),
+            }
+        };
+        match reach(path, false)? {
+            Access::Open(zone) => {
+                let all = zone.volumes().into_iter().map(|entry| entry.name).collect();
+                for name in names(all)? {
+                    self.add_at_rest(&zone, path, &name)?;
                 }
             }
-            Ok(rows)
+            Access::Served(mut client) => {
+                let zone = zone::unpack(client.ask(&Request::Zone)?).1;
+                let volumes: Vec<_> = zone["volumes"].as_array().cloned().unwrap_or_default();
+                let all =
+                    volumes.iter().filter_map(|volume| volume["name"].as_str().map(String::from)).collect();
+                for name in names(all)? {
+                    let source =
+                        VolumePlace { zone: client.hello.zone.clone(), volume: name.clone() }.to_string();
+                    let mount = client.hello.mounts.iter().find(|(volume, _)| *volume == name).cloned();
+                    let told = zone::unpack(client.ask(&Request::Info { volume: name })?).1;
+                    match mount {
+                        Some((_, dir)) => {
+                            self.add_mounted(&source, &dir)?;
+                            self.add_snapshots(&source, &told, None);
+                        }
+                        None => self.add_told(&source, &told),
+                    }
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn add_at_rest(&mut self, zone: &Zone, path: &Path, name: &str) -> Result<(), Failure> {
+        let source = VolumePlace { zone: path.to_path_buf(), volume: name.to_string() }.to_string();
+        let region = zone.volume(name).doing("opening the volume")?;
+        if matches!(region.kind(), VolumeKind::Native | VolumeKind::Ext) {
+            self.add_told(&source, &info::describe(zone, name, None)?.json());
+        } else {
+            self.add(&source, region.len(), None, None, None);
+        }
+        Ok(())
     }
 }
 
-fn of_volume(zone: &Zone, path: &Path, name: &str) -> Result<Fields, Failure> {
-    let region = zone.volume(name).doing("opening the volume")?;
-    let source = VolumePlace { zone: path.to_path_buf(), volume: name.to_string() }.to_string();
-    if region.kind() != VolumeKind::Native || !native::recognise(&region) {
-        return Ok(row(&source, region.len(), None, None, ""));
+/// The snapshot that a path in a mounted volume leads to, and its root directory.
+fn snapshot_above(path: &Path, mounted: &Path) -> Option<(String, PathBuf)> {
+    let mut names = path.strip_prefix(mounted).ok()?.components();
+    if names.next()?.as_os_str() != ".snapshots" {
+        return None;
     }
-    let info = native::info(&region).doing("reading the volume's newest checkpoint")?;
-    Ok(row(&source, info.blocks * nvm::BLOCK, Some(info.blocks_free * nvm::BLOCK), Some(info.inodes), ""))
+    let name = names.next()?.as_os_str();
+    Some((name.to_str()?.to_string(), mounted.join(".snapshots").join(name)))
 }

@@ -70,9 +70,7 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
 
 /// Before changes, the server must be able to make them; when there are to be no more, those made are made durable.
 fn remount(dir: &Path, source: &MountSource, options: &Options) -> Result<(), Failure> {
-    let mut server = control::server_of_mount(dir)
-        .ok_or_else(|| Failure::new(format!("no server answers for {}", dir.display())))?;
-    let volume = server.volume_at(dir).unwrap_or_default().to_string();
+    let (mut server, volume) = control::volume_of_mount(dir)?;
     let ask = Request::Remount { volume, read_only: options.read_only };
     if !options.read_only {
         server.ask(&ask)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use native::SnapshotUsage;
 use nvm::{Region, VolumeKind, Zone};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
 use crate::commands::snapshot_diff;
-use crate::control::{self, Client, Request};
+use crate::control::{self, Client, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::mount_table;
 use crate::place::Place;
@@ -96,12 +97,7 @@ pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Fail
     match &place.volume {
         None => {
             let dir = mount_table::resolve(&place.zone)?;
-            let client = control::server_of_mount(&dir).ok_or_else(|| {
-                Failure::new(format!("no volume is served on {}", dir.display()))
-                    .doing("looking for its server")
-                    .remedy("name a volume as ZONE:VOLUME, or where it is mounted")
-            })?;
-            let volume = client.volume_at(&dir).unwrap_or_default().to_string();
+            let (client, volume) = control::volume_of_mount(&dir)?;
             Ok(Reached::Served(client, volume))
         }
         Some(volume) => Ok(match reach(&place.zone, changes)? {
@@ -114,17 +110,29 @@ pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Fail
 fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
     match reach_volume(place, !ask.changes_nothing())? {
         Reached::Served(mut client, volume) => {
-            Ok(super::zone::unpack(client.ask(&Request::Snapshot { volume, ask: ask.clone() })?))
+            let mut show = progress();
+            let request = Request::Snapshot { volume, ask: ask.clone() };
+            let answer = client.ask_for_parts(&request, &mut |part| {
+                let Copied { done, all } = serde_json::from_value(part).map_err(Failure::new)?;
+                show(done, all);
+                Ok(())
+            })?;
+            Ok(super::zone::unpack(answer))
         }
         Reached::Open(zone, volume) => {
-            let fields = of_unmounted(&zone, &volume, ask)?;
+            let fields = of_unmounted(&zone, &volume, ask, &mut progress())?;
             Ok((fields.text(), fields.json()))
         }
     }
 }
 
 /// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
-pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Fields, Failure> {
+pub(crate) fn of_unmounted(
+    zone: &Zone,
+    volume: &str,
+    ask: &Ask,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Fields, Failure> {
     let region = zone.volume(volume).doing("opening the volume")?;
     if region.kind() != VolumeKind::Native {
         let what = format!("volume '{volume}' is of kind {}, which has no snapshots", region.kind());
@@ -140,7 +148,7 @@ pub(crate) fn of_unmounted(zone: &Zone, volume: &str, ask: &Ask) -> Result<Field
             return Ok(described(&native::roll_back(&region, name, *discard_newer)?));
         }
         Ask::Clone { name, to } => {
-            let copy = |to: &Region| native::clone_snapshot(&region, name, to, &mut progress());
+            let copy = |to: &Region| native::clone_snapshot(&region, name, to, progress);
             return clone_to(zone, region.len(), to, copy);
         }
         _ => {}
@@ -245,6 +253,25 @@ pub(crate) fn clone_to(
         });
     }
     Ok(Fields::new().with("volume", name).with("bytes", Value::Bytes(bytes)))
+}
+
+/// How far copying has come, bytes: what a server tells meanwhile.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Copied {
+    done: u64,
+    all: u64,
+}
+
+/// Tells whoever asked how far copying has come, ten times a second. Who no longer listens doesn't end it.
+pub(crate) fn tell_progress(parts: &mut Parts<'_>) -> impl FnMut(u64, u64) {
+    const PERIOD: Duration = Duration::from_millis(100);
+    let mut told: Option<Instant> = None;
+    move |done, all| {
+        if done == all || told.is_none_or(|told| told.elapsed() >= PERIOD) {
+            told = Some(Instant::now());
+            let _ = serde_json::to_value(Copied { done, all }).map_err(Failure::new).and_then(&mut *parts);
+        }
+    }
 }
 
 /// Shows on a terminal how far copying has come.

@@ -30,10 +30,7 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
     };
     if place.volume.is_none() && place.zone.is_dir() {
         let dir = mount_table::resolve(&place.zone)?;
-        let client = control::server_of_mount(&dir);
-        let client = client.ok_or_else(|| not_served(format!("no volume is served on {}", dir.display())))?;
-        let volume = client.volume_at(&dir).unwrap_or_default().to_string();
-        return Ok((client, volume));
+        return control::volume_of_mount(&dir);
     }
     let client = control::server_of_zone(&place.zone);
     let client =
