@@ -49,15 +49,15 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, bytes: u64) {
     let alone = format!("copy 4 KiB, none overlaps, {size}");
     let long_read = format!("read 1 MiB, sequential, {size}");
     let long_write = format!("overwrite 1 MiB, sequential, {size}");
-    let rows = [
-        (read, Limit::Floor(1.4)),
-        (alone, Limit::None),
-        (slices, Limit::Micros(0.2)),
-        (write, Limit::Floor(2.0)),
-        (append, Limit::Floor(2.2)),
-        (small, Limit::Micros(0.8)),
-        (long_read, Limit::Floor(1.18)),
-        (long_write, Limit::Floor(1.18)),
+    let rows: [(String, &[Limit]); 8] = [
+        (read, &[Limit::Floor(1.2), Limit::Peer(0.7)]),
+        (alone, &[]),
+        (slices, &[Limit::Micros(0.15)]),
+        (write, &[Limit::Floor(1.4), Limit::Peer(0.7)]),
+        (append, &[Limit::Floor(1.6)]),
+        (small, &[Limit::Micros(0.4)]),
+        (long_read, &[Limit::Floor(1.18)]),
+        (long_write, &[Limit::Floor(1.18)]),
     ];
     if !plan.wants(&rows.each_ref().map(|(name, _)| name.as_str())) {
         return;
@@ -87,8 +87,8 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, bytes: u64) {
             series.peers.extend(peer);
         }
     }
-    for ((name, limit), series) in rows.iter().zip(&series) {
-        table.operation(name, *limit, series);
+    for ((name, limits), series) in rows.iter().zip(&series) {
+        table.operation(name, limits, series);
     }
 }
 

@@ -10,7 +10,7 @@ use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO};
 use crate::Plan;
 use crate::measure::cost;
 use crate::place::{self, Names, shuffled};
-use crate::table::{Bound, Limit, Series, Table};
+use crate::table::{Bound, Series, Table};
 
 /// The argument with which this program starts itself to die with a volume mounted.
 pub(crate) const CRASH: &str = "--die-mounted";
@@ -75,7 +75,7 @@ pub(crate) fn run(plan: &Plan, table: &mut Table, path: &Path, names: &Names) {
         first_looks.samples.push(cost(count, || (0..count).for_each(look)).into());
         volume.close().expect("closing");
     }
-    table.operation("stat, first since the mount, 10^6", Limit::None, &first_looks);
+    table.operation("stat, first since the mount, 10^6", &[], &first_looks);
     table.figure(
         "mount, after clean unmount",
         "ms",

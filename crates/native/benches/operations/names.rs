@@ -74,10 +74,13 @@ pub(crate) fn run(plan: &Plan, table: &mut Table) {
         }
     }
     for ((phase, limit), (series, _)) in PHASES.iter().zip(&series) {
-        table.operation(&few(phase), Limit::Micros(*limit), series);
+        // A rename is not asked to be half of tmpfs's.
+        let of_tmpfs = (*phase != PHASES[RENAME].0).then_some(Limit::Peer(0.5));
+        let limits: Vec<Limit> = std::iter::once(Limit::Micros(*limit)).chain(of_tmpfs).collect();
+        table.operation(&few(phase), &limits, series);
     }
     for ((phase, _), (_, series)) in PHASES.iter().zip(&series) {
-        table.operation(&many(phase), Limit::Floor(GROWTH_MAX), series);
+        table.operation(&many(phase), &[Limit::Floor(GROWTH_MAX)], series);
     }
     space(&volume, &small, table);
     if let Some(large) = large {
@@ -303,7 +306,7 @@ impl Million {
     fn finish(self, plan: &Plan, table: &mut Table) {
         let (ours, theirs) = self.filling;
         let filling = Series { samples: vec![ours], peers: vec![theirs], ..Series::default() };
-        table.operation("create+close, filling to 10^6", Limit::None, &filling);
+        table.operation("create+close, filling to 10^6", &[], &filling);
         table.figure(
             "NVM per file of 0 bytes, 10^6",
             "KiB",

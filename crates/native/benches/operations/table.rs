@@ -2,15 +2,25 @@
 
 use crate::measure::{Cost, Sample, Spread, spread};
 
-/// What a row must not exceed.
+/// What a row must not exceed, each in CPU time of the same round; a row can have several limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
-    /// Nothing was promised.
-    None,
-    /// Microseconds of CPU.
+    /// Microseconds.
     Micros(f64),
-    /// Times the CPU of the floor in the same round.
+    /// Times the floor.
     Floor(f64),
+    /// Times the same by tmpfs's system calls.
+    Peer(f64),
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Limit::Micros(limit) => write!(f, "{limit} µs"),
+            Limit::Floor(limit) => write!(f, "{limit} × floor"),
+            Limit::Peer(limit) => write!(f, "{limit} × tmpfs"),
+        }
+    }
 }
 
 /// What a figure must not leave.
@@ -59,16 +69,31 @@ impl Series {
         spread(self.samples.iter().map(Sample::cpu))
     }
 
-    fn ratio(&self) -> Option<f64> {
-        let ratios = self.samples.iter().zip(&self.floors).map(|(sample, floor)| sample.cpu() / floor.cpu);
-        (!self.floors.is_empty()).then(|| spread(ratios).median)
+    /// How many times what the others cost in the same rounds, if they were measured.
+    fn times(&self, others: &[Cost]) -> Option<f64> {
+        let ratios = self.samples.iter().zip(others).map(|(sample, other)| sample.cpu() / other.cpu);
+        (!others.is_empty()).then(|| spread(ratios).median)
+    }
+
+    /// Whether the row keeps its limits, and which it misses by how much. A limit against what was not measured is missed.
+    fn verdict(&self, limits: &[Limit]) -> String {
+        let stands = |limit: &Limit| match *limit {
+            Limit::Micros(limit) => (self.cpu().median / 1000.0, limit),
+            Limit::Floor(limit) => (self.times(&self.floors).unwrap_or(f64::INFINITY), limit),
+            Limit::Peer(limit) => (self.times(&self.peers).unwrap_or(f64::INFINITY), limit),
+        };
+        let one = |limit: &Limit| {
+            let (figure, most) = stands(limit);
+            format!("{} ({limit})", verdict(figure, most))
+        };
+        limits.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 }
 
 /// All that was measured.
 pub(crate) struct Table {
     filter: String,
-    operations: Vec<(String, Limit, Series)>,
+    operations: Vec<(String, Vec<Limit>, Series)>,
     figures: Vec<Figure>,
 }
 
@@ -87,9 +112,9 @@ impl Table {
     }
 
     /// Adds the rounds of an operation.
-    pub(crate) fn operation(&mut self, name: &str, limit: Limit, series: &Series) {
+    pub(crate) fn operation(&mut self, name: &str, limits: &[Limit], series: &Series) {
         if name.contains(&self.filter) && !series.samples.is_empty() {
-            self.operations.push((name.to_string(), limit, series.clone()));
+            self.operations.push((name.to_string(), limits.to_vec(), series.clone()));
         }
     }
 
@@ -111,32 +136,32 @@ impl Table {
     pub(crate) fn print(&self) {
         if !self.operations.is_empty() {
             println!(
-                "\n{:<34} {:>8} {:<15} {:>8} {:>8} {:>8} {:>6} {:>7} {:>6} {:>6} {:>6} {:>8}  verdict",
+                "\n{:<37} {:>8} {:<15} {:>7} {:>7} {:>8} {:>7} {:>8} {:>7} {:>6} {:>7} {:>6}  limits",
                 "operation",
                 "CPU µs",
                 "",
                 "ckpt µs",
                 "wall µs",
                 "floor µs",
-                "ratio",
-                "limit",
+                "× floor",
+                "tmpfs µs",
+                "× tmpfs",
                 "fences",
                 "lines",
                 "+ckpt",
-                "tmpfs µs",
             );
         }
-        for (name, limit, series) in &self.operations {
-            print_operation(name, *limit, series);
+        for (name, limits, series) in &self.operations {
+            print_operation(name, limits, series);
         }
         if !self.figures.is_empty() {
-            println!("\n{:<34} {:>8} {:<15} {:>8}  verdict", "figure", "", "", "limit");
+            println!("\n{:<50} {:>8} {:<18} {:>8}  verdict", "figure", "", "", "limit");
         }
         for figure in &self.figures {
             let Spread { low, median, high } = figure.spread;
             let unit = figure.unit;
             println!(
-                "{:<34} {median:>8.2} {:<15} {:>8}  {:<14} {}",
+                "{:<50} {median:>8.2} {:<18} {:>8}  {:<14} {}",
                 figure.name,
                 format!("{unit} [{low:.2}–{high:.2}]"),
                 figure.bound.map_or(String::from("-"), |bound| format!("{} {unit}", bound.limit())),
@@ -147,31 +172,28 @@ impl Table {
     }
 }
 
-fn print_operation(name: &str, limit: Limit, series: &Series) {
+fn print_operation(name: &str, limits: &[Limit], series: &Series) {
     let median = |of: &dyn Fn(&Sample) -> f64| spread(series.samples.iter().map(of)).median;
     let micros = |ns: f64| ns / 1000.0;
     let costs = |costs: &[Cost]| match costs {
         [] => String::from("-"),
         costs => format!("{:.2}", micros(spread(costs.iter().map(|cost| cost.cpu)).median)),
     };
+    let times = |others| series.times(others).map_or(String::from("-"), |times| format!("{times:.2}"));
     let cpu = series.cpu();
-    let ratio = series.ratio();
-    let (limit, verdict) = match limit {
-        Limit::None => (String::from("-"), String::from("-")),
-        Limit::Micros(limit) => (format!("{limit} µs"), verdict(micros(cpu.median), limit)),
-        Limit::Floor(limit) => (format!("{limit} ×"), verdict(ratio.unwrap_or(f64::NAN), limit)),
-    };
     println!(
-        "{name:<34} {:>8.2} {:<15} {:>8.2} {:>8.2} {:>8} {:>6} {limit:>7} {:>6.2} {:>6.1} {:>6.1} {:>8}  {verdict}",
+        "{name:<37} {:>8.2} {:<15} {:>7.2} {:>7.2} {:>8} {:>7} {:>8} {:>7} {:>6.2} {:>7.1} {:>6.1}  {}",
         micros(cpu.median),
         format!("[{:.2}–{:.2}]", micros(cpu.low), micros(cpu.high)),
         micros(median(&|sample| sample.checkpoint_cpu)),
         micros(median(&|sample| sample.own.wall)),
         costs(&series.floors),
-        ratio.map_or(String::from("-"), |ratio| format!("{ratio:.2}")),
+        times(&series.floors),
+        costs(&series.peers),
+        times(&series.peers),
         median(&|sample| sample.fences),
         median(&|sample| sample.lines),
         median(&|sample| sample.checkpoint_lines),
-        costs(&series.peers),
+        series.verdict(limits),
     );
 }
