@@ -23,10 +23,13 @@ EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk,amberfs-ext-disk:dirsync,amberfs-ext-
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:sync_writes=disk,amberfs-ext-disk:sync_writes=disk+transport=device+threads=16
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:commit=3600,volume-ext-disk,fuse2fs-disk
 EXT_AGAINST := --against ext4-disk --against ext4-disk:dirsync --against ext4-disk:sync
+# Who stands beside a mount where programs sync.
+SYNCED_PEERS := amberfs,amberfs-op,ext4,xfs,btrfs,ext4-disk
+SYNCED = --rounds 3 --against ext4 --against ext4-disk --markdown --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
 SCALE ?=
 FIO ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +68,11 @@ licences: ## fail if something we are built from has a licence that is not on th
 bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
 	@scripts/install-deps.sh bench
 	@scripts/rings.sh $(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+
+bench-synced: build ## programs and workloads that sync, beside ext4, xfs and btrfs in memory and on disk (needs root); BENCH="--disk /mnt"
+	@scripts/install-deps.sh bench tools
+	@scripts/rings.sh $(BIN) bench --peers=$(SYNCED_PEERS) -w synced $(SYNCED)
+	@scripts/rings.sh $(BIN) bench --peers=$(SYNCED_PEERS) --tool sqlite --tool pgbench $(SYNCED)
 
 bench-ext: build ## a disk with its metadata in NVM beside the kernel's ext4 and fuse2fs, by what FSMAC measures (needs root): BENCH="--disk /mnt"
 	@scripts/install-deps.sh bench

@@ -76,11 +76,11 @@ pub fn groups() -> &'static [(&'static str, &'static str, &'static [&'static str
             "granularity",
             "reading and writing in pieces from 64 B to 1 MiB",
             &[
-                "read:at=next,io=64/512/4K/16K/64K/256K/1M",
-                "read:at=random,io=64/512/4K/16K/64K/256K/1M",
-                "write:at=next,io=64/512/4K/16K/64K/256K/1M",
-                "write:at=random,io=64/512/4K/16K/64K/256K/1M",
-                "write:at=random,sync=each,io=64/512/4K/16K/64K/256K/1M",
+                "read:at=next,io=64/256/1K/4K/16K/64K/256K/1M",
+                "read:at=random,io=64/256/1K/4K/16K/64K/256K/1M",
+                "write:at=next,io=64/256/1K/4K/16K/64K/256K/1M",
+                "write:at=random,io=64/256/1K/4K/16K/64K/256K/1M",
+                "write:at=random,sync=each,io=64/256/1K/4K/16K/64K/256K/1M",
             ],
         ),
         (
@@ -96,6 +96,22 @@ pub fn groups() -> &'static [(&'static str, &'static str, &'static [&'static str
             ],
         ),
         ("width", "operations on names by the width of directories", &["metadata:width=10/100/1000/10000"]),
+        (
+            "files",
+            "operations on names by the number of files, in directories of 1000",
+            &["metadata:files=1000/10000/100000"],
+        ),
+        (
+            "synced",
+            "what is bound by fsync",
+            &[
+                "writefsync:io=4K,every=1",
+                "write:at=random,io=4K,sync=each",
+                "fs_mark:files=~10000,size=4K,io=4K,sync=1",
+                "fs_mark:sync=4",
+                "varmail",
+            ],
+        ),
         (
             "fsmac",
             "what FSMAC §V measures, with its numbers, and small synced writes",

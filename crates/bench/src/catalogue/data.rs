@@ -1,7 +1,7 @@
 //! Reading and writing files that are there, in pieces of one length; and iozone's ways through a file.
 
 use super::{Entry, THREADS_MAX};
-use crate::flow::{At, Extent, FileSet, Op, Pass, Phase, Pick, Unit, Workload};
+use crate::flow::{At, Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
 use crate::random::Size;
 use crate::request::Parameters;
 
@@ -46,7 +46,7 @@ pub(super) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "iozone",
-            about: "iozone's patterns: rewrite, reread, random read and write, backward read, record rewrite, strided read",
+            about: "iozone's patterns: write, rewrite, reread, random read and write, backward read, record rewrite, strided read",
             parameters: &[("io", "4K"), ("threads", "1"), ("size", "1G"), ("file", "own")],
             build: iozone,
         },
@@ -93,7 +93,12 @@ fn iozone(parameters: &Parameters) -> Result<Workload, String> {
         phase.passes[0].flow = vec![op];
         phase
     };
+    // Its first test writes files that are not there.
+    let (all, turn) = (Extent::Each(Order::Forward, 100), Pick::Turn);
+    let write = Pass::new(all, vec![Op::Create(turn), Op::WriteWhole(io), Op::Close]);
     made.phases = vec![
+        Phase::unmeasured(Pass::new(all, vec![Op::Unlink(turn)])),
+        Phase::new("write", Unit::Turns("files"), write),
         phase("rewrite", Op::Write(io, At::Next)),
         phase("reread", Op::Read(io, At::Next)),
         phase("random read", Op::Read(io, At::Random)),
