@@ -1,5 +1,6 @@
 //! Workloads do what their parameters say, wherever they run, and leave nothing behind.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ fn ext_volume(dir: &Path, mib: u64) -> Option<(Zone, ext::Volume)> {
     std::fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
     let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&image).status();
     if !made.is_ok_and(|status| status.success()) {
-        eprintln!("left out: there is no mke2fs");
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: there is no mke2fs");
         return None;
     }
     let zone = Zone::create(&dir.join("zone"), 32 << 20, false, &OpenOptions::default()).unwrap();

@@ -163,7 +163,7 @@ fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
 #[test]
 fn a_volume_is_mounted_in_another_namespace() {
     if !can_mount() || shell("unshare --mount true").code != 0 {
-        eprintln!("left out: needs unshare");
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: mounting in another namespace needs unshare");
         return;
     }
     let scratch = Scratch::new();
@@ -196,7 +196,10 @@ fn a_volume_is_mounted_in_another_namespace() {
 fn an_ordinary_user_mounts_with_fusermount() {
     let there = |program: &str| shell(&format!("command -v {program}")).code == 0;
     if !can_mount() || !["fusermount3", "runuser", "unshare"].into_iter().all(there) {
-        eprintln!("left out: needs fusermount3, runuser and unshare");
+        let _ = writeln!(
+            std::io::stderr(),
+            "LEFT OUT: mounting as an ordinary user needs fusermount3, runuser and unshare"
+        );
         return;
     }
     let scratch = Scratch::new();

@@ -1,6 +1,7 @@
 //! All that a mount does, with requests by way of io_uring. `scripts/test.sh` has the kernel offer it.
 
 use std::fs;
+use std::io::Write;
 use std::sync::Once;
 
 mod mounted;
@@ -13,7 +14,12 @@ fn transport() -> fuse::Transport {
     if fs::read_to_string(SWITCH).is_ok_and(|switch| switch.trim() == "Y") {
         return fuse::Transport::Ring;
     }
-    SAY.call_once(|| eprintln!("LEFT OUT: requests through io_uring: {SWITCH} is not there or not 'Y'"));
+    SAY.call_once(|| {
+        let _ = writeln!(
+            std::io::stderr(),
+            "LEFT OUT: requests through io_uring: {SWITCH} is not there or not 'Y'"
+        );
+    });
     fuse::Transport::Device
 }
 

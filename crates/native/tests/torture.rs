@@ -8,9 +8,9 @@ use vfs::FileSystem;
 use vfs::torture::{Limits, Torture};
 use volumes::{assert_sound, assert_sound_if_crashed, made, zone_of};
 
-/// Operations from one mount to the next.
+/// Operations from one mount to the next: 10^5 of each seed.
 const ROUND: u64 = 2_500;
-const ROUNDS: usize = 32;
+const ROUNDS: usize = 40;
 
 /// `rounds` of a mount each, at whose ends the volume is closed, or its zone is copied as a crash of the server leaves it
 /// and the copy opened instead; now and then it is returned to a snapshot before it is opened.

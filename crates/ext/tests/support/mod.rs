@@ -12,6 +12,7 @@ pub(crate) mod specimens;
 pub(crate) mod tree;
 pub(crate) mod walk;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use ext::{Options, Volume};
 pub(crate) fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !can {
-        println!("NOT TESTED: mounting images needs root and /dev/loop-control");
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: mounting images needs root and /dev/loop-control");
     }
     can
 }
