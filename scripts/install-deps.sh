@@ -49,6 +49,7 @@ for group in "$@"; do
             need bc bc
             need python3 python3
             need runuser util-linux
+            need ps procps
             ;;
         bench)
             need mkfs.btrfs btrfs-progs

@@ -2,7 +2,7 @@
 # Everything that must pass. Each step's closing lines are repeated at the end; of one that failed, its last 30.
 #
 #   test.sh             all steps
-#   test.sh STEP...     some: format lint unit licences crash mounted user disks kill full
+#   test.sh STEP...     some: format lint unit licences crash mounted user installed disks kill full
 #
 # A step that fails doesn't stop the others, but for those that need what it builds. One that stands still is ended after 25 minutes, and all
 # of it after 75: what ran then is in its log. The exit code says whether all passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if
@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$top" || exit 2
 
-all=(format lint unit licences crash mounted user disks kill full)
+all=(format lint unit licences crash mounted user installed disks kill full)
 steps=("$@")
 [ $# -gt 0 ] || steps=("${all[@]}")
 for name in "${steps[@]}"; do
@@ -72,6 +72,7 @@ closing() {
         unit) awk '/^test result:/ { run++; for (i = 1; i < NF; i++) { if ($(i+1) ~ /^passed/) p += $i; if ($(i+1) ~ /^failed/) f += $i; if ($(i+1) ~ /^ignored/) g += $i } }
                    END { printf "%d test programs: %d passed, %d failed, %d ignored\n", run, p, f, g }' "$logs/unit.log"
               # What failed, why, and programs that did not come to say so.
+              grep -aoE 'LEFT OUT: .*' "$logs/unit.log" | sort | uniq -c | sed 's/^ *\([0-9]*\) LEFT OUT/LEFT OUT, \1 times/'
               [ "$status" -eq 0 ] || grep -aE '^test .* FAILED$|panicked at|stands still$|signal: |^error' "$logs/unit.log" ;;
         *) tail -n "$2" "$logs/$1.log" ;;
     esac
@@ -109,6 +110,7 @@ for name in "${steps[@]}"; do
                 crash) step crash 4 scripts/crash-slice.sh ;;
                 mounted) step mounted 12 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
                 user) step user 1 scripts/run-as-user.sh ;;
+                installed) step installed 1 scripts/installed.sh ;;
                 disks) step disks 15 scripts/disk-suites.sh "$rings" ;;
                 kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
