@@ -68,5 +68,7 @@ for ((round = 1; round <= rounds; round++)); do
     "$amberfs" fsck -n "$place" > "$scratch/out" 2>&1 || { tail -n 20 "$scratch/out"; fail "fsck"; }
     passed=$((passed + 1))
 done
+# A load that does nothing proves nothing.
+[ "$operations" -ge $((rounds * 20)) ] || fail "only $operations operations were acknowledged in all"
 if [ -n "$kind" ]; then disk_check > "$scratch/out" 2>&1 || { tail -n 20 "$scratch/out"; fail "e2fsck"; }; fi
 echo "kill-loop${kind:+ of $kind}: $passed rounds passed, $failed failed: $operations acknowledged operations verified, slowest mount after a kill $slowest ms"

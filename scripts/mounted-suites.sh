@@ -4,7 +4,7 @@
 #   mounted-suites.sh [MOUNT-OPTIONS...]              a native volume; default: durability=fsync
 #   mounted-suites.sh --disk KIND [MOUNT-OPTIONS...]  a new disk of ext2, ext3 or ext4 with its metadata in NVM; e2fsck checks it, too
 #
-# SUITES are those to run, if not all.
+# SUITES are those to run, if not all. The first mount of a native volume has the long run of fsx.
 . "$(dirname "$0")/mounted-volume.sh"
 
 export AMBERFS_TOOLS=${AMBERFS_TOOLS:-$CARGO_TARGET_DIR/tools}
@@ -14,9 +14,10 @@ if [ "${1:-}" = --disk ]; then
     shift 2
     disk_begin suites 256M 3G -t "$kind" -I 256
     # It has no snapshots.
-    : "${SUITES:=pjdfstest processes fsx fio stress}"
+    : "${SUITES:=pjdfstest processes storm fsx fio stress}"
 else
     volume_begin suites 2G
+    export FSX_LONG=yes
 fi
 status=0
 closing=()
@@ -26,8 +27,11 @@ for options in "$@"; do
     echo "== ${kind:-native} volume mounted with -o $options"
     volume_mount "$options,log=$scratch/server.log" || exit 1
     chmod 755 "$scratch"
+    printf -v AMBERFS_REMOUNT '%q umount %q && %q mount %q %q -o %q' "$amberfs" "$mnt" "$amberfs" "$place" "$mnt" "$options,log=$scratch/server.log"
+    export AMBERFS_REMOUNT
     (cd "$scratch" && exec "$top/tests/mounted/suites.sh" "$mnt" ${SUITES:-}) 2>&1 | tee "$scratch/suites.log"
     suites=${PIPESTATUS[0]}
+    unset FSX_LONG
     [ "$suites" -eq 0 ] || status=1
     # Its closing lines stand after the last empty line.
     while read -r line; do closing+=("$named: $line"); done < <(tac "$scratch/suites.log" | sed '/^$/q' | tac | sed '/^$/d')

@@ -1,7 +1,8 @@
 #!/bin/bash
 # fio writes random blocks of mixed sizes with checksums and verifies them: buffered, direct, mapped, several jobs.
 # usage: fio.sh MOUNT_POINT [SIZE]
-# AMBERFS_REMOUNT, if set, is a command that unmounts MOUNT_POINT and mounts it again; then all is verified once more.
+# AMBERFS_REMOUNT, if set, is a command that unmounts MOUNT_POINT and mounts it again; then all is verified once more. scripts/mounted-suites.sh
+# sets it.
 . "$(dirname "$0")/suite.sh"
 begin fio "$@"
 size=${2:-32m}

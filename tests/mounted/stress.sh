@@ -41,4 +41,7 @@ for stressor in $(stress-ng --class 'filesystem?' 2>&1 | sed -n "s/^class 'files
         *) failed "$stressor: status $status"; grep -i 'fail\|error' "$log" | head -5 | sed 's/^/      /' ;;
     esac
 done
+# stress-ng has more than forty of them.
+[ "$passes" -ge 25 ] || failed "only $passes stressors passed: what did stress-ng say of its classes?"
+[ "$skips" -le 5 ] || failed "$skips stressors were skipped"
 finish

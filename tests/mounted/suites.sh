@@ -5,7 +5,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 status=0 closing=()
 mounted=${1:-}
 shift
-[ $# -gt 0 ] || set -- pjdfstest processes snapshots fsx fio stress
+[ $# -gt 0 ] || set -- pjdfstest processes snapshots storm fsx fio stress
 for suite in "$@"; do
     output=$("$HERE/$suite.sh" "$mounted" | tee /dev/stderr) || status=1
     closing+=("$(tail -1 <<<"$output")")
