@@ -173,3 +173,38 @@ fn what_does_not_belong_together_is_refused() {
     assert!(checked.status.code() < Some(2), "{checked:?}");
     run(&format!("attach {zone}:disk {moved}")).ok();
 }
+
+/// 8 MiB of NVM for a disk of 8 GiB were taken without a word.
+#[test]
+fn a_disk_with_more_metadata_than_nvm_is_attached_with_a_word_and_works() {
+    let Some((scratch, _, disk, dir)) = place() else { return };
+    let zone = scratch.text("large");
+    run(&format!("zone create {zone} --size 256M")).ok();
+    fs::remove_file(&disk).unwrap();
+    shell(&format!("truncate -s 8G {disk} && mke2fs -q -F -t ext4 -J size=4 {disk}")).ok();
+    run(&format!("attach {zone}:disk {disk} --size 6M")).fails(1, &["takes 8 MiB at least", "MiB hold all"]);
+    let told = run(&format!("attach {zone}:disk {disk} --size 8M")).ok().out;
+    assert!(told.contains("with all inodes in use") && told.contains("have room for all of it"), "{told}");
+    let info = run(&format!("info {zone}:disk --json")).ok().json();
+    // 64 groups: descriptors, two bitmaps each, 8192 inodes of 256 bytes each.
+    let fixed = 4096 + 4096 + 64 * (2 * 4096 + 8192 * 256);
+    assert_eq!(info["fixed_metadata_bytes"], fixed);
+    assert_eq!(info["has_room_for_all_of_it"], false);
+    // It works: all inodes of a group and more, where there are frames for 1,500 blocks.
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    shell(&format!(
+        "cd {dir} && for d in $(seq 40); do mkdir $d; seq 50 | (cd $d && xargs touch); done; sync -f {dir}"
+    ))
+    .ok();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    run(&format!("zone remove-volume {zone} disk --force")).ok();
+
+    let all = info["bytes_for_all_of_it"].as_u64().unwrap();
+    assert!((fixed..fixed * 3 / 2).contains(&all), "{all}");
+    let told = run(&format!("attach {zone}:disk {disk} --size {all}")).ok().out;
+    assert!(told.contains("is attached") && !told.contains("all inodes"), "{told}");
+    assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["has_room_for_all_of_it"], true);
+    run(&format!("detach {zone}:disk")).ok();
+}

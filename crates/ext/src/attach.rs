@@ -19,12 +19,14 @@ use disk::Disk;
 use nvm::Region;
 use zerocopy::IntoBytes;
 
+use crate::core::Core;
 use crate::error::Error;
-use crate::fetch::{Fetch, Fetched};
-use crate::home::{Area, Frames, Home, Room, State, read_log};
+use crate::fetch::{self, Fetch, Fetched};
+use crate::home::{self, Area, Frames, Home, Room, State, read_log};
 use crate::kind::Kind;
 use crate::mark::{self, Mark};
 use crate::replay::{Replayed, replay};
+use crate::store::Store;
 use crate::superblock::{self, RawSuperblock, Superblock};
 use crate::volume::{Options, Volume, open_superblock, recover};
 
@@ -51,13 +53,27 @@ pub struct Attachment {
     pub blocks_refused: u64,
     /// Bytes of the log, both halves.
     pub log_bytes: u64,
+    /// Bytes of the disk's metadata whose place is fixed, with all inodes in use: superblock, descriptors, bitmaps, inode tables.
+    pub fixed_bytes: u64,
+    /// Bytes of NVM with which all of that has frames. With less, what is not asked for lately goes to the disk.
+    pub bytes_for_all: u64,
+}
+
+impl Attachment {
+    /// Whether all metadata whose place is fixed has room in NVM, beside what comes when it is touched.
+    pub fn has_room_for_all(&self) -> bool {
+        (self.frames - self.frames / home::LEFT_PART) * self.block_bytes >= self.fixed_bytes
+    }
 }
 
 /// Which disk a volume has; nothing if none.
 pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
     Ok(Area::read(region)?.filter(|area| area.state != State::Detached).map(|area| {
         let listed = Frames::listed(region, &area);
+        let fixed_bytes = RawSuperblock::of_bytes(&area.superblock).fixed_bytes().unwrap_or(0);
         Attachment {
+            fixed_bytes,
+            bytes_for_all: home::bytes_for_all(area.block, fixed_bytes),
             disk: area.disk_name,
             uuid: area.disk_uuid,
             disk_bytes: area.disk_bytes,
@@ -82,12 +98,13 @@ pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Attaches the file system on `disk` to the volume of `region`, which has none: its journal is replayed, the area made, the disk marked.
+/// Attaches the file system on `disk` to the volume of `region`, which has none: its journal is replayed, the area made, the disk marked. Gives
+/// the bytes of metadata whose place is fixed and that is in use.
 ///
 /// # Errors
 /// What keeps the file system from being written, a volume that has a disk, a disk that has a volume. The disk is unchanged then but for
 /// its journal.
-pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
+pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<u64, Error> {
     attach_within(region, disk, None)
 }
 
@@ -95,7 +112,7 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<(), Error> {
 ///
 /// # Errors
 /// As [`attach`].
-pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> Result<(), Error> {
+pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> Result<u64, Error> {
     let old = Area::read(region)?;
     if let Some(area) = &old
         && area.state != State::Detached
@@ -143,7 +160,10 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     area.retire(region, retired + 2, frames.checkpoint()).ignore();
     area.state = State::Attached;
     area.write(region).ignore();
-    mark::write(disk, raw, mark_of(&area, region))
+    let store = Store::new(disk.clone(), found.block, found.inode_bytes, Options::default().cache_bytes);
+    let in_use = fetch::bytes_in_use(&Core::of(found, store));
+    mark::write(disk, raw, mark_of(&area, region))?;
+    Ok(in_use)
 }
 
 fn mark_of(area: &Area, region: &Region) -> Mark {

@@ -73,7 +73,10 @@ pub enum Error {
         why: String,
     },
     /// The area in the zone is too small.
-    #[error("volume '{volume}' has {} KiB of NVM, and it takes {} MiB at least; nothing was changed", bytes >> 10, needed >> 20)]
+    #[error(
+        "volume '{volume}' has {} KiB of NVM, and it takes {} MiB at least; nothing was changed; {} MiB hold all of the disk's metadata whose \
+         place is fixed", bytes >> 10, needed >> 20, all >> 20
+    )]
     AreaTooSmall {
         /// The volume.
         volume: String,
@@ -81,6 +84,8 @@ pub enum Error {
         bytes: u64,
         /// What it takes.
         needed: u64,
+        /// With how much nothing whose place is fixed has to go to the disk.
+        all: u64,
     },
     /// The area in the zone cannot be read.
     #[error("volume '{volume}': its area in NVM is damaged: {what}; nothing was changed")]

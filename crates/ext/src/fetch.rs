@@ -14,7 +14,7 @@ use vfs::Result;
 
 use crate::core::Core;
 use crate::group;
-use crate::home::Frames;
+use crate::home::{Frames, LEFT_PART};
 use crate::store::Kind;
 use crate::volume::Volume;
 
@@ -22,8 +22,6 @@ use crate::volume::Volume;
 const REQUEST_MAX: u64 = 1 << 20;
 /// Requests at a time: disks of many channels, and those at the end of a network, answer several in the time of one.
 const AT_A_TIME: usize = 4;
-/// The part of the frames that is left to what comes when it is touched.
-const LEFT_PART: u64 = 8;
 
 /// When metadata whose place is fixed comes to NVM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,6 +107,13 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Bytes of the metadata whose place is fixed and that is in use; groups that cannot be read count as empty.
+pub(crate) fn bytes_in_use(core: &Core) -> u64 {
+    let groups = (0..core.superblock.groups).filter_map(|number| of_group(core, number).ok());
+    let blocks = groups.map(|(bitmaps, table)| bitmaps.len() + table.len()).sum::<usize>();
+    (1 + descriptors(core).len() + blocks) as u64 * core.superblock.block
 }
 
 /// The blocks of group descriptors.

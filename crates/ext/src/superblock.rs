@@ -366,6 +366,11 @@ impl RawSuperblock {
         Ok(superblock)
     }
 
+    /// Bytes of the metadata whose place is fixed, all inode tables included; of a disk that was found sound before.
+    pub(crate) fn fixed_bytes(&self) -> Option<u64> {
+        self.checked(self.features()).ok().map(|superblock| superblock.fixed_bytes())
+    }
+
     fn checked(&self, features: Features) -> Result<Superblock, String> {
         let has_checksums = features.has_metadata_csum();
         if has_checksums && self.own_checksum() != self.checksum.get() {

@@ -2,7 +2,7 @@
 
 use nvm::{Region, VolumeKind, Zone};
 
-use crate::attached::{open_disk, open_volume};
+use crate::attached::{attachment, open_disk, open_volume};
 use crate::command_line::{Attach, Detach};
 use crate::failure::{Explain, Failure};
 use crate::zone_access::open_alone;
@@ -23,16 +23,25 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
         drop(region);
         let removed = zone.remove_volume(&place.volume);
         removed.doing("removing the volume made for it")?;
-        return attached;
+        return attached.map(drop);
     }
-    attached?;
-    let told = ext::attachment(&region).doing("looking at what was attached")?;
-    let frames = told.map_or(0, |told| told.frames * told.block_bytes);
+    let in_use = attached?;
+    let told = attachment(&region)?;
     report::print_text(&format!(
         "{place}: {name} is attached: {} of NVM for its metadata, {} in all. Only 'amberfs mount {place}' may use the disk \
          now, until 'amberfs detach {place}'\n",
-        size::human(frames),
+        size::human(told.frames * told.block_bytes),
         size::human(region.len()),
+    ))?;
+    if told.has_room_for_all() {
+        return Ok(());
+    }
+    report::print_text(&format!(
+        "{place}: the disk's superblock, descriptors, bitmaps and inodes are {} now, and {} with all inodes in use: what NVM has no room for \
+         goes to the disk, and comes back when it is touched. {} of NVM have room for all of it\n",
+        size::human(in_use),
+        size::human(told.fixed_bytes),
+        size::human(told.bytes_for_all),
     ))
 }
 

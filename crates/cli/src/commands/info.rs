@@ -89,7 +89,7 @@ fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
     };
     Ok(fields
         .with("attached", true)
-        .with("disk", attachment.disk)
+        .with("disk", attachment.disk.as_str())
         .with("uuid", hyphenated(attachment.uuid))
         .with("disk_bytes", Value::Bytes(attachment.disk_bytes))
         .with("attachment", Value::Count(attachment.number))
@@ -98,7 +98,10 @@ fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
         .with("frames_used", Value::Count(attachment.frames_used))
         .with("frames_dirty", Value::Count(attachment.frames_dirty))
         .with("blocks_refused", Value::Count(attachment.blocks_refused))
-        .with("log_bytes", Value::Bytes(attachment.log_bytes)))
+        .with("log_bytes", Value::Bytes(attachment.log_bytes))
+        .with("fixed_metadata_bytes", Value::Bytes(attachment.fixed_bytes))
+        .with("has_room_for_all_of_it", attachment.has_room_for_all())
+        .with("bytes_for_all_of_it", Value::Bytes(attachment.bytes_for_all)))
 }
 
 /// A UUID as people write it.

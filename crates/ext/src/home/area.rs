@@ -29,8 +29,10 @@ const TABLE: u64 = 3 * COPY;
 pub(super) const ENTRY: u64 = 16;
 /// Longest name of a disk, bytes.
 const NAME_MAX: usize = 1024;
-/// Smallest area.
+/// Smallest area, whatever the disk: the log's halves, and frames for what a few operations change. Frames are given up when they run out.
 pub(crate) const BYTES_MIN: u64 = 8 << 20;
+/// The part of the frames that is left to metadata without a fixed place, which comes when it is touched.
+pub(crate) const LEFT_PART: u64 = 8;
 const HALF_MIN: u64 = 1 << 20;
 const HALF_MAX: u64 = 256 << 20;
 
@@ -103,6 +105,33 @@ pub(crate) struct Area {
     pub(crate) superblock: Box<[u8; superblock::BYTES]>,
 }
 
+/// How an area is shared out.
+struct Shares {
+    half: u64,
+    log_at: u64,
+    frames: u64,
+}
+
+impl Shares {
+    fn of(bytes: u64, block: u64, fixed: u64) -> Shares {
+        let half = (bytes.saturating_sub(2 * fixed) / 2).clamp(bytes / 16, bytes / 4);
+        let half = (half / COPY * COPY).clamp(HALF_MIN, HALF_MAX);
+        let log_at = (bytes - 2 * half) / COPY * COPY;
+        Shares { half, log_at, frames: (log_at - TABLE - COPY) / (block + ENTRY) }
+    }
+}
+
+/// Bytes of NVM with which an area has frames for `fixed` bytes of metadata, beside the part of them that is left to what has no fixed place. With
+/// less all works, but some of it goes to the disk and comes back: [`BYTES_MIN`] does.
+pub(crate) fn bytes_for_all(block: u64, fixed: u64) -> u64 {
+    const SEGMENT: u64 = 2 << 20;
+    let frames = (fixed.div_ceil(block) * LEFT_PART).div_ceil(LEFT_PART - 1) + 1;
+    let beside_log = TABLE + 3 * COPY + frames * (block + ENTRY);
+    // The log has an eighth at least, within its limits.
+    let log = (beside_log / 7).clamp(2 * HALF_MIN, 2 * HALF_MAX);
+    (beside_log + log).max(BYTES_MIN).next_multiple_of(SEGMENT)
+}
+
 impl Area {
     /// The area of a region for a disk with blocks of `block` bytes, and `fixed` bytes of metadata that is there from the start. What NVM
     /// there is beyond that and as much again for directories and maps is for the log, of half of all at most: a burst of synced writes is as
@@ -113,12 +142,10 @@ impl Area {
     pub(crate) fn lay_out(region: &Region, block: u64, part: u64, fixed: u64) -> Result<Area, Error> {
         let bytes = region.len();
         if bytes < BYTES_MIN {
-            return Err(Error::AreaTooSmall { volume: region.name().into(), bytes, needed: BYTES_MIN });
+            let (volume, all) = (region.name().into(), bytes_for_all(block, fixed));
+            return Err(Error::AreaTooSmall { volume, bytes, needed: BYTES_MIN, all });
         }
-        let half = (bytes.saturating_sub(2 * fixed) / 2).clamp(bytes / 16, bytes / 4);
-        let half = (half / COPY * COPY).clamp(HALF_MIN, HALF_MAX);
-        let log_at = (bytes - 2 * half) / COPY * COPY;
-        let frames = (log_at - TABLE - COPY) / (block + ENTRY);
+        let Shares { half, log_at, frames } = Shares::of(bytes, block, fixed);
         let frames_at = (TABLE + frames * ENTRY).next_multiple_of(COPY);
         Ok(Area {
             turn: 0,
@@ -356,7 +383,24 @@ mod tests {
             }
         }
         let small = region(4 << 20);
-        let error = Area::lay_out(&small, 4096, 256, 0).unwrap_err();
-        assert!(error.to_string().contains("8 MiB"), "{error}");
+        let error = Area::lay_out(&small, 4096, 256, 130 << 20).unwrap_err().to_string();
+        assert!(error.contains("8 MiB at least") && error.contains("172 MiB hold all"), "{error}");
+    }
+
+    #[test]
+    fn what_is_said_to_hold_all_does_and_is_not_much_more() {
+        for block in [1024, 2048, 4096] {
+            for fixed in (10..40).flat_map(|power| [1 << power, (1 << power) + 12345, 7 << (power - 2)]) {
+                let bytes = bytes_for_all(block, fixed);
+                let all = fixed.div_ceil(block);
+                let room = |bytes: u64| {
+                    let frames = Shares::of(bytes, block, fixed).frames;
+                    frames - frames / LEFT_PART
+                };
+                assert!(room(bytes) >= all, "{bytes} for {fixed}");
+                let less = bytes - bytes / 25 - (4 << 20).min(bytes);
+                assert!(less < BYTES_MIN || room(less) < all, "{bytes} for {fixed}: {less} would do");
+            }
+        }
     }
 }
