@@ -2,7 +2,7 @@
 # Everything that must pass. Each step's closing lines are repeated at the end; of one that failed, its last 30.
 #
 #   test.sh             all steps
-#   test.sh STEP...     some: format lint unit licences crash mounted user installed disks kill full
+#   test.sh STEP...     some: format lint unit licences crash mounted handles user installed disks kill full
 #
 # A step that fails doesn't stop the others, but for those that need what it builds. One that stands still is ended after 25 minutes, and all
 # of it after 75: what ran then is in its log. The exit code says whether all passed: 0, 1 if a step failed, 2 for wrong arguments, 130 if
@@ -11,7 +11,7 @@ set -uo pipefail
 . "$(dirname "$0")/environment.sh"
 cd "$top" || exit 2
 
-all=(format lint unit licences crash mounted user installed disks kill full)
+all=(format lint unit licences crash mounted handles user installed disks kill full)
 steps=("$@")
 [ $# -gt 0 ] || steps=("${all[@]}")
 for name in "${steps[@]}"; do
@@ -109,6 +109,7 @@ for name in "${steps[@]}"; do
             case $name in
                 crash) step crash 4 scripts/crash-slice.sh ;;
                 mounted) step mounted 12 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
+                handles) step handles 1 scripts/file-handles.sh ;;
                 user) step user 1 scripts/run-as-user.sh ;;
                 installed) step installed 1 scripts/installed.sh ;;
                 disks) step disks 15 scripts/disk-suites.sh "$rings" ;;

@@ -77,6 +77,10 @@ impl FileSystem for Metered {
         self.volume().is_ok_and(|volume| volume.is_volatile(ino))
     }
 
+    fn unlisted(&self, dir: Ino) -> Option<DirEntry<'static>> {
+        self.volume().ok().and_then(|volume| volume.unlisted(dir))
+    }
+
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
         self.change()?.setattr(caller, ino, set, handle)
     }

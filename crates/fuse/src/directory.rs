@@ -1,10 +1,11 @@
 //! Listing directories.
 
-use vfs::{FileKind, Ino, Result};
+use vfs::{DirEntry, FileKind, Ino, Result};
 use zerocopy::IntoBytes;
 
 use crate::abi::{Dirent, EntryOut};
 use crate::convert::entry_out;
+use crate::message::Message;
 use crate::server::Server;
 
 /// Entries taken from the volume at a time when each is to be followed by its attributes.
@@ -18,10 +19,28 @@ struct Entry {
 }
 
 impl Server {
-    /// The names of `dir` from cookie `from` on, as many as `limit` bytes hold.
-    pub(crate) fn list(&self, dir: Ino, from: u64, limit: usize) -> Result<Vec<u8>> {
+    /// As the volume's `readdir`. If what that leaves out is looked for, it comes first.
+    fn entries(
+        &self,
+        message: &Message<'_>,
+        from: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let dir = message.ino();
+        if from == 0
+            && self.reconnecting.arrives(message.header.pid, dir)
+            && let Some(entry) = self.volume.unlisted(dir)
+            && !sink(entry)
+        {
+            return Ok(());
+        }
+        self.volume.readdir(dir, from, sink)
+    }
+
+    /// The names of a directory from cookie `from` on, as many as `limit` bytes hold.
+    pub(crate) fn list(&self, message: &Message<'_>, from: u64, limit: usize) -> Result<Vec<u8>> {
         let mut listing = Vec::with_capacity(limit);
-        self.volume.readdir(dir, from, &mut |entry| {
+        self.entries(message, from, &mut |entry| {
             let entry_len = padded(size_of::<Dirent>() + entry.name.len());
             let fits = listing.len() + entry_len <= limit;
             if fits {
@@ -32,13 +51,14 @@ impl Server {
         Ok(listing)
     }
 
-    /// The names of `dir` from cookie `from` on and the attributes of each, as many as `limit` bytes hold.
-    pub(crate) fn list_plus(&self, dir: Ino, mut from: u64, limit: usize) -> Result<Vec<u8>> {
+    /// The names of a directory from cookie `from` on and the attributes of each, as many as `limit` bytes hold.
+    pub(crate) fn list_plus(&self, message: &Message<'_>, mut from: u64, limit: usize) -> Result<Vec<u8>> {
+        let dir = message.ino();
         let mut listing = Vec::with_capacity(limit);
         loop {
             // Attributes are asked for after the listing: the volume may hold the directory's lock during it.
             let mut batch = Vec::with_capacity(BATCH);
-            self.volume.readdir(dir, from, &mut |entry| {
+            self.entries(message, from, &mut |entry| {
                 if batch.len() == BATCH {
                     return false;
                 }

@@ -166,7 +166,14 @@ impl Server {
 
     fn found(&self, message: &Message<'_>) -> Result<EntryOut> {
         let (dir, name) = (message.ino(), message.name()?);
-        match self.entry(|| self.volume.lookup(&caller(message, 0), dir, name)) {
+        let caller = caller(message, 0);
+        // By these two names the kernel asks only about what it has a file handle of, and of which it knows nothing else: of any kind.
+        let found = self.entry(|| match name {
+            b"." => self.by_number(dir),
+            b".." => self.above(&caller, dir, message.header.pid),
+            _ => self.volume.lookup(&caller, dir, name),
+        });
+        match found {
             Ok(attr) => Ok(entry_out(&attr, self.entry_ttl(dir, attr.ino))),
             Err(Error::NotFound) => Ok(no_entry_out(self.ttl(dir))),
             Err(error) => Err(error),
@@ -234,8 +241,8 @@ impl Server {
             let ReadIn { offset, size, .. } = message.arguments()?;
             let limit = size as usize;
             match request {
-                Request::Readdirplus => self.list_plus(message.ino(), offset, limit),
-                _ => self.list(message.ino(), offset, limit),
+                Request::Readdirplus => self.list_plus(message, offset, limit),
+                _ => self.list(message, offset, limit),
             }
         });
         answer_bytes(reply, handled);
@@ -361,7 +368,7 @@ mod tests {
     #[test]
     fn an_access_acl_takes_set_group_id_away_and_a_default_one_does_not() {
         let model = Arc::new(vfs::model::Model::new());
-        let server = Server::new(model.clone(), &crate::MountOptions::default());
+        let server = Server::new(model.clone(), &crate::MountOptions::default(), std::sync::Weak::new());
         let root = Caller::root();
         let set = |ino, name: &[u8]| {
             // Version 2; owner, group, others: tag, permissions, nobody's number.
@@ -384,6 +391,30 @@ mod tests {
         model.setattr(&root, made, &bit, None).unwrap();
         assert_eq!(set(made, b"system.posix_acl_default"), 0o2755);
         assert_eq!(set(made, b"system.posix_acl_access"), 0o755);
+    }
+
+    /// The kernel asks for `.` of whatever it has a file handle of: files were not found, since they are no directories.
+    #[test]
+    fn inodes_of_any_kind_are_found_by_their_number() {
+        let model = Arc::new(vfs::model::Model::new());
+        let server = Server::new(model.clone(), &crate::MountOptions::default(), std::sync::Weak::new());
+        let root = Caller::root();
+        let found = |ino| {
+            let header = abi::InHeader { nodeid: ino, ..abi::InHeader::default() };
+            server.found(&Message::of_parts(header, b"", b".\0")).unwrap()
+        };
+        let directory = model.mkdir(&root, vfs::ROOT_INO, b"dir", 0o755).unwrap();
+        let link = model.symlink(&root, directory.ino, b"link", b"target").unwrap();
+        let file = model.mknod(&root, directory.ino, b"file", 0o100_600, 0).unwrap();
+        for attr in [directory, link, file] {
+            let entry = found(attr.ino);
+            assert_eq!((entry.nodeid, entry.generation), (attr.ino, u64::from(attr.generation)));
+        }
+        let open = model.open(&root, file.ino, vfs::OpenFlags::READ).unwrap();
+        model.unlink(&root, directory.ino, b"file").unwrap();
+        assert_eq!(found(file.ino).nodeid, 0, "without a name it is gone for who does not hold it");
+        model.release(open).unwrap();
+        assert_eq!(found(file.ino).nodeid, 0);
     }
 
     #[test]

@@ -73,7 +73,7 @@ fn wanted(writeback_cache: bool) -> Features {
         | Features::DONT_MASK
         | Features::POSIX_ACL
         | Features::SETXATTR_EXT
-        // `.` and `..` can be looked up by inode number: NFS export, open_by_handle_at(2).
+        // `.` of any inode and `..` of any directory can be looked up by number: NFS export, open_by_handle_at(2).
         | Features::EXPORT_SUPPORT
         | Features::DO_READDIRPLUS
         | Features::READDIRPLUS_AUTO

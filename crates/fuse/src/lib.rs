@@ -44,6 +44,7 @@ mod mount;
 mod options;
 #[allow(unsafe_code)]
 mod priority;
+mod reconnect;
 mod requests;
 mod ring;
 mod server;

@@ -43,7 +43,6 @@ pub struct Unmounter {
 /// Mounts `volume` on `dir` and starts its server threads; returns once the mount answers.
 pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
-    let server = Arc::new(Server::new(volume, options));
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
@@ -52,6 +51,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     };
     let id = MountId::of(&dir).map_err(not_answering)?;
     let device = Arc::new(Device::new(connection, id.clone()));
+    let server = Arc::new(Server::new(volume, options, Arc::downgrade(&device)));
     let session = Arc::new(Session(server.clone()));
     let serving = Arc::downgrade(&session);
     let (threads, over_rings) = start(session, &device, options).map_err(not_answering)?;

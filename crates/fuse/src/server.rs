@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -12,9 +12,11 @@ use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
 use crate::MountOptions;
 use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::convert::{TTL, errno, in_directory};
+use crate::device::Device;
 use crate::dispatch::unprivileged;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::Reply;
+use crate::reconnect::Reconnecting;
 use crate::requests::{Counters, Request};
 
 /// One mount's server, shared by its threads.
@@ -25,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
     pub(crate) birth_times: bool,
+    pub(crate) reconnecting: Reconnecting,
+    device: Weak<Device>,
     panicked: AtomicBool,
     /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
     pub(crate) serving: RwLock<()>,
@@ -48,7 +52,8 @@ pub(crate) struct Handled<'a, T> {
 }
 
 impl Server {
-    pub(crate) fn new(volume: Arc<dyn FileSystem>, options: &MountOptions) -> Server {
+    /// `device` is told what the kernel may not believe any more.
+    pub(crate) fn new(volume: Arc<dyn FileSystem>, options: &MountOptions, device: Weak<Device>) -> Server {
         Server {
             inodes: Inodes::new(volume.clone(), options.read_only),
             volume,
@@ -56,6 +61,8 @@ impl Server {
             writeback_cache: options.writeback_cache && !options.read_only,
             durable_operations: options.durable_operations,
             birth_times: options.birth_times,
+            reconnecting: Reconnecting::default(),
+            device,
             panicked: AtomicBool::new(false),
             serving: RwLock::default(),
         }
@@ -92,6 +99,24 @@ impl Server {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
             attr => attr,
         }
+    }
+
+    /// What has number `ino`. Of an inode that the kernel does not hold, nothing is left when its last name has gone.
+    pub(crate) fn by_number(&self, ino: Ino) -> Result<Attr> {
+        self.volume.getattr(ino).and_then(|attr| if attr.nlink > 0 { Ok(attr) } else { Err(Error::Stale) })
+    }
+
+    /// The directory above `dir`, for which `thread` asks.
+    pub(crate) fn above(&self, caller: &Caller, dir: Ino, thread: u32) -> Result<Attr> {
+        let above = self.volume.lookup(caller, dir, b"..")?;
+        if self.volume.unlisted(above.ino).is_some_and(|entry| entry.ino == dir) {
+            self.reconnecting.expect(thread, above.ino);
+            if let Some(device) = self.device.upgrade() {
+                // It fails if the kernel does not know the directory: then it has kept no listing.
+                let _ = device.invalidate_inode(above.ino);
+            }
+        }
+        Ok(above)
     }
 
     /// With `kill_privileges`, a truncation takes set-user-ID away.

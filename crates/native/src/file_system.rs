@@ -2,8 +2,8 @@
 //! the directory of snapshots (see [`crate::views`]).
 
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Snapshots, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO,
+    RenameFlags, Result, SeekFrom, SetAttr, Snapshots, Statfs, XattrMode,
 };
 
 use crate::Volume;
@@ -28,6 +28,10 @@ impl FileSystem for Volume {
 
     fn is_volatile(&self, ino: Ino) -> bool {
         ino == views::DIRECTORY
+    }
+
+    fn unlisted(&self, dir: Ino) -> Option<DirEntry<'static>> {
+        (dir == ROOT_INO).then_some(views::UNLISTED)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {

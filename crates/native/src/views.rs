@@ -18,6 +18,7 @@ use vfs::{
 };
 
 use crate::core::Core;
+use crate::directory::FIRST_KEY;
 use crate::handles::Handles;
 use crate::kept::{Record, State};
 use crate::lanes::{self, LANES};
@@ -28,6 +29,10 @@ use crate::view::{Numbering, SnapshotView};
 pub(crate) const NAME: &[u8] = b".snapshots";
 /// Its inode number.
 pub(crate) const DIRECTORY: Ino = (u32::MAX as Ino) << 32 | ROOT_INO;
+/// Its entry in the root directory, which does not list it.
+pub(crate) const UNLISTED: DirEntry<'static> =
+    DirEntry { ino: DIRECTORY, kind: FileKind::Directory, next: DOTS + 1, name: NAME };
+const _: () = assert!(UNLISTED.next < FIRST_KEY, "all names follow");
 /// Views kept at most while nothing is open in them.
 const VIEWS_MAX: usize = 8;
 /// The cookies of `.` and `..` are up to this.

@@ -129,6 +129,19 @@ fn the_directory_of_snapshots_is_there_but_not_listed() {
     assert_eq!(volume.getattr(ROOT_INO).unwrap().nlink, 2, "it is no subdirectory that anybody counts");
     let listed: Vec<Vec<u8>> = names(&volume, ROOT_INO).unwrap().into_iter().map(|(name, ..)| name).collect();
     assert_eq!(listed, [b"file"]);
+    let unlisted = volume.unlisted(ROOT_INO).unwrap();
+    assert_eq!((unlisted.name, unlisted.ino), (&b".snapshots"[..], attr.ino));
+    let mut behind = Vec::new();
+    let mut note = |entry: vfs::DirEntry<'_>| {
+        behind.push(entry.name.to_vec());
+        true
+    };
+    volume.readdir(ROOT_INO, unlisted.next, &mut note).unwrap();
+    assert_eq!(behind, [b"file"], "a listing goes on behind it");
+    assert_eq!(
+        (volume.unlisted(attr.ino), volume.unlisted(root_of(&volume, "first").unwrap())),
+        (None, None)
+    );
     let listed = names(&volume, attr.ino).unwrap();
     let first = root_of(&volume, "first").unwrap();
     assert_eq!(listed[0], (b"first".to_vec(), FileKind::Directory, first));

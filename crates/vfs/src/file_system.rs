@@ -132,6 +132,12 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// A directory in `dir` that is found by its name, and that `readdir` leaves out. A listing that goes on from its cookie has all
+    /// that `readdir` gives behind the dots.
+    fn unlisted(&self, _dir: Ino) -> Option<DirEntry<'static>> {
+        None
+    }
+
     /// Changes attributes, all or none; returns the new ones. `handle`, if the caller has one open for
     /// writing, allows a change of size without write permission (`ftruncate(2)`; a handle not for writing is
     /// `EINVAL`). The rules are those of [`crate::rules::plan_setattr`].
