@@ -61,6 +61,7 @@ impl Core {
         let ino = entry.owner;
         let log = (length as usize + 1) * MAP_LOG;
         let mut operation = self.begin(blocks_for(length), log, Urgency::Ordinary)?;
+        let _op = nvm::operation("move");
         let _lock = self.locks.write(ino);
         let inode = match self.nodes.inode(ino) {
             Ok(inode) if inode.layout() == Layout::Mapped => inode,

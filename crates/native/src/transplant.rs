@@ -145,6 +145,7 @@ impl<'a> Transplant<'a> {
     /// Copies the rest of the data, and points the running tree to what moved, as far as it reaches it. No operation runs.
     pub(crate) fn switch(&mut self) -> Result<()> {
         let Some((core, budget)) = self.core.take().zip(self.budget.take()) else { return Ok(()) };
+        let _op = nvm::operation("switch");
         let nodes = &core.nodes;
         // Readers have no lane: they come to a home as soon as anything leads there, and a node that moved leads to all of its.
         if !planted(Fault::HomesFilledLate) {

@@ -240,27 +240,26 @@ fn overwriting_goes_on() {
         let volume = mount(&region, durability);
         let file = volume.create(&root, ROOT_INO, b"data", 0o644, RW).unwrap();
         let blocks = volume.statfs().unwrap().blocks_available * 95 / 100;
-        let mut expected = vec![0u64; blocks as usize];
-        let block = |number: u64| number.to_le_bytes().repeat(512);
+        // Both halves of each block.
+        let mut expected = vec![[0u64; 2]; blocks as usize];
+        let half = |number: u64| number.to_le_bytes().repeat(256);
         for index in 0..blocks {
-            assert_eq!(volume.write(&root, file.handle, index * 4096, &block(0)), Ok(4096));
+            assert_eq!(volume.write(&root, file.handle, index * 4096, &half(0).repeat(2)), Ok(4096));
         }
         let mut random = Random(blocks);
         for number in 1..20_000 {
             let index = random.below(blocks);
-            let part = if random.one_in(2) { 0..4096 } else { 0..2048 };
-            let bytes = block(if part.end == 4096 { number } else { expected[index as usize] });
-            volume.write(&root, file.handle, index * 4096, &bytes[part]).unwrap_or_else(|error| {
-                panic!("overwriting fails with {durability}, write {number}: {error}")
-            });
-            if bytes[..8] == number.to_le_bytes() {
-                expected[index as usize] = number;
-            }
+            let halves = [0..2, 0..1, 1..2][random.below(3) as usize].clone();
+            let at = index * 4096 + halves.start as u64 * 2048;
+            volume.write(&root, file.handle, at, &half(number).repeat(halves.len())).unwrap_or_else(
+                |error| panic!("overwriting fails with {durability}, write {number}: {error}"),
+            );
+            expected[index as usize][halves].fill(number);
         }
         let mut found = vec![0; 4096];
-        for (index, number) in expected.iter().enumerate() {
+        for (index, numbers) in expected.iter().enumerate() {
             assert_eq!(volume.read(file.handle, index as u64 * 4096, &mut found), Ok(4096));
-            assert!(found == block(*number), "block {index} is not what was written last");
+            assert!(found == numbers.map(half).concat(), "block {index} is not what was written last");
         }
         drop(volume);
         assert_sound(&region);

@@ -13,8 +13,8 @@ fn open(region: &Region, durability: Durability, journaling: Journaling) -> Volu
     Volume::open(region.clone(), &options).unwrap()
 }
 
-/// Bytes that reached NVM: data, log, rewritten at or for the checkpoint.
-fn written(region: &Region, journaling: Journaling, parts: &[(u64, usize)]) -> [u64; 3] {
+/// Bytes that reached NVM with each purpose: for the writes, and with the checkpoint behind them.
+fn accounted(region: &Region, journaling: Journaling, parts: &[(u64, usize)]) -> [Vec<u64>; 2] {
     let volume = open(region, Durability::Operation, journaling);
     let root = Caller::root();
     let name = journaling.to_string();
@@ -22,15 +22,26 @@ fn written(region: &Region, journaling: Journaling, parts: &[(u64, usize)]) -> [
     volume.write(&root, file.handle, 0, &[1; 64 << 10]).unwrap();
     volume.checkpoint().unwrap();
     let before = region.account();
+    let since = || {
+        let now = region.account();
+        Purpose::ALL.into_iter().map(|purpose| now.of(purpose).bytes - before.of(purpose).bytes).collect()
+    };
     for (offset, length) in parts {
         volume.write(&root, file.handle, *offset, &vec![2; *length]).unwrap();
     }
-    let after = region.account();
-    let of = |purpose| after.of(purpose).bytes - before.of(purpose).bytes;
-    let found = [of(Purpose::Data), of(Purpose::Journal), of(Purpose::Checkpoint)];
+    let written = since();
+    volume.checkpoint().unwrap();
+    let found = [written, since()];
     volume.release(file.handle).unwrap();
     volume.close().unwrap();
     found
+}
+
+/// Bytes that reached NVM: data, log, rewritten at or for the checkpoint.
+fn written(region: &Region, journaling: Journaling, parts: &[(u64, usize)]) -> [u64; 3] {
+    let [written, _] = accounted(region, journaling, parts);
+    let of = |purpose| written[Purpose::ALL.iter().position(|other| *other == purpose).unwrap()];
+    [of(Purpose::Data), of(Purpose::Journal), of(Purpose::Checkpoint)]
 }
 
 /// The example of Shortcut-JFS §II.B, with blocks of 4 KiB instead of 1 KiB: a write of 3200 bytes over two blocks, 2400 in
@@ -53,18 +64,25 @@ fn each_writes_what_it_says() {
     assert!(data == 4096 && spans(log, 800) && again == 800, "adaptive: {data} {log} {again}");
 }
 
-/// Adaptive logging writes no more than the best of the others, whatever the size.
+/// Adaptive logging writes no more than the best of the others, whatever the size, all purposes counted; with the checkpoint that follows no
+/// more than 3 % above it.
 #[test]
 fn adaptive_is_the_least_of_all() {
-    let (_zone, region) = made(32 << 20);
     for length in [64, 256, 1024, 2048, 2049, 3000, 4096, 8192, 16_384] {
         let offset = if length < 4096 { 8192 + 17 } else { 8192 };
-        let total = |journaling| written(&region, journaling, &[(offset, length)]).iter().sum::<u64>();
+        let totals = |journaling| {
+            // Each on a new volume: what allocating takes depends on what was before.
+            let (_zone, region) = made(24 << 20);
+            accounted(&region, journaling, &[(offset, length)]).map(|of| of.iter().sum::<u64>())
+        };
         let others = Journaling::ALL.into_iter().filter(|other| *other != Journaling::Adaptive);
-        let least = others.map(total).min().unwrap();
-        let adaptive = total(Journaling::Adaptive);
-        // At half a block, twice a difference and once a block are the same but for their headers.
-        assert!(adaptive <= least + 64, "{length} bytes: {adaptive}, where another scheme writes {least}");
+        let others: Vec<_> = others.map(totals).collect();
+        let adaptive = totals(Journaling::Adaptive);
+        let least = |at: usize| others.iter().map(|totals| totals[at]).min().unwrap();
+        // At half a block, twice a difference and once a block are the same but for their headers, and for what a checkpoint says of a block
+        // that is new.
+        let is_least = adaptive[0] <= least(0) + 64 && adaptive[1] <= least(1) * 103 / 100;
+        assert!(is_least, "{length} bytes: {adaptive:?}, and the others {others:?}");
     }
 }
 

@@ -5,8 +5,10 @@ mod volumes;
 
 use native::{Durability, Error, MountOptions, Volume, check, clone_snapshot, roll_back};
 use nvm::Region;
-use vfs::{Caller, FileSystem, ROOT_INO, SetAttr};
-use volumes::{RW, Random, Tree, assert_sound, crashed, difference, made, names, tree};
+use vfs::{Caller, FileKind, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, XattrMode};
+use volumes::{
+    RW, Random, Tree, assert_sound, crashed, difference, ino, made, names, tree, tree_below, write_file,
+};
 
 fn options(durability: Durability) -> MountOptions {
     MountOptions { durability, background: false, ..MountOptions::default() }
@@ -46,32 +48,83 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(volume.snapshots(), []);
 }
 
-/// The list grows by blocks, and shrinks again.
+/// Some of all that a tree goes through: bytes, names that come, move and go, directories with what is in them, attributes.
+fn churn(volume: &Volume, n: u32) {
+    let root = Caller::root();
+    let (dir, file) = (format!("dir {}", n % 7), format!("file {n}"));
+    let bytes = vec![n as u8; n as usize * 37 % 9000];
+    let handle = volume.open(&root, ino(volume, "file"), RW).unwrap();
+    volume.write(&root, handle, u64::from(n % 16) * 4096, &[n as u8; 4096]).unwrap();
+    volume.release(handle).unwrap();
+    if n % 50 < 7 {
+        // Each directory once in fifty rounds: what it has goes, and it comes anew.
+        if let Ok(old) = volume.lookup(&root, ROOT_INO, dir.as_bytes()) {
+            clear(volume, old.ino);
+            volume.rmdir(&root, ROOT_INO, dir.as_bytes()).unwrap();
+        }
+        volume.mkdir(&root, ROOT_INO, dir.as_bytes(), 0o755).unwrap();
+    }
+    let (here, there) = (ino(volume, &dir), ino(volume, &format!("dir {}", n % 50 % 7)));
+    write_file(volume, here, &file, &bytes).unwrap();
+    volume.rename(&root, here, file.as_bytes(), there, file.as_bytes(), RenameFlags::empty()).unwrap();
+    let listed = names(volume, there).unwrap();
+    if let Some((oldest, ..)) = listed.first().filter(|_| listed.len() > 4) {
+        volume.unlink(&root, there, oldest).unwrap();
+    }
+    volume.setxattr(&root, here, b"user.note", &bytes[..bytes.len().min(900)], XattrMode::Either).unwrap();
+}
+
+/// Removes what is in a directory.
+fn clear(volume: &Volume, dir: Ino) {
+    for (name, kind, ino) in names(volume, dir).unwrap() {
+        if kind == FileKind::Directory {
+            clear(volume, ino);
+            volume.rmdir(&Caller::root(), dir, &name).unwrap();
+        } else {
+            volume.unlink(&Caller::root(), dir, &name).unwrap();
+        }
+    }
+}
+
+/// The list grows by blocks, and shrinks again; all that the tree went through under the snapshots leaves nothing behind.
 #[test]
 fn a_thousand_come_back() {
-    let (_zone, region) = made(64 << 20);
+    let (_zone, region) = made(128 << 20);
     let volume = open(&region, Durability::Operation);
     let root = Caller::root();
-    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+    // What the same leaves that has nothing to do with snapshots.
+    write_file(&volume, ROOT_INO, "file", &[0; 16 << 12]).unwrap();
+    (0..1000).for_each(|n| churn(&volume, n));
+    clear(&volume, ROOT_INO);
     volume.checkpoint().unwrap();
     let before = volume.stats().blocks_free;
+    write_file(&volume, ROOT_INO, "file", &[0; 16 << 12]).unwrap();
+    let mut kept = Vec::new();
     for n in 0..1000u32 {
-        volume.write(&root, file.handle, u64::from(n % 16) * 4096, &[n as u8; 4096]).unwrap();
+        churn(&volume, n);
         volume.take_snapshot(&format!("number {n}"), "").unwrap();
+        if n % 100 == 33 {
+            kept.push((format!("number {n}"), tree(&volume).unwrap()));
+        }
     }
     drop(volume);
     assert_sound(&region);
     let volume = open(&region, Durability::Operation);
     assert_eq!(volume.snapshots().len(), 1000);
     assert!(volume.snapshots().windows(2).all(|pair| pair[0].version < pair[1].version));
+    let shown = |name: &str| {
+        let all = volume.lookup(&root, ROOT_INO, b".snapshots").unwrap().ino;
+        tree_below(&volume, volume.lookup(&root, all, name.as_bytes()).unwrap().ino).unwrap()
+    };
     for n in (0..1000u32).filter(|n| n % 3 != 0).chain((0..1000).step_by(3)) {
-        volume.remove_snapshot(&format!("number {n}")).unwrap();
+        let name = format!("number {n}");
+        if let Some((_, then)) = kept.iter().find(|(kept, _)| *kept == name) {
+            assert_eq!(difference(&shown(&name), then), None, "{name}");
+        }
+        volume.remove_snapshot(&name).unwrap();
     }
     volume.finish_removals().unwrap();
-    let file = volume.lookup(&root, ROOT_INO, b"file").unwrap();
-    let handle = volume.open(&root, file.ino, RW).unwrap();
-    let set = SetAttr { size: Some(0), ..SetAttr::default() };
-    volume.setattr(&root, file.ino, &set, Some(handle)).unwrap();
+    clear(&volume, ROOT_INO);
     volume.checkpoint().unwrap();
     assert_eq!(volume.stats().blocks_free, before);
     volume.close().unwrap();

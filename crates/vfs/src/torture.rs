@@ -86,6 +86,10 @@ pub struct Limits {
     pub time_ns: u32,
     /// Whether the volume keeps creation times.
     pub birth_times: bool,
+    /// Operations between two that are about snapshots, about.
+    pub between_snapshots: u64,
+    /// All snapshots are compared after every operation, not only after those that are about snapshots.
+    pub watches_snapshots: bool,
 }
 
 impl Default for Limits {
@@ -97,6 +101,8 @@ impl Default for Limits {
             handles: 24,
             time_ns: 1,
             birth_times: true,
+            between_snapshots: 200,
+            watches_snapshots: false,
         }
     }
 }

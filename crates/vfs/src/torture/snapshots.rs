@@ -7,8 +7,6 @@ use super::known::Known;
 use super::{Torture, compare};
 use crate::{Caller, Error, FileSystem, Ino, ROOT_INO, Result, SNAPSHOTS, Snapshots};
 
-/// Operations between two that are about snapshots, about.
-const OPERATIONS_BETWEEN: u64 = 200;
 /// Names that snapshots are given, the last two in vain.
 const NAMES: [&str; 8] = ["a", "b", "c", "with a longer name, as people like them", "d", "e", "", "a/b"];
 const TAGS: [&str; 2] = ["a backup", "a clone"];
@@ -48,12 +46,15 @@ impl Torture {
     pub fn run_with_snapshots(&mut self, volume: &dyn Snapshots, steps: u64) {
         self.start(volume);
         for _ in 0..steps {
-            if self.random.one_in(OPERATIONS_BETWEEN) {
+            let changes = self.random.one_in(self.limits.between_snapshots);
+            if changes {
                 self.change_snapshots(volume);
-                self.compare_snapshots(volume);
             } else {
                 let (caller, operation) = self.choose();
                 self.apply(volume, caller, operation);
+            }
+            if changes || self.limits.watches_snapshots {
+                self.compare_snapshots(volume);
             }
         }
         self.compare(volume);
@@ -112,18 +113,35 @@ impl Torture {
         self.compare_snapshots(volume);
     }
 
+    /// Compares the whole tree of another volume, which was cloned from a snapshot.
+    pub fn compare_clone(&self, clone: &dyn FileSystem, name: &str) {
+        if let Err(difference) = self.compare_copy(clone, name, ROOT_INO, None) {
+            self.fail(&format!("the clone of snapshot {name:?} differs: {difference}"));
+        }
+    }
+
     fn compare_snapshot(&self, volume: &dyn FileSystem, name: &str) {
         let compared = || {
-            let copy = self.model.snapshot(name).ok_or("the model has none")?;
             let above = directory(volume).map_err(|error| error.to_string())?;
             let root = volume.lookup(&Caller::root(), above, name.as_bytes());
-            let root = root.map_err(|error| error.to_string())?.ino;
-            let known = Known::of_tree(&copy, volume, root, Some(above))?;
-            compare::trees(&copy, volume, &known, &self.limits)
+            self.compare_copy(volume, name, root.map_err(|error| error.to_string())?.ino, Some(above))
         };
         if let Err(difference) = compared() {
             self.fail(&format!("snapshot {name:?} differs: {difference}"));
         }
+    }
+
+    /// Compares what is below `root`, which is in `above`, with the model's copy.
+    fn compare_copy(
+        &self,
+        volume: &dyn FileSystem,
+        name: &str,
+        root: Ino,
+        above: Option<Ino>,
+    ) -> std::result::Result<(), String> {
+        let copy = self.model.snapshot(name).ok_or("the model has none")?;
+        let known = Known::of_tree(&copy, volume, root, above)?;
+        compare::trees(&copy, volume, &known, &self.limits)
     }
 
     fn change_snapshots(&mut self, volume: &dyn Snapshots) {
