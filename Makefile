@@ -27,6 +27,7 @@ EXT_AGAINST := --against ext4-disk --against ext4-disk:dirsync --against ext4-di
 SYNCED_PEERS := amberfs,amberfs-op,ext4,xfs,btrfs,ext4-disk
 SYNCED = --rounds 3 --against ext4 --against ext4-disk --markdown --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
 SCALE ?=
+OPERATIONS ?=
 FIO ?=
 
 .PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
@@ -83,10 +84,10 @@ bench-fio: build ## fio on a volume in process, by its external engine, beside t
 	cargo build --release --locked -p amberfs-fio
 	tests/bench/fio.py $(BIN) $(CARGO_TARGET_DIR)/release/libamberfs_fio.so $(FIO)
 
-bench-operations: ## what stores, flushes and each operation of a native volume cost, beside their floors
+bench-operations: ## what stores, flushes and each operation of a native volume cost, beside their floors: OPERATIONS="--million --volume 16" adds 10^6 files (20 GiB of memory)
 	@scripts/install-deps.sh build
 	cargo bench --locked -p amberfs-nvm --bench persist
-	cargo bench --locked -p amberfs-native --bench operations
+	cargo bench --locked -p amberfs-native --bench operations -- $(OPERATIONS)
 
 bench-scale: ## what operations cost at up to 10^7 files, 1 TiB of span and 16 GiB of data, and the DRAM in use (20 GiB of memory): SCALE=--quick
 	@scripts/install-deps.sh build
@@ -100,8 +101,9 @@ bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM 
 	@scripts/install-deps.sh bench-journaling
 	tests/bench/journaling.py $(BIN) $(JOURNALING)
 
-fuzz: ## damaged volumes, native and ext, mounted, checked, read, a minute each: FUZZ_SECONDS=60 (needs a nightly compiler)
+fuzz: ## damaged volumes, native and ext, mounted, checked, read, a minute each: FUZZ_SECONDS=60 (by a nightly compiler)
 	@scripts/install-deps.sh build
+	@rustup run nightly rustc --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	@command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz --version '~0.13'
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 	cargo +nightly fuzz run read_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64

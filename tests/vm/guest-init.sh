@@ -82,11 +82,11 @@ case $phase in
 work)
     prepare
     if [ "$dax" = fsdax ]; then
-        must "the zone is mapped with MAP_SYNC" contains 'MAP_SYNC' amberfs zone show "$zone"
+        must "the zone is mapped with MAP_SYNC" contains 'backing.*MAP_SYNC' amberfs info "$zone:work"
     else
-        must "the zone is a DAX device" contains 'DAX device' amberfs zone show "$zone"
+        must "the zone is a DAX device" contains 'backing.*DAX device' amberfs info "$zone:work"
     fi
-    must "lines are flushed, not synced by the kernel" contains 'persist  *cl' amberfs zone show "$zone"
+    must "lines are flushed, not synced by the kernel" contains 'persist  *cl' amberfs info "$zone:work"
     must "mount" amberfs mount "$zone:work" /mnt
     port=$(log_port)
     [ -c "$port" ] || { echo "FAILED $dax: no port for the log"; finish; }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crash::{
     Id, Lab, Native, Promise, Scene, Workload, WorkloadError, catalogue, explore_pair, explore_repairs,
-    pairs, replay_pair,
+    pairs, replay_pair, shrink,
 };
 use native::Fault::{self, *};
 use native::{FormatOptions, MountOptions, Volume};
@@ -188,11 +188,28 @@ fn repair_faults_are_found() {
     }
 }
 
+/// Of several operations, those are left that it takes.
+fn what_is_found_shrinks() {
+    let named = |name| Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap();
+    let (whole, essence) = (named("chmod+truncate-down-up+setxattr-dir+mkdir"), named("truncate-down-up"));
+    let shrunk = || shrink(&Native::ADAPTIVE, Promise::Operation, 0, &whole);
+    assert!(shrunk().is_none(), "it keeps its promise");
+    native::plant(Some(TailNotZeroed));
+    let found = shrunk();
+    native::plant(None);
+    let (smaller, violation) = found.expect("the fault is found");
+    let shown = |workload: &Workload| format!("{:?}", workload.operations);
+    assert_eq!(shown(&smaller), shown(&essence), "{}: {}", smaller.name, violation.deepest().what);
+    let again = named(&smaller.name);
+    assert_eq!(shown(&again), shown(&essence), "by its name");
+}
+
 /// Each of them is found, and without any nothing is.
 #[test]
 fn planted_faults_are_found() {
     // One at a time: a fault is planted in all that the process does.
     repair_faults_are_found();
+    what_is_found_shrinks();
     let mut missed = Vec::new();
     for (promise, name, faults) in TABLE {
         let workload =
