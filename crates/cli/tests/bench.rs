@@ -90,6 +90,20 @@ fn what_cannot_be_measured_is_told() {
 }
 
 #[test]
+fn another_tool_is_run_and_leaves_nothing() {
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("dir");
+    let json = run(&format!("bench {dir} --tool fio --quick --rounds 1 --json")).ok().json();
+    let figures = json["figures"].as_array().unwrap();
+    assert!(!figures.is_empty());
+    for figure in figures {
+        let rate = &figure["series"][0]["per_second"]["median"];
+        assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "{figure}");
+    }
+    assert_eq!(count(Path::new(&dir)), 0);
+}
+
+#[test]
 fn a_full_volume_is_told_and_left_clean() {
     let scratch = Scratch::new();
     let zone = scratch.zone();

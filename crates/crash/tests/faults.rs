@@ -191,10 +191,10 @@ fn repair_faults_are_found() {
 /// Of several operations, those are left that it takes.
 fn what_is_found_shrinks() {
     let named = |name| Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap();
-    let (whole, essence) = (named("chmod+truncate-down-up+setxattr-dir+mkdir"), named("truncate-down-up"));
+    let (whole, essence) = (named("chmod+unlink-while-open+setxattr-dir+mkdir"), named("unlink-while-open"));
     let shrunk = || shrink(&Native::ADAPTIVE, Promise::Operation, 0, &whole);
     assert!(shrunk().is_none(), "it keeps its promise");
-    native::plant(Some(TailNotZeroed));
+    native::plant(Some(OrphanNotReclaimed));
     let found = shrunk();
     native::plant(None);
     let (smaller, violation) = found.expect("the fault is found");

@@ -122,7 +122,7 @@ impl<'a> Curve<'a> {
     fn print(&self, points: &[Point]) {
         println!("\n{}; CPU time, and times what the smallest takes", self.title);
         let row = |name: &str, cells: &mut dyn Iterator<Item = String>| {
-            println!("{name:<30}{}", cells.map(|cell| format!("{cell:>20}")).collect::<String>());
+            println!("{name:<38}{}", cells.map(|cell| format!("{cell:>20}")).collect::<String>());
         };
         row("", &mut points.iter().map(|point| point.label.clone()));
         for (n, name) in self.operations.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use native::{MountOptions, Volume};
 use nvm::Zone;
-use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
+use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr};
 
 use crate::Plan;
 use crate::curve::Stage;
@@ -14,7 +14,7 @@ use crate::place::{Names, Temporary};
 use crate::{open, reopen};
 
 /// What is measured.
-pub(crate) const OPERATIONS: [&str; 8] = [
+pub(crate) const OPERATIONS: [&str; 10] = [
     "create+close",
     "stat",
     "open+close",
@@ -23,11 +23,15 @@ pub(crate) const OPERATIONS: [&str; 8] = [
     "mount, clean",
     "first stat after that",
     "mount, 10^4 changes to replay",
+    "take a snapshot, 1000 files changed",
+    "remove it, and have its space back",
 ];
 /// Files visited for each operation in a round, at most.
 const CHUNK: u64 = 50_000;
 /// Creates and removals before the server dies.
 const CHANGES: u64 = 10_000;
+/// Files that are changed before a snapshot is taken: so many of any number.
+const CHANGED: usize = 1000;
 /// Files in a directory, if there are many.
 const CROWD: u64 = 1000;
 const CREATE: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE).union(OpenFlags::EXCLUSIVE);
@@ -141,6 +145,28 @@ fn stat(volume: &Volume, visit: &Visit, n: usize) {
     black_box(volume.lookup(&Caller::root(), dir, name).expect("stat"));
 }
 
+/// Takes a snapshot behind changes of these files, and removes it behind another of each: CPU nanoseconds.
+fn snapshot(volume: &Volume, changed: &Visit) -> (f64, f64) {
+    let root = Caller::root();
+    let change = |mode| {
+        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        for n in 0..changed.dirs.len() {
+            let (dir, name) = changed.get(n);
+            let ino = volume.lookup(&root, dir, name).expect("lookup").ino;
+            volume.setattr(&root, ino, &change, None).expect("setattr");
+        }
+    };
+    change(0o600);
+    let take = cost(1, || drop(volume.take_snapshot("one", "").expect("a snapshot"))).cpu;
+    change(0o640);
+    let remove = cost(1, || {
+        volume.remove_snapshot("one").expect("removing it");
+        volume.finish_removals().expect("its space");
+    });
+    change(0o644);
+    (take, remove.cpu)
+}
+
 impl Stage for Files {
     fn warm(&mut self) {
         for first in (0..self.count).step_by(CHUNK as usize) {
@@ -207,7 +233,10 @@ impl Stage for Files {
             replayed == CHANGES || self.options.cache_bytes.is_some(),
             "{replayed} transactions replayed"
         );
-        vec![clean, firsts.cpu, crashed]
+        let numbers = self.draw(CHANGED as u64);
+        let changed = self.names("file-", &numbers);
+        let (take, remove) = snapshot(self.volume(), &changed);
+        vec![clean, firsts.cpu, crashed, take, remove]
     }
 
     fn dram(mut self) -> Dram {
