@@ -2,8 +2,8 @@
 # Load, SIGKILL to the server, mount (which recovers), verify every acknowledged write, check; again and again.
 # Every third round kills the server while it recovers, too.
 #
-#   kill-loop.sh [ROUNDS [KIND]]    of a native volume, or of a disk of ext2, ext3 or ext4 with its metadata in NVM;
-#                                   KILL_SEED=N repeats the delays of a run
+#   kill-loop.sh [ROUNDS [KIND [MOUNT-OPTIONS...]]]    of a native volume, or of a disk of ext2, ext3 or ext4 with its metadata in
+#                                   NVM; of several lists of options each round takes the next. KILL_SEED=N repeats the delays of a run
 . "$(dirname "$0")/mounted-volume.sh"
 
 rounds=${1:-10}
@@ -11,6 +11,8 @@ seed=${KILL_SEED:-$RANDOM}
 RANDOM=$seed
 echo "kill-loop: $rounds rounds, KILL_SEED=$seed"
 kind=${2:-}
+lists=("${@:3}")
+[ ${#lists[@]} -gt 0 ] || lists=("")
 if [ -n "$kind" ]; then disk_begin kill 64M 1G -t "$kind"; else volume_begin kill 384M; fi
 passed=0
 failed=0
@@ -30,7 +32,7 @@ fail() {
 # Kills a server that has just begun to mount. Not over io_uring: Linux 6.18 may leave a server that is killed while it asks its own mount for
 # the first time waiting for ever.
 kill_in_recovery() {
-    "$amberfs" mount --foreground -o transport=device "$place" "$mnt" > /dev/null 2>&1 &
+    "$amberfs" mount --foreground -o "transport=device${options:+,$options}" "$place" "$mnt" > /dev/null 2>&1 &
     local server=$!
     sleep "0.00$((RANDOM % 10))"
     kill -9 "$server"
@@ -39,7 +41,8 @@ kill_in_recovery() {
 }
 
 for ((round = 1; round <= rounds; round++)); do
-    volume_mount > "$scratch/out" || fail "mount: $(cat "$scratch/out")"
+    options=${lists[(round - 1) % ${#lists[@]}]}
+    volume_mount "$options" > "$scratch/out" || fail "mount: $(cat "$scratch/out")"
     work=$mnt/round-$round
     mkdir "$work" || fail "mkdir"
     log=$scratch/round-$round.log
@@ -53,7 +56,7 @@ for ((round = 1; round <= rounds; round++)); do
     if [ $((round % 3)) -eq 0 ]; then kill_in_recovery; fi
 
     started=$(date +%s%N)
-    volume_mount > "$scratch/out" 2>&1 || fail "mount after the kill: $(cat "$scratch/out")"
+    volume_mount "$options" > "$scratch/out" 2>&1 || fail "mount after the kill: $(cat "$scratch/out")"
     took=$((($(date +%s%N) - started) / 1000000))
     [ $took -gt $slowest ] && slowest=$took
     # This round's work, and that of earlier rounds, which survived their own kills and all those since.
@@ -71,4 +74,4 @@ done
 # A load that does nothing proves nothing.
 [ "$operations" -ge $((rounds * 20)) ] || fail "only $operations operations were acknowledged in all"
 if [ -n "$kind" ]; then disk_check > "$scratch/out" 2>&1 || { tail -n 20 "$scratch/out"; fail "e2fsck"; }; fi
-echo "kill-loop${kind:+ of $kind}: $passed rounds passed, $failed failed: $operations acknowledged operations verified, slowest mount after a kill $slowest ms"
+echo "kill-loop${kind:+ of $kind}${lists[0]:+, mounted with ${lists[*]}}: $passed rounds passed, $failed failed: $operations acknowledged operations verified, slowest mount after a kill $slowest ms"

@@ -112,7 +112,7 @@ for name in "${steps[@]}"; do
                 handles) step handles 1 scripts/file-handles.sh ;;
                 user) step user 1 scripts/run-as-user.sh ;;
                 installed) step installed 1 scripts/installed.sh ;;
-                disks) step disks 15 scripts/disk-suites.sh "$rings" ;;
+                disks) step disks 21 scripts/disk-suites.sh "$rings" ;;
                 kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
             esac

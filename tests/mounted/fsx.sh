@@ -1,6 +1,6 @@
 #!/bin/bash
 # Random file operations, checked against a copy in memory: fsx (https://github.com/asomers/fsx-rs).
-# usage: fsx.sh MOUNT_POINT [SEEDS [OPERATIONS]]    as many of each variant, 4 and 5000 unless said; with FSX_LONG=yes 15 and 20000 of the first
+# usage: fsx.sh MOUNT_POINT [SEEDS [OPERATIONS]]    as many of each variant, 4 and 5000 (FSX_SEEDS, FSX_OPERATIONS) unless said; with FSX_LONG=yes 15 and 20000 of the first
 . "$(dirname "$0")/suite.sh"
 begin fsx "$@"
 need_tool fsx '~0.3'
@@ -34,7 +34,7 @@ direct 262144 65536 512'
 first=${FSX_SEED:-$RANDOM}
 echo "seeds from $first on (FSX_SEED=$first repeats this)"
 while read -r name length largest alignment; do
-    seeds=${2:-4} operations=${3:-5000}
+    seeds=${2:-${FSX_SEEDS:-4}} operations=${3:-${FSX_OPERATIONS:-5000}}
     if [ "$name${FSX_LONG:-}" = bytesyes ]; then seeds=${2:-15} operations=${3:-20000}; fi
     preload=
     [ "$name" != direct ] || preload=$LOGS/direct.so
