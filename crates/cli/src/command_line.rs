@@ -235,6 +235,9 @@ pub(crate) struct Umount {
     /// Take it out of the tree at once; it ends when the last file is closed
     #[arg(long, short)]
     pub(crate) lazy: bool,
+    /// Then make its disk a plain ext disk again, as 'amberfs detach' does
+    #[arg(long, conflicts_with_all = ["lazy", "namespace"])]
+    pub(crate) detach: bool,
     /// Unmount in another mount namespace: a process's number, or a file that stands for the namespace; the path is there
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,

@@ -1,6 +1,6 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
-mod attach;
+pub(crate) mod attach;
 mod bench;
 mod bench_report;
 mod crash;

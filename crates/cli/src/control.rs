@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -57,8 +57,12 @@ pub(crate) enum Request {
     Remount { volume: String, read_only: bool },
     /// What of the volume waits in NVM for its disk goes there; nothing of one that has none.
     Settle { volume: String },
-    /// Answer when the volume is no longer served and has been closed.
+    /// Answer when the volume is no longer served and has been closed; a part says that the request has been read.
     Ended { volume: String },
+    /// Attach a disk to another volume of the zone, which is made of so many bytes if it is not there.
+    Attach { volume: String, disk: String, bytes: Option<u64> },
+    /// Make the disk of another volume of the zone a plain one again.
+    Detach { volume: String, disk: Option<String> },
     /// Make a file system on another volume of the zone.
     Format { volume: String, settings: crate::commands::mkfs::Settings },
     /// Remove another volume of the zone.
@@ -131,6 +135,27 @@ fn lock(dir: &Path) -> std::io::Result<std::fs::File> {
     Ok(directory)
 }
 
+/// Requests that are being answered: a server that is done ends behind the last answer.
+#[derive(Default)]
+pub(crate) struct Answering {
+    count: Mutex<usize>,
+    fewer: Condvar,
+}
+
+impl Answering {
+    fn add(&self, change: isize) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.saturating_add_signed(change);
+        self.fewer.notify_all();
+    }
+
+    /// Waits until there are none, but not for ever.
+    pub(crate) fn wait(&self, limit: Duration) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.fewer.wait_timeout_while(count, limit, |count| *count > 0);
+    }
+}
+
 /// A server's side: listens until dropped.
 pub(crate) struct Listener {
     path: PathBuf,
@@ -145,13 +170,17 @@ pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
 impl Listener {
     /// Listens for the server of the zone with this UUID. The zone's lock is what keeps a second server away,
     /// so a socket that is there already belonged to a server that is gone.
-    pub(crate) fn start(zone_uuid: &str, handler: Handler) -> Result<Listener, Failure> {
+    pub(crate) fn start(
+        zone_uuid: &str,
+        handler: Handler,
+        answering: Arc<Answering>,
+    ) -> Result<Listener, Failure> {
         let dir = runtime_dir();
         prepare(&dir)?;
-        Listener::at(dir.join(format!("{zone_uuid}.sock")), handler)
+        Listener::at(dir.join(format!("{zone_uuid}.sock")), handler, answering)
     }
 
-    fn at(path: PathBuf, handler: Handler) -> Result<Listener, Failure> {
+    fn at(path: PathBuf, handler: Handler, answering: Arc<Answering>) -> Result<Listener, Failure> {
         let failed = |error| Failure::new(format!("cannot listen on {}: {error}", path.display()));
         let _lock = lock(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
         match std::fs::remove_file(&path) {
@@ -162,8 +191,8 @@ impl Listener {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
         std::thread::spawn(move || {
             for stream in socket.incoming().flatten() {
-                let handler = handler.clone();
-                std::thread::spawn(move || answer(stream, &handler));
+                let (handler, answering) = (handler.clone(), answering.clone());
+                std::thread::spawn(move || answer(stream, &handler, &answering));
             }
         });
         Ok(Listener { path })
@@ -177,10 +206,11 @@ impl Drop for Listener {
 }
 
 /// Serves one connection until its other end goes away.
-fn answer(stream: UnixStream, handler: &Handler) {
+fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
     let Ok(mut out) = stream.try_clone() else { return };
     let mut lines = BufReader::new(stream);
     while let Ok(Some(line)) = read_line(&mut lines, REQUEST_BYTES_MAX) {
+        answering.add(1);
         let result = match serde_json::from_str::<Request>(&line) {
             Ok(request) => handler(request, &mut |part| {
                 say(&mut out, &Response::More(part))
@@ -193,7 +223,9 @@ fn answer(stream: UnixStream, handler: &Handler) {
             Ok(value) => Response::Ok(value),
             Err(failure) => Response::Failed(failure),
         };
-        if say(&mut out, &response).is_err() {
+        let said = say(&mut out, &response);
+        answering.add(-1);
+        if said.is_err() {
             return;
         }
     }
@@ -398,7 +430,7 @@ mod tests {
                 });
             }
             for round in 0..2000 {
-                let listener = Listener::at(path.clone(), handler.clone());
+                let listener = Listener::at(path.clone(), handler.clone(), Arc::default());
                 let alive = listener.is_ok() && path.exists();
                 done.store(!alive, Relaxed);
                 assert!(alive, "round {round}");
@@ -424,7 +456,7 @@ mod tests {
             }
             _ => serde_json::to_value(&answer).map_err(Failure::new),
         });
-        let _listener = Listener::at(path.clone(), handler).unwrap();
+        let _listener = Listener::at(path.clone(), handler, Arc::default()).unwrap();
         let listed = reach(&path).unwrap().ask(&Request::Zone).unwrap();
         assert_eq!(serde_json::from_value::<Vec<String>>(listed).unwrap(), rows);
     }

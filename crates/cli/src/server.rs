@@ -14,8 +14,8 @@ use signal_hook::iterator::Signals;
 
 use crate::attached;
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::{info, mkfs, zone};
-use crate::control::{Handler, Hello, Listener, Parts, Request};
+use crate::commands::{attach, info, mkfs, zone};
+use crate::control::{Answering, Handler, Hello, Listener, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
@@ -25,6 +25,8 @@ use crate::served::{Medium, Served};
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// How long the last answers may take.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is to be mounted where, with paths that hold from any directory.
 #[derive(Clone, Debug)]
@@ -49,6 +51,7 @@ struct Server {
     read_only: bool,
     state: Mutex<State>,
     changed: Condvar,
+    answering: Arc<Answering>,
 }
 
 struct State {
@@ -92,6 +95,7 @@ pub(crate) fn run(
             failures: BTreeMap::new(),
         }),
         changed: Condvar::new(),
+        answering: Arc::default(),
     });
     let handler: Handler = {
         let server = server.clone();
@@ -99,7 +103,7 @@ pub(crate) fn run(
     };
     let answer = server.mount(request, options)?;
     // A mount without its socket would do, but could not be asked anything.
-    match Listener::start(&socket, handler).doing("opening the control socket") {
+    match Listener::start(&socket, handler, server.answering.clone()).doing("opening the control socket") {
         Ok(listener) => server.lock().listen(listener),
         Err(failure) => eprintln!("amberfs: {failure}\n  now: the volume is served without accounts"),
     }
@@ -263,11 +267,12 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Waits until nothing is served any more; then the zone is closed, and its lock free.
+    /// Waits until nothing is served any more; then the zone is closed, and its lock free, and whoever asked about that has been told.
     fn wait(&self) -> Result<(), Failure> {
         let state = self.changed.wait_while(self.lock(), |state| state.opened.is_some());
-        let mut state = state.unwrap_or_else(PoisonError::into_inner);
-        match std::mem::take(&mut state.failures).into_values().next() {
+        let failure = state.unwrap_or_else(PoisonError::into_inner).failures.values().next().cloned();
+        self.answering.wait(ANSWER_PATIENCE);
+        match failure {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
@@ -386,13 +391,24 @@ impl Server {
                 served.settle().map(|()| Json::Null)
             }
             Request::Ended { volume } => {
+                parts(Json::Null)?;
                 let here = |state: &mut State| state.served.contains_key(&volume);
+                let disk = self.lock().served.get(&volume).and_then(|served| served.options.disk.clone());
                 let state = self.changed.wait_while(self.lock(), here);
-                let mut state = state.unwrap_or_else(PoisonError::into_inner);
-                match state.failures.get_mut(&volume) {
+                let state = state.unwrap_or_else(PoisonError::into_inner);
+                match state.failures.get(&volume) {
                     Some(failure) => Err(failure.clone()),
-                    None => Ok(json!({ "last": state.opened.is_none() })),
+                    None => Ok(json!({ "last": state.opened.is_none(), "disk": disk })),
                 }
+            }
+            Request::Attach { volume, disk, bytes } => {
+                self.refuse_served(&volume)?;
+                let told = attach::attach_to(&zone()?, &volume, &disk, bytes)?;
+                serde_json::to_value(told).map_err(Failure::new)
+            }
+            Request::Detach { volume, disk } => {
+                self.refuse_served(&volume)?;
+                attach::detach_from(&zone()?, &volume, disk.as_deref()).map(Json::from)
             }
             Request::Format { volume, settings } => {
                 self.refuse_served(&volume)?;

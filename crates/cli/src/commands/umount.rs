@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::command_line::Umount;
+use crate::command_line::{Detach, Umount};
+use crate::commands::{attach, zone};
 use crate::control::{self, Client, Request};
 use crate::exit;
-use crate::failure::Failure;
+use crate::failure::{Explain, Failure};
+use crate::place::VolumePlace;
 use crate::{mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
@@ -21,8 +23,8 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     let entry = mount_table::at(&dir).map_err(|error| fail(error.into()))?;
     match entry {
-        Some(entry) if entry.kind == mount_table::TYPE => {}
-        Some(entry) => {
+        Some(ref entry) if entry.kind == mount_table::TYPE => {}
+        Some(ref entry) => {
             let what = format!("{} is a mount of type {}, not of Amberfs", dir.display(), entry.kind);
             return Err(fail(Failure::new(what).leaving("it stays mounted").remedy("use umount(8)")));
         }
@@ -32,10 +34,15 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         }
     }
     let mut server = control::server_of_mount(&dir);
-    // Asked before, answered after: the server's answer is what we wait for.
+    let place = match (&entry, arguments.detach) {
+        (Some(entry), true) => Some(with_disk(&entry.source, server.as_mut()).map_err(fail)?),
+        _ => None,
+    };
+    // Asked before, answered after: the server's answer is what we wait for. One that has read the request does not end without it.
     if let Some(client) = &mut server {
         let volume = client.volume_at(&dir).unwrap_or_default().to_string();
         client.send(&Request::Ended { volume }).map_err(fail)?;
+        client.receive().map_err(fail)?;
     }
     fuse::unmount(&dir, arguments.lazy).map_err(|error| {
         let busy = matches!(error, fuse::Error::Busy(_));
@@ -46,36 +53,64 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             failure
         }
     })?;
-    match server {
-        Some(client) => wait(client, &dir, arguments.lazy),
+    let disk = match server {
+        Some(client) => wait(client, &dir, arguments.lazy)?,
         None => {
             report::print_text(&format!(
                 "{}: unmounted; its server was not there, or is another user's: the next mount recovers what it left\n",
                 dir.display()
             ))?;
-            Ok(0)
+            None
         }
+    };
+    if let Some(place) = place {
+        let state = "it is unmounted, and its disk attached still";
+        attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED)?;
     }
+    Ok(0)
 }
 
-fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<u8, Failure> {
+/// The volume that is mounted, which has a disk as far as its server can tell.
+fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, Failure> {
+    let no_disk =
+        |what: String| Failure::new(what).leaving("it stays mounted").remedy("unmount it without --detach");
+    let place: VolumePlace = source.parse().map_err(no_disk)?;
+    if let Some(server) = server {
+        let told = zone::unpack(server.ask(&Request::Info { volume: place.volume.clone() })?).1;
+        if told["attached"] != true {
+            return Err(no_disk(format!(
+                "{place} is of kind {}, and has no disk",
+                told["kind"].as_str().unwrap_or("?")
+            )));
+        }
+    }
+    Ok(place)
+}
+
+/// Waits until the volume is closed; says where its disk was, if that is not where it was attached.
+fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Failure> {
     if lazy {
         client.limit_waiting(LAZY_PATIENCE);
     }
     match client.receive() {
+        // Killed in the middle of it, or ended by a second signal.
+        Ok(None) if !lazy => Err(Failure::new("the server ended before it said that the volume is closed")
+            .leaving("it is unmounted; the next mount recovers what is in NVM")
+            .exit(exit::MOUNT_FAILED)),
         Ok(answer) => {
             // The last volume of a zone: the server lets go of the zone and ends.
-            if answer.is_some_and(|answer| answer["last"] == true) {
+            let told = answer.unwrap_or_default();
+            if told["last"] == true {
                 client.wait_for_end();
             }
-            Ok(0)
+            Ok(told["disk"].as_str().map(String::from))
         }
         Err(_) if lazy => {
             report::print_text(&format!(
                 "{}: detached; it ends when the last file in use is closed\n",
                 dir.display()
             ))?;
-            Ok(0)
+            Ok(None)
         }
         Err(failure) => Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED)),
     }

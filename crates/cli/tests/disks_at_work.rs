@@ -1,0 +1,181 @@
+//! Disks in use by the commands: several of one zone at once, one at the end of a network, one that vanishes and comes back.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+mod support;
+
+#[path = "../../disk/tests/servers/mod.rs"]
+mod servers;
+
+use servers::NbdServer;
+use support::mounted::shell;
+use support::{Scratch, can_mount, eventually, run};
+
+/// A scratch directory, a zone in it, and as many disks with an ext4 on them, of which each has a file.
+fn place(disks: usize) -> Option<(Scratch, String, Vec<String>)> {
+    can_mount().then(|| {
+        let scratch = Scratch::new();
+        let zone = scratch.text("nvm");
+        run(&format!("zone create {zone} --size 64M")).ok();
+        let disk = |n: usize| {
+            let disk = scratch.text(&format!("disk-{n}"));
+            shell(&format!("truncate -s 64M {disk} && mke2fs -q -F -t ext4 {disk}")).ok();
+            disk
+        };
+        let disks = (0..disks).map(disk).collect();
+        (scratch, zone, disks)
+    })
+}
+
+fn e2fsck(disk: &str) {
+    shell(&format!("e2fsck -fn {disk}")).ok();
+}
+
+/// Makes files in a directory, each of which is synced.
+fn write_files(dir: &str, from: usize, to: usize) {
+    for n in from..to {
+        let mut file = File::create(Path::new(dir).join(format!("file-{n}"))).unwrap();
+        file.write_all(&contents(n)).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+fn contents(n: usize) -> Vec<u8> {
+    (0..n * 97 % 20_000).map(|at| (at * 31 + n) as u8).collect()
+}
+
+fn check_files(dir: &str, to: usize) {
+    for n in 0..to {
+        let read = fs::read(Path::new(dir).join(format!("file-{n}"))).unwrap();
+        assert!(read == contents(n), "file-{n} in {dir}");
+    }
+}
+
+/// What a plain disk has, by the kernel.
+fn check_plain(scratch: &Scratch, disk: &str, to: usize) {
+    e2fsck(disk);
+    let dir = scratch.text("plain");
+    fs::create_dir_all(&dir).unwrap();
+    shell(&format!("mount -o loop,ro {disk} {dir}")).ok();
+    check_files(&dir, to);
+    shell(&format!("umount {dir}")).ok();
+}
+
+/// One server has them all; what comes and goes beside does not disturb it.
+#[test]
+fn two_disks_of_one_zone_are_mounted_at_once_and_written() {
+    let Some((scratch, zone, disks)) = place(3) else { return };
+    let dirs: Vec<String> = (0..3).map(|n| scratch.mount_point(&format!("mnt-{n}"))).collect();
+    for (n, (dir, disk)) in dirs[..2].iter().zip(&disks).enumerate() {
+        run(&format!("attach {zone}:disk-{n} {disk} --size 12M")).ok();
+        run(&format!("mount {zone}:disk-{n} {dir}")).ok();
+    }
+    std::thread::scope(|scope| {
+        for dir in &dirs[..2] {
+            scope.spawn(|| write_files(dir, 0, 150));
+        }
+        // Beside them, by their server: it was refused while any volume of the zone was mounted.
+        let third = format!("attach {zone}:disk-2 {} --size 12M", disks[2]);
+        assert!(run(&third).ok().out.contains("is attached"));
+        run(&third).fails(1, &["has a disk", "nothing was changed"]);
+        run(&format!("mount {zone}:disk-2 {}", dirs[2])).ok();
+        write_files(&dirs[2], 0, 30);
+        run(&format!("detach {zone}:disk-2")).fails(1, &["is in use", "umount"]);
+        run(&format!("umount {}", dirs[2])).ok();
+        run(&format!("detach {zone}:disk-2")).ok();
+    });
+    let dirs = &dirs[..2];
+    let pids: Vec<_> =
+        dirs.iter().map(|dir| run(&format!("stats {dir} --json")).ok().json()["pid"].clone()).collect();
+    assert_eq!(pids[0], pids[1]);
+    // One is killed with the other.
+    shell(&format!("kill -9 {}", pids[0])).ok();
+    eventually("the server's end", || {
+        fs::read_dir(format!("/proc/{}/fd", pids[0])).map_or(true, |mut fds| fds.next().is_none())
+    });
+    for (n, dir) in dirs.iter().enumerate() {
+        run(&format!("umount {dir}")).ok();
+        run(&format!("mount {zone}:disk-{n} {dir}")).ok();
+        check_files(dir, 150);
+        write_files(dir, 150, 200);
+    }
+    // The one with the other still mounted, and the last.
+    run(&format!("umount --detach {}", dirs[0])).ok();
+    check_plain(&scratch, &disks[0], 200);
+    check_files(&dirs[1], 200);
+    run(&format!("umount --detach {}", dirs[1])).ok();
+    for (disk, to) in disks.iter().zip([200, 200, 30]) {
+        check_plain(&scratch, disk, to);
+    }
+    run(&format!("mkfs {zone}:home --size 16M")).ok();
+    run(&format!("mount {zone}:home {}", dirs[0])).ok();
+    run(&format!("umount --detach {}", dirs[0])).fails(32, &["has no disk", "stays mounted"]);
+    run(&format!("umount {}", dirs[0])).ok();
+}
+
+/// What the server of the disk had of its own goes with it: it caches, and is killed.
+fn forgetful(image: &str) -> NbdServer {
+    NbdServer::nbdkit(&["--filter=cache", "file", &format!("file={image}"), "cache=writeback"])
+}
+
+#[test]
+fn a_disk_at_the_end_of_a_network_is_attached_mounted_and_detached() {
+    let Some((scratch, zone, disks)) = place(1) else { return };
+    let dir = scratch.mount_point("mnt");
+    let server = forgetful(&disks[0]);
+    let uri = &server.uri;
+    assert_eq!(run(&format!("info {uri} --json")).ok().json()["kind"], "ext4");
+    run(&format!("attach {zone}:disk {uri} --size 12M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    write_files(&dir, 0, 100);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount -o ro {uri} {dir}")).fails(32, &["newest metadata of this disk is in NVM"]);
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    check_files(&dir, 100);
+    run(&format!("umount --detach {dir}")).ok();
+    run(&format!("mount -o ro {uri} {dir}")).ok();
+    check_files(&dir, 100);
+    run(&format!("umount {dir}")).ok();
+    drop(server);
+    check_plain(&scratch, &disks[0], 100);
+}
+
+#[test]
+fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
+    let Some((scratch, zone, disks)) = place(1) else { return };
+    let dir = scratch.mount_point("mnt");
+    let mut server = forgetful(&disks[0]);
+    run(&format!("attach {zone}:disk {} --size 12M", server.uri)).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    write_files(&dir, 0, 50);
+    server.kill();
+    // What NVM has room for needs no disk; what it has not fails, and says so.
+    write_files(&dir, 50, 60);
+    let large = Path::new(&dir).join("large");
+    let mut file = File::create(&large).unwrap();
+    let refused = file.write_all(&vec![7; 8 << 20]).and_then(|()| file.sync_all()).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(5), "EIO: {refused}");
+    drop(file);
+    // Unmounted without its disk: what NVM has stays there, and that not all went well is said; its server had ended before that.
+    run(&format!("umount {dir}")).fails(32, &["it is unmounted"]);
+    run(&format!("mount {zone}:disk {dir}")).fails(32, &["opening the disk"]);
+    server.again();
+    assert!(run(&format!("mount {zone}:disk {dir}")).ok().out.contains("replayed"));
+    check_files(&dir, 60);
+    // And below a mount that stays: the server of the disk is found again.
+    server.kill();
+    server.again();
+    eventually("the disk's return", || {
+        let file = File::create(&large).and_then(|mut file| {
+            file.write_all(&vec![7; 8 << 20])?;
+            file.sync_all()
+        });
+        file.is_ok()
+    });
+    write_files(&dir, 60, 80);
+    run(&format!("umount --detach {dir}")).ok();
+    drop(server);
+    check_plain(&scratch, &disks[0], 80);
+}
