@@ -21,7 +21,6 @@ impl Core {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
         let ino = number(ino)?;
         if let Some(attr) = self.attr_glimpse(ino) {
-            self.medium.check_media()?;
             return Ok(attr);
         }
         let _lock = self.locks.read(ino);

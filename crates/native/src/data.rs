@@ -107,7 +107,6 @@ impl Core {
             if !self.handles.is_still_open(handle) {
                 return Err(Error::BadHandle);
             }
-            self.medium.check_media()?;
             return Ok(n);
         }
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;

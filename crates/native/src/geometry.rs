@@ -177,6 +177,17 @@ impl Medium {
     pub(crate) fn check_media(&self) -> vfs::Result<()> {
         self.region.check().map_err(|error| vfs::Error::Io(error.to_string()))
     }
+
+    /// Runs an operation, whose answer, good or bad, counts only if all of the medium that it looked at could be read: what
+    /// cannot reads as zeros, and these look like a name that is not there, an inode that is gone, an empty directory. On a
+    /// medium that has failed it is not begun.
+    #[inline]
+    pub(crate) fn vouched<T>(&self, operation: impl FnOnce() -> vfs::Result<T>) -> vfs::Result<T> {
+        self.check_media()?;
+        let answer = operation();
+        self.check_media()?;
+        answer
+    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,6 @@ impl Core {
             let _lock = self.locks.read(dir);
             let ino = self.nodes.find(caller, dir, name)?.ok_or(Error::NotFound)?;
             if let Some(attr) = self.attr_glimpse(ino) {
-                self.medium.check_media()?;
                 return Ok(attr);
             }
         }
@@ -321,7 +320,6 @@ impl Core {
         }
         let is_refused = flags.contains(OpenFlags::WRITE) && self.options.read_only;
         if !is_refused && let Some(opened) = self.open_glimpse(caller, ino, flags) {
-            self.medium.check_media()?;
             return opened;
         }
         let _lock = self.locks.read(ino);

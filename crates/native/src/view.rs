@@ -105,30 +105,34 @@ impl SnapshotView {
 
 impl Readable for SnapshotView {
     fn find(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
-        let number = self.number(dir)?;
-        let found = self.reader.find(caller, number, name)?.ok_or(Error::NotFound)?;
-        let is_above = name == b".." && Ino::from(number) == ROOT_INO;
-        Ok(if is_above { self.numbering.above } else { self.numbering.base | Ino::from(found) })
+        self.reader.medium.vouched(|| {
+            let number = self.number(dir)?;
+            let found = self.reader.find(caller, number, name)?.ok_or(Error::NotFound)?;
+            let is_above = name == b".." && Ino::from(number) == ROOT_INO;
+            Ok(if is_above { self.numbering.above } else { self.numbering.base | Ino::from(found) })
+        })
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let attr = self.inode(ino)?.attr();
-        self.reader.medium.check_media()?;
-        Ok(Attr { ino, ..attr })
+        self.reader.medium.vouched(|| {
+            let attr = self.inode(ino)?.attr();
+            Ok(Attr { ino, ..attr })
+        })
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.reader.target(self.number(ino)?)
+        self.reader.medium.vouched(|| self.reader.target(self.number(ino)?))
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        self.reader.may_access(caller, self.inode(ino)?, mask)
+        self.reader.medium.vouched(|| self.reader.may_access(caller, self.inode(ino)?, mask))
     }
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
-        self.reader.may_open(caller, self.inode(ino)?, flags)?;
-        self.reader.medium.check_media()?;
-        self.handles.open(ino, flags)
+        self.reader.medium.vouched(|| {
+            self.reader.may_open(caller, self.inode(ino)?, flags)?;
+            self.handles.open(ino, flags)
+        })
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
@@ -140,7 +144,9 @@ impl Readable for SnapshotView {
     }
 
     fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.reader.read_into(self.reader.regular(self.file(handle)?)?, offset, buf)
+        self.reader
+            .medium
+            .vouched(|| self.reader.read_into(self.reader.regular(self.file(handle)?)?, offset, buf))
     }
 
     fn read_slices(
@@ -150,12 +156,16 @@ impl Readable for SnapshotView {
         len: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.reader.lend(self.reader.regular(self.file(handle)?)?, offset, len, sink)
+        self.reader
+            .medium
+            .vouched(|| self.reader.lend(self.reader.regular(self.file(handle)?)?, offset, len, sink))
     }
 
     fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        let Numbering { base, above } = self.numbering;
-        self.reader.list(self.number(dir)?, from, (base, above), sink)
+        self.reader.medium.vouched(|| {
+            let Numbering { base, above } = self.numbering;
+            self.reader.list(self.number(dir)?, from, (base, above), sink)
+        })
     }
 
     /// It is full: what it has is all there is.
@@ -164,15 +174,15 @@ impl Readable for SnapshotView {
     }
 
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.reader.attribute(caller, self.number(ino)?, name)
+        self.reader.medium.vouched(|| self.reader.attribute(caller, self.number(ino)?, name))
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.reader.attribute_names(caller, self.number(ino)?)
+        self.reader.medium.vouched(|| self.reader.attribute_names(caller, self.number(ino)?))
     }
 
     fn seek(&self, handle: Handle, from: SeekFrom) -> Result<u64> {
-        self.reader.seek(self.file(handle)?, from)
+        self.reader.medium.vouched(|| self.reader.seek(self.file(handle)?, from))
     }
 }
 

@@ -1,0 +1,54 @@
+//! A mount whose medium cannot be read any more.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use support::mounted::place;
+use support::run;
+
+/// Success, or an I/O error; what is there is not missing.
+#[track_caller]
+fn right_or_unreadable<T>(answer: io::Result<T>) -> bool {
+    match answer {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+            false
+        }
+    }
+}
+
+/// Names that exist were not found, the root was stale, `stats` found no server, and `umount` said "in use".
+#[test]
+fn a_zone_cut_short_under_its_mount_lost_names() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let whole = scratch.path("whole");
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let large = Path::new(&dir).join("d");
+    fs::create_dir(&large).unwrap();
+    for number in 0..2000 {
+        fs::write(large.join(format!("file-{number}")), b"small").unwrap();
+    }
+    fs::write(Path::new(&dir).join("large"), vec![7; 10 << 20]).unwrap();
+    run(&format!("umount {dir}")).ok();
+    fs::copy(&zone, &whole).unwrap();
+    for bytes in [8 << 20, 5 << 20, 1500 << 10] {
+        fs::copy(&whole, &zone).unwrap();
+        run(&format!("mount {zone}:home {dir}")).ok();
+        File::options().write(true).open(&zone).unwrap().set_len(bytes).unwrap();
+        let mut all = right_or_unreadable(fs::metadata(large.join("file-1999")));
+        all &=
+            right_or_unreadable(fs::read_dir(&large).and_then(|list| list.collect::<io::Result<Vec<_>>>()));
+        all &= right_or_unreadable(File::create(large.join("new")));
+        all &= right_or_unreadable(fs::read(Path::new(&dir).join("large")));
+        assert!(!all, "{bytes} bytes left, and all could be read");
+        let stats = run(&format!("stats {dir} --json")).ok();
+        assert_eq!(stats.json()["dir"], dir.as_str());
+        // The server tells that it could not write the last checkpoint; there is no mount any more.
+        run(&format!("umount {dir}")).fails(32, &["the medium failed", "it is unmounted"]);
+        run(&format!("umount {dir}")).fails(32, &["not a mount point"]);
+    }
+}
