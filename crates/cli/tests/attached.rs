@@ -1,6 +1,7 @@
 //! A disk's way through the commands: attached, mounted, killed, checked, detached, and everything that can be wrong on the way.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -207,4 +208,28 @@ fn a_disk_with_more_metadata_than_nvm_is_attached_with_a_word_and_works() {
     assert!(told.contains("is attached") && !told.contains("all inodes"), "{told}");
     assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["has_room_for_all_of_it"], true);
     run(&format!("detach {zone}:disk")).ok();
+}
+
+/// The kernel took what a program wrote to a full disk for as long as it did, and `write` never failed.
+#[test]
+fn writing_without_end_to_a_full_disk_never_failed() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let mut file = fs::File::create(scratch.path("mnt/endless")).unwrap();
+    let mut written = 0u64;
+    let error = loop {
+        match file.write(&[7; 1 << 20]) {
+            Ok(some) => written += some as u64,
+            Err(error) => break error,
+        }
+        assert!(written < 4 << 30, "{written} bytes on a disk of 64 MiB");
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "after {written} bytes");
+    drop(file);
+    fs::remove_file(scratch.path("mnt/endless")).unwrap();
+    fs::write(scratch.path("mnt/again"), vec![7; 1 << 20]).unwrap();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
 }

@@ -125,6 +125,8 @@ bitflags::bitflags! {
     }
 }
 
+/// `FUSE_GETATTR_FH`: the question is about an open file.
+pub(crate) const GETATTR_OF_FILE: u32 = 1 << 0;
 /// `FUSE_WRITE_CACHE`: a page that the kernel writes back.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`.

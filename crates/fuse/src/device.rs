@@ -111,6 +111,12 @@ impl Device {
         self.notify(NOTIFY_INVAL_INODE, &[about.as_bytes()])
     }
 
+    /// The kernel may not believe the attributes of `ino` that it knows any more; its pages it keeps.
+    pub(crate) fn invalidate_attributes(&self, ino: vfs::Ino) -> io::Result<()> {
+        let about = NotifyInvalInode { ino, off: -1, len: 0 };
+        self.notify(NOTIFY_INVAL_INODE, &[about.as_bytes()])
+    }
+
     fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
         let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let header = OutHeader { len: len as u32, error: code, unique: 0 };

@@ -7,8 +7,8 @@ use vfs::{Attr, Caller, Error, Ino, Result, SeekFrom, XattrMode};
 
 use crate::abi::{
     self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
-    ForgetOne, FsyncIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode,
-    OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn, WriteOut,
+    ForgetOne, FsyncIn, GetattrIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
+    Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn, WriteOut,
 };
 use crate::convert::{
     TTL, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
@@ -38,8 +38,14 @@ impl Server {
                 // No answer; a panic has been logged.
                 let _ = self.handle(Request::Forget, || self.forget(opcode, message));
             }
-            Opcode::Getattr => reply
-                .answer(self.handle(Request::Getattr, || Ok(attr_out(&self.getattr(ino)?, self.ttl(ino))))),
+            Opcode::Getattr => reply.answer(self.handle(Request::Getattr, || {
+                // In an open file's name the kernel asks before it lets somebody write to its pages.
+                if self.writeback_cache && message.arguments::<GetattrIn>()?.flags & abi::GETATTR_OF_FILE != 0
+                {
+                    self.check_refusal(ino)?;
+                }
+                Ok(attr_out(&self.getattr(ino)?, self.ttl(ino)))
+            })),
             Opcode::Statx if !self.birth_times => self.never(Request::Statx, reply),
             Opcode::Statx => reply
                 .answer(self.handle(Request::Statx, || Ok(statx_out(&self.getattr(ino)?, self.ttl(ino))))),

@@ -14,9 +14,12 @@
 //! - what cannot be opened (a symbolic link, fifo, socket or device node) leaves its last attributes instead.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfs::{Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
+
+use crate::refusals::Refusal;
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -52,6 +55,8 @@ struct Node {
     recent: bool,
     /// The inode has no name left: its handle, or these attributes, are all there is of it.
     last: Option<Box<Attr>>,
+    /// What was written back of it last was refused.
+    refusal: Option<Box<Refusal>>,
 }
 
 #[derive(Default)]
@@ -95,12 +100,14 @@ pub(crate) struct Inodes {
     volume: Arc<dyn FileSystem>,
     read_only: bool,
     shards: Box<[Mutex<Shard>]>,
+    /// Something was refused, ever: as long as nothing was, nobody looks for it.
+    any_refused: AtomicBool,
 }
 
 impl Inodes {
     pub(crate) fn new(volume: Arc<dyn FileSystem>, read_only: bool) -> Inodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Inodes { volume, read_only, shards }
+        Inodes { volume, read_only, shards, any_refused: AtomicBool::new(false) }
     }
 
     fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
@@ -241,6 +248,39 @@ impl Inodes {
     /// The attributes that `ino` had when it lost its last name, if it has.
     pub(crate) fn last_attr(&self, ino: Ino) -> Option<Attr> {
         self.shard(ino).nodes.get(&ino).and_then(|node| node.last.as_deref().copied())
+    }
+
+    /// Remembers what was refused, as long as the kernel holds `ino`.
+    pub(crate) fn refused(&self, ino: Ino, refusal: Refusal) {
+        self.any_refused.store(true, Ordering::Relaxed);
+        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
+            node.refusal = Some(Box::new(refusal));
+        }
+    }
+
+    /// Whether something was refused of `ino` that a writer may have to be told.
+    pub(crate) fn has_refusal(&self, ino: Ino) -> bool {
+        let is_refused =
+            |shard: MutexGuard<'_, Shard>| shard.nodes.get(&ino).is_some_and(|node| node.refusal.is_some());
+        self.any_refused.load(Ordering::Relaxed) && is_refused(self.shard(ino))
+    }
+
+    /// `ino` was cut, and what was refused with it.
+    pub(crate) fn forget_refusal(&self, ino: Ino) {
+        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
+            node.refusal = None;
+        }
+    }
+
+    /// The error that a writer of `ino` is to be told (see [`Refusal::tell`]); what need not be told any more is forgotten.
+    pub(crate) fn refusal(&self, ino: Ino, free: impl FnOnce() -> u64) -> Option<Error> {
+        let mut shard = self.shard(ino);
+        let node = shard.nodes.get_mut(&ino)?;
+        let told = node.refusal.as_mut()?.tell(free);
+        if told.is_none() {
+            node.refusal = None;
+        }
+        told
     }
 
     /// Closes everything; the session is over.

@@ -45,6 +45,7 @@ mod options;
 #[allow(unsafe_code)]
 mod priority;
 mod reconnect;
+mod refusals;
 mod requests;
 mod ring;
 mod server;

@@ -28,7 +28,7 @@ pub(crate) struct Server {
     pub(crate) durable_operations: bool,
     pub(crate) birth_times: bool,
     pub(crate) reconnecting: Reconnecting,
-    device: Weak<Device>,
+    pub(crate) device: Weak<Device>,
     panicked: AtomicBool,
     /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
     pub(crate) serving: RwLock<()>,
@@ -94,6 +94,7 @@ impl Server {
     }
 
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.keep_refusal(ino);
         match self.volume.getattr(ino) {
             // A symbolic link or fifo without a name that someone still holds open.
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
@@ -140,7 +141,12 @@ impl Server {
         let handle = file.as_deref().map(OpenFile::handle);
         match self.volume.setattr(caller, ino, &set, handle) {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
-            attr => attr,
+            attr => {
+                if attr.is_ok() && set.size.is_some() {
+                    self.inodes.forget_refusal(ino);
+                }
+                attr
+            }
         }
     }
 
@@ -149,9 +155,13 @@ impl Server {
         let caller =
             if flags & WRITE_KILL_SUIDGID != 0 { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
         // With a writeback cache, the kernel keeps the times of regular files, and sets them with `setattr`.
-        let is_cache = self.writeback_cache && flags & WRITE_CACHE != 0;
-        let caller = if is_cache { caller.keeping_times() } else { caller };
-        self.volume.write(&caller, self.inodes.file(ino)?.handle(), offset, data)
+        let is_from_pages = flags & WRITE_CACHE != 0;
+        let caller = if self.writeback_cache && is_from_pages { caller.keeping_times() } else { caller };
+        let write = |done: usize| {
+            let file = self.inodes.file(ino)?;
+            self.volume.write(&caller, file.handle(), offset + done as u64, &data[done..])
+        };
+        if is_from_pages { self.write_back(ino, data.len(), write) } else { write(0) }
     }
 
     pub(crate) fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
@@ -183,6 +193,7 @@ impl Server {
     pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
         let attr = make().map_err(in_directory)?;
         self.inodes.remember(attr.ino);
+        self.keep_refusal(attr.ino);
         Ok(attr)
     }
 

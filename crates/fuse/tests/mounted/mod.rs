@@ -2,4 +2,5 @@
 
 mod caches;
 mod lives;
+mod refusals;
 pub mod support;

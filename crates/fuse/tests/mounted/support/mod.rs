@@ -22,6 +22,7 @@ pub struct Watched {
     handles: AtomicI64,
     volatile: AtomicU64,
     failing: AtomicBool,
+    room: AtomicU64,
 }
 
 impl Watched {
@@ -31,6 +32,7 @@ impl Watched {
             handles: AtomicI64::new(0),
             volatile: AtomicU64::new(0),
             failing: AtomicBool::new(false),
+            room: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -46,6 +48,11 @@ impl Watched {
     /// From now on, reads find out at their end that the medium gave nothing.
     pub fn fail_reads(&self) {
         self.failing.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, no file takes bytes at or behind `bytes`, and nothing else is free.
+    pub fn set_room(&self, bytes: u64) {
+        self.room.store(bytes, Ordering::SeqCst);
     }
 
     fn opened<T>(&self, result: Result<T>) -> Result<T> {
@@ -93,6 +100,18 @@ impl FileSystem for Watched {
         let read = self.model.read_slices(handle, offset, len, sink)?;
         if self.failing.load(Ordering::SeqCst) { Err(Error::Io("of a test".into())) } else { Ok(read) }
     }
+    fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        let room = self.room.load(Ordering::SeqCst).saturating_sub(offset).min(data.len() as u64);
+        if room == 0 && !data.is_empty() {
+            return Err(Error::NoSpace);
+        }
+        self.model.write(caller, handle, offset, &data[..room as usize])
+    }
+    fn statfs(&self) -> Result<Statfs> {
+        let space = self.model.statfs()?;
+        let is_full = self.room.load(Ordering::SeqCst) != u64::MAX;
+        Ok(if is_full { Statfs { blocks_available: 0, ..space } } else { space })
+    }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
         fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
@@ -108,12 +127,10 @@ impl FileSystem for Watched {
             caller: &Caller, dir: Ino, name: &[u8], new_dir: Ino, new_name: &[u8], flags: RenameFlags
         ) -> Result<()>;
         fn read(handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
-        fn write(caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
         fn fsync(handle: Handle, data_only: bool) -> Result<()>;
         fn fsync_inode(ino: Ino) -> Result<()>;
         fn syncfs() -> Result<()>;
         fn readdir(dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;
-        fn statfs() -> Result<Statfs>;
         fn getxattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
