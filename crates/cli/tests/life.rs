@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use support::mounted::{place, shell};
@@ -261,4 +261,53 @@ fn caches_are_bounded_by_an_option() {
     assert_eq!(shell(&format!("ls {dir}/[1-4] | grep -c '^[0-9][0-9]*$'")).ok().out, "2000\n");
     assert!(run(&format!("stats {dir} --json")).ok().json()["native"]["cache_limit_bytes"].is_null());
     run(&format!("umount {dir}")).ok();
+}
+
+/// What a mount is to be told besides, as the zone says it.
+#[test]
+fn a_persist_method_and_a_technology_are_a_mounts_choice() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let shown = |key: &str| run(&format!("zone show {zone} --json")).ok().json()[key].clone();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(shown("technology"), "dram");
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir} -o persist=clflush,technology=pcm")).ok();
+    assert_eq!((shown("persist"), shown("technology")), ("clflush".into(), "pcm".into()));
+    std::fs::write(scratch.path("mnt/file"), vec![7; 100_000]).unwrap();
+    assert_eq!(std::fs::read(scratch.path("mnt/file")).unwrap(), vec![7; 100_000]);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+    run(&format!("mount {zone}:home {dir} -o persist=hope")).fails(1, &["hope", "clflush"]);
+}
+
+#[test]
+fn a_mount_is_watched_until_it_ends() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let watch = |arguments: &[&str]| {
+        let mut watching = Command::new(PROGRAM);
+        watching.args(["stats", &dir, "--watch"]).args(arguments).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let (mut text, mut json) = (watch(&[]), watch(&["--json"]));
+    let mut lines = BufReader::new(text.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.next().unwrap().contains("user written"));
+    // Something is written in each second that is told.
+    let mut written = 0;
+    let seen = lines.by_ref().take(5).any(|line| {
+        let path = scratch.path("mnt/file");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        std::fs::File::open(path).unwrap().sync_all().unwrap();
+        written += 1 << 20;
+        line.contains("1 MiB")
+    });
+    assert!(seen, "no second in which 1 MiB was written");
+    let mut answers = BufReader::new(json.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let bytes = |line: String| {
+        let answer: serde_json::Value = serde_json::from_str(&line).unwrap();
+        answer["user"]["bytes_written"].as_u64().unwrap()
+    };
+    assert!(answers.by_ref().take(10).any(|line| bytes(line) == written), "{written} bytes");
+    run(&format!("umount {dir}")).ok();
+    lines.chain(answers).for_each(drop);
+    assert!(text.wait().unwrap().success() && json.wait().unwrap().success());
 }

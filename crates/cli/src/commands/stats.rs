@@ -114,8 +114,8 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
     loop {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         next += PERIOD;
-        client.send(request)?;
-        let Some(answer) = client.receive()? else { return Ok(()) };
+        // A server that is gone served what it had to.
+        let Ok(Some(answer)) = client.send(request).and_then(|()| client.receive()) else { return Ok(()) };
         let now = super::zone::unpack(answer).1;
         if json {
             report::print_text(&format!("{now}\n"))?;
