@@ -156,7 +156,7 @@ pub(crate) struct Mkfs {
     /// The zone and the volume's name
     #[arg(value_name = "ZONE:VOLUME")]
     pub(crate) place: VolumePlace,
-    /// What kind of file system: native (ext and flash are not there yet)
+    /// What kind of file system: native; 'amberfs attach' makes one of kind ext, flash is not there yet
     #[arg(long, default_value = "native")]
     pub(crate) kind: VolumeKind,
     /// The volume's bytes, or with K, M, G, T; without it, the largest free piece of the zone
@@ -284,11 +284,14 @@ pub(crate) struct Df {
 
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
-    /// The zone and the volume's name
-    #[arg(value_name = "ZONE:VOLUME")]
-    pub(crate) place: VolumePlace,
-    /// superblock, checkpoint, log, nat, sit, bia:SEGMENT, node:NID or inode:NUMBER
+    /// The zone and the volume's name; of the entrance, the zone
+    #[arg(value_name = "ZONE[:VOLUME]")]
+    pub(crate) place: Place,
+    /// entrance, superblock, checkpoint, log, nat, sit, sit-journal, snapshots, bia:SEGMENT, node:NID or inode:NUMBER
     pub(crate) structure: String,
+    /// Answer in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]

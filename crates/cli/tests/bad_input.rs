@@ -38,7 +38,8 @@ fn places_that_are_no_zones_are_told_apart() {
     run(&format!("zone show {}", scratch.text("text"))).fails(1, &["is no Amberfs zone"]);
     run("zone show /dev/null").fails(1, &["character device"]);
     run(&format!("zone create {}", scratch.text("new"))).fails(1, &["--size"]);
-    run(&format!("zone create {} --size 1M", scratch.text("new"))).fails(1, &["too few", "nothing was made"]);
+    run(&format!("zone create {} --size 1M", scratch.text("new")))
+        .fails(1, &["1 MiB are too few", "at least 4 MiB", "nothing was made"]);
     assert!(!scratch.path("new").exists(), "a failed create leaves no file");
 }
 
@@ -66,8 +67,8 @@ fn volumes_that_cannot_be_are_refused_and_leave_nothing() {
     run(&format!("mkfs {zone}:two --label {}", "x".repeat(65))).fails(1, &["65 bytes", "at most 64"]);
     run(&format!("mkfs {zone}:tiny --size 4M")).fails(1, &["too few", "16 MiB"]);
     run(&format!("mkfs {zone}:large --size 1G")).fails(1, &["no room"]);
-    run(&format!("mkfs {zone}:disk --kind ext")).fails(1, &["ext", "planned"]);
-    run(&format!("mkfs {zone}:nand --kind flash")).fails(1, &["flash", "planned"]);
+    run(&format!("mkfs {zone}:disk --kind ext")).fails(1, &["amberfs attach", "ext"]);
+    run(&format!("mkfs {zone}:nand --kind flash")).fails(1, &["flash", "are planned"]);
     let volumes = run(&format!("zone show {zone} --json")).ok().json();
     assert_eq!(volumes["volumes"].as_array().unwrap().len(), 1);
     run(&format!("info {zone}:hom")).fails(1, &["it has home"]);

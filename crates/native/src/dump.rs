@@ -1,7 +1,5 @@
-//! Showing any structure of a volume at rest, for people.
+//! Showing any structure of a volume at rest.
 
-use std::fmt;
-use std::io::Write;
 use std::str::FromStr;
 
 use nvm::Region;
@@ -10,16 +8,17 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::bia::{BlockKind, Entry};
 use crate::directory;
-use crate::geometry::SEGMENT_BLOCKS;
+use crate::geometry::BLOCK;
 use crate::index;
-use crate::inode::{Layout, nid_of, number_of, slot_of, slots_in};
+use crate::inode::{Inode, Layout, nid_of, number_of, slot_of, slots_in};
 use crate::inspect::AtRest;
+use crate::kept::Kept;
 use crate::nat;
 use crate::node::{HEADER, NodeHeader, View};
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
 use crate::record::Items;
-use crate::sit::{SegmentKind, SitEntry, ones};
+use crate::sit::{self, SegmentKind, SitEntry, ones};
 use crate::xattr;
 
 /// What to show.
@@ -35,12 +34,21 @@ pub enum Structure {
     Nat,
     /// The segments that have valid blocks.
     Sit,
+    /// What the newest checkpoint changed in the SIT.
+    SitJournal,
+    /// The list of snapshots.
+    Snapshots,
     /// The entries of one segment.
     Bia(u32),
     /// A node, by NID.
     Node(u32),
     /// An inode, with what it holds.
-    Inode(u64),
+    Inode(u32),
+}
+
+impl Structure {
+    /// How the structures are named, for people.
+    pub const NAMES: &str = "superblock, checkpoint, log, nat, sit, sit-journal, snapshots, bia:SEGMENT, node:NID and inode:NUMBER";
 }
 
 impl FromStr for Structure {
@@ -61,257 +69,312 @@ impl FromStr for Structure {
             ("log", None) => Ok(Structure::Log),
             ("nat", None) => Ok(Structure::Nat),
             ("sit", None) => Ok(Structure::Sit),
+            ("sit-journal", None) => Ok(Structure::SitJournal),
+            ("snapshots", None) => Ok(Structure::Snapshots),
             ("bia", Some(segment)) => Ok(Structure::Bia(segment)),
             ("node", Some(nid)) => Ok(Structure::Node(nid)),
-            ("inode", Some(ino)) => Ok(Structure::Inode(ino.into())),
-            _ => Err(format!(
-                "no structure {text:?}; there are superblock, checkpoint, log, nat, sit, bia:SEGMENT, node:NID and inode:NUMBER"
-            )),
+            ("inode", Some(ino)) => Ok(Structure::Inode(ino)),
+            _ => Err(format!("no structure {text:?}")),
         }
     }
 }
 
-/// Writes what `what` holds to `out`, as of the newest checkpoint.
-pub fn dump(region: &Region, what: &Structure, out: &mut dyn Write) -> Result<(), Error> {
-    let at_rest = AtRest::read(region)?;
-    let shown = match *what {
-        Structure::Superblock => superblock(&at_rest, out),
-        Structure::Checkpoint => checkpoint(&at_rest, out),
-        Structure::Log => log(&at_rest, out)?,
-        Structure::Nat => nat_entries(&at_rest, out)?,
-        Structure::Sit => sit(&at_rest, out)?,
-        Structure::Bia(segment) => bia(&at_rest, segment, out)?,
-        Structure::Node(nid) => node(&at_rest.nodes(), nid, out)?,
-        Structure::Inode(ino) => {
-            inode(&at_rest.nodes(), u32::try_from(ino).map_err(|_| vfs::Error::Stale)?, out)?
-        }
-    };
-    shown.map_err(|error| Error::Volume(vfs::Error::Io(format!("cannot write the dump: {error}"))))
+/// What a structure holds: values by name, in the order of the medium.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown(pub Vec<(&'static str, Datum)>);
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Datum {
+    /// A number.
+    Number(u64),
+    /// A name, a kind, a time, bytes in hexadecimal.
+    Text(String),
+    /// Yes or no.
+    Flag(bool),
+    /// Things of one kind, each with the same names.
+    Rows(Vec<Shown>),
 }
 
-type Shown = std::io::Result<()>;
+impl Shown {
+    fn number(mut self, name: &'static str, number: impl Into<u64>) -> Shown {
+        self.0.push((name, Datum::Number(number.into())));
+        self
+    }
 
-fn superblock(at_rest: &AtRest, out: &mut dyn Write) -> Shown {
+    fn text(mut self, name: &'static str, text: impl ToString) -> Shown {
+        self.0.push((name, Datum::Text(text.to_string())));
+        self
+    }
+
+    fn flag(mut self, name: &'static str, flag: bool) -> Shown {
+        self.0.push((name, Datum::Flag(flag)));
+        self
+    }
+
+    fn rows(mut self, name: &'static str, rows: Vec<Shown>) -> Shown {
+        self.0.push((name, Datum::Rows(rows)));
+        self
+    }
+}
+
+fn new() -> Shown {
+    Shown::default()
+}
+
+/// Adds what `what` holds, as of the newest checkpoint, to `shown`: also when damage ends it early.
+pub fn dump(region: &Region, what: Structure, shown: &mut Shown) -> Result<(), Error> {
+    let at_rest = AtRest::read(region)?;
+    let (dumped, result) = match what {
+        Structure::Superblock => (superblock(&at_rest), Ok(())),
+        Structure::Checkpoint => (checkpoint(&at_rest), Ok(())),
+        Structure::Log => (log(&at_rest), Ok(())),
+        Structure::Nat => nat_entries(&at_rest),
+        Structure::Sit => (segments(&at_rest), Ok(())),
+        Structure::SitJournal => whole(sit_journal(&at_rest)),
+        Structure::Snapshots => snapshots(&at_rest),
+        Structure::Bia(segment) => whole(bia(&at_rest, segment)?),
+        Structure::Node(nid) => whole(node(&at_rest.nodes(), nid)),
+        Structure::Inode(ino) => whole(inode(&at_rest.nodes(), ino)),
+    };
+    shown.0.extend(dumped.0);
+    result.map_err(|error| match (error, what) {
+        (vfs::Error::Stale, Structure::Node(nid)) => Error::NoStructure(format!("node {nid}")),
+        (vfs::Error::Stale, Structure::Inode(ino)) => Error::NoStructure(format!("inode {ino}")),
+        (error, _) => error.into(),
+    })
+}
+
+/// All or nothing.
+fn whole(dumped: vfs::Result<Shown>) -> (Shown, vfs::Result<()>) {
+    dumped.map_or_else(|error| (new(), Err(error)), |shown| (shown, Ok(())))
+}
+
+fn superblock(at_rest: &AtRest) -> Shown {
     let (superblock, g) = (&at_rest.superblock, &at_rest.medium.geometry);
-    writeln!(out, "uuid             {}", uuid::Uuid::from_bytes(superblock.uuid))?;
-    writeln!(out, "format version   {}", superblock.version)?;
-    writeln!(out, "blocks           {} of 4096 bytes", g.blocks)?;
-    let log_end = g.log_start + 2 * g.log_half;
     let areas = [
         ("superblocks", 0, 2),
         ("root slots", 2, 4),
-        ("log", g.log_start, log_end),
+        ("log", g.log_start, g.log_start + 2 * g.log_half),
         ("SIT", g.sit_start, g.sit_journal_start),
         ("SIT journal", g.sit_journal_start, g.bia_start),
         ("BIA", g.bia_start, g.main_start),
         ("Main Area", g.main_start, g.main_start + g.main_blocks()),
     ];
-    for (name, start, end) in areas {
-        writeln!(out, "{name:<16} blocks {start:>10} … {end}")?;
-    }
-    writeln!(out, "segments         {} of {SEGMENT_BLOCKS} blocks", g.segments)
+    let area = |(name, start, end)| new().text("area", name).number("first_block", start).number("end", end);
+    let start = new().text("uuid", uuid::Uuid::from_bytes(superblock.uuid));
+    start
+        .number("format_version", superblock.version)
+        .number("block_bytes", BLOCK)
+        .number("blocks", g.blocks)
+        .number("segments", g.segments)
+        .rows("areas", areas.map(area).into())
 }
 
-fn checkpoint(at_rest: &AtRest, out: &mut dyn Write) -> Shown {
+fn checkpoint(at_rest: &AtRest) -> Shown {
     let (root, body) = (&at_rest.root, &at_rest.checkpoint.body);
-    writeln!(
-        out,
-        "root slot        sequence {}, {}",
-        root.sequence,
-        if root.clean == 1 { "clean" } else { "in use, or crashed" }
-    )?;
-    writeln!(out, "mounts           {}", root.mounts)?;
-    writeln!(out, "checkpoint       block {}", at_rest.checkpoint.block)?;
-    writeln!(out, "version          {} (after {})", body.version, body.previous)?;
-    writeln!(out, "NAT              root {}, height {}", Block(body.tree().root.block()), body.nat_height)?;
-    writeln!(out, "next NID         {}", body.next_nid)?;
-    writeln!(out, "inodes           {}, in {} nodes with all they hold", body.inodes, body.nodes)?;
-    writeln!(out, "SIT journal      {} segments", body.journal_entries)?;
-    writeln!(out, "log from         transaction {}", body.sequence)?;
-    writeln!(out, "made             {} s after the epoch", body.time)
+    let start = new().number("root_sequence", root.sequence).flag("clean", root.clean == 1);
+    start
+        .number("mounts", root.mounts)
+        .number("block", at_rest.checkpoint.block)
+        .number("version", body.version)
+        .number("after_version", body.previous)
+        .number("nat_root_block", body.tree().root.block())
+        .number("nat_height", body.nat_height)
+        .number("next_nid", body.next_nid)
+        .number("inodes", body.inodes)
+        .number("nodes", body.nodes)
+        .number("sit_journal_entries", body.journal_entries)
+        .number("log_from_transaction", body.sequence)
+        .number("made", body.time)
 }
 
-fn log(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
+fn log(at_rest: &AtRest) -> Shown {
     let log = at_rest.log();
-    Ok((|| {
-        for (version, first) in &log.epochs {
-            writeln!(out, "epoch {version}, from transaction {first}")?;
+    let epoch =
+        |&(version, first): &(u32, u64)| new().number("version", version).number("first_transaction", first);
+    let mut items = Vec::new();
+    for transaction in &log.transactions {
+        for item in Items(transaction.items) {
+            let item = item.map_or_else(|_| "malformed".to_string(), |item| format!("{item:?}"));
+            items.push(new().number("transaction", transaction.number).text("item", item));
         }
-        for transaction in &log.transactions {
-            writeln!(out, "transaction {}", transaction.number)?;
-            for item in Items(transaction.items) {
-                match item {
-                    Ok(item) => writeln!(out, "  {item:?}")?,
-                    Err(_) => writeln!(out, "  malformed")?,
-                }
-            }
-        }
-        match &log.broken {
-            Some(error) => writeln!(out, "{} more are not replayed: {error}", log.left_out),
-            None => Ok(()),
-        }
-    })())
+    }
+    let epochs = log.epochs.iter().map(epoch).collect();
+    let shown = new().rows("epochs", epochs).rows("items", items).number("left_out", log.left_out);
+    match &log.broken {
+        Some(error) => shown.text("why", error),
+        None => shown,
+    }
 }
 
-fn nat_entries(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
-    let mut shown = Ok(());
+fn nat_entries(at_rest: &AtRest) -> (Shown, vfs::Result<()>) {
+    let mut entries = Vec::new();
     let tree = at_rest.checkpoint.body.tree();
-    nat::walk(&at_rest.medium, tree, &mut |_, _, _| Ok(()), &mut |nid, pointer| {
-        if shown.is_ok() {
-            shown = writeln!(out, "node {nid:>10}  block {}", pointer.block());
-        }
+    let walked = nat::walk(&at_rest.medium, tree, &mut |_, _, _| Ok(()), &mut |nid, pointer| {
+        entries.push(new().number("node", nid).number("block", pointer.block()));
         Ok(())
-    })?;
-    Ok(shown)
+    });
+    (new().rows("entries", entries), walked)
 }
 
-fn sit(at_rest: &AtRest, out: &mut dyn Write) -> vfs::Result<Shown> {
-    for segment in 0..at_rest.medium.geometry.segments {
-        let shown = match SitEntry::read(&at_rest.medium, segment) {
-            Ok(entry) if entry.segment_kind() == SegmentKind::Free => continue,
+fn segments(at_rest: &AtRest) -> Shown {
+    let row = |segment| {
+        let start = new().number("segment", segment);
+        Some(match SitEntry::read(&at_rest.medium, segment) {
+            Ok(entry) if entry.segment_kind() == SegmentKind::Free => return None,
             Ok(entry) => {
-                let (kind, valid, version) = (entry.segment_kind(), entry.valid, entry.version);
-                writeln!(out, "segment {segment:>8}  {kind:?}, {valid:>3} valid, version {version}")
+                segment_row(start, &format!("{:?}", entry.segment_kind()), entry.valid, entry.version)
             }
-            Err(error) => writeln!(out, "segment {segment:>8}  {error}"),
-        };
-        if shown.is_err() {
-            return Ok(shown);
-        }
-    }
-    Ok(Ok(()))
+            Err(error) => segment_row(start, &error.to_string(), 0u16, 0u32),
+        })
+    };
+    new().rows("segments", (0..at_rest.medium.geometry.segments).filter_map(row).collect())
 }
 
-fn bia(at_rest: &AtRest, segment: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
-    if segment >= at_rest.medium.geometry.segments {
-        return Err(vfs::Error::Invalid);
+fn segment_row(start: Shown, kind: &str, valid: impl Into<u64>, version: impl Into<u64>) -> Shown {
+    start.number("valid", valid).number("version", version).text("kind", kind)
+}
+
+fn sit_journal(at_rest: &AtRest) -> vfs::Result<Shown> {
+    let body = &at_rest.checkpoint.body;
+    let entries = sit::read_journal(&at_rest.medium, body.journal_entries.get(), body.journal_crc.get())?;
+    let row = |entry: &sit::JournalEntry| {
+        let start = new().number("segment", entry.segment());
+        segment_row(start, &format!("{:?}", entry.segment_kind()), entry.valid, entry.version)
+    };
+    Ok(new().rows("segments", entries.iter().map(row).collect()))
+}
+
+fn snapshots(at_rest: &AtRest) -> (Shown, vfs::Result<()>) {
+    let (kept, damage) = Kept::of_newest(&at_rest.medium, &at_rest.checkpoint);
+    let rows = kept.all().map(|record| {
+        let start = new().number("version", record.version).number("block", record.block);
+        start
+            .number("cursor", record.cursor)
+            .text("state", format!("{:?}", record.state))
+            .text("taken", seconds(record.taken))
+            .text("name", &record.name)
+            .text("comment", &record.comment)
+            .text("holds", record.holds.join(" "))
+    });
+    (new().rows("snapshots", rows.collect()), damage.map_or(Ok(()), Err))
+}
+
+fn bia(at_rest: &AtRest, segment: u32) -> Result<vfs::Result<Shown>, Error> {
+    let geometry = &at_rest.medium.geometry;
+    if segment >= geometry.segments {
+        return Err(Error::NoStructure(format!("segment {segment}: there are {}", geometry.segments)));
     }
-    let first = at_rest.medium.geometry.segment_start(segment);
-    let valid = SitEntry::read(&at_rest.medium, segment)?.bits();
-    for index in ones(&valid) {
-        let block = first + index as u64;
+    let row = |index: usize| {
+        let block = geometry.segment_start(segment) + index as u64;
         let entry = Entry::read(&at_rest.medium, block);
-        let (version, owner, place) = (entry.version, entry.owner, entry.place);
-        let kind = BlockKind::from_u8(entry.kind).map_or("unknown".into(), |kind| format!("{kind:?}"));
-        if let Err(error) =
-            writeln!(out, "block {block:>10}  {kind}, start version {version}, owner {owner}, place {place}")
-        {
-            return Ok(Err(error));
-        }
-    }
-    Ok(Ok(()))
+        let start = new().number("block", block).text("kind", kind_name(entry.kind));
+        start.number("start_version", entry.version).number("owner", entry.owner).number("place", entry.place)
+    };
+    let rows = |entry: SitEntry| new().rows("blocks", ones(&entry.bits()).map(row).collect());
+    Ok(SitEntry::read(&at_rest.medium, segment).map(rows))
 }
 
-fn node(nodes: &Reader, nid: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
+fn kind_name(kind: u8) -> String {
+    BlockKind::from_u8(kind).map_or("unknown".into(), |kind| format!("{kind:?}"))
+}
+
+fn seconds(time: vfs::Time) -> String {
+    format!("{}.{:09}", time.sec, time.nsec)
+}
+
+fn node(nodes: &Reader, nid: u32) -> vfs::Result<Shown> {
     let view = nodes.any(nid)?;
+    let shown = header(view);
     if view.bytes[0] == BlockKind::Inode as u8 {
-        let mut shown = header(view, out);
-        for slot in slots_in(view.header().slots.get()) {
-            if shown.is_ok() {
-                shown = writeln!(out);
-            }
-            if shown.is_ok() {
-                shown = inode(nodes, number_of(nid, slot as u32), out)?;
-            }
-        }
-        return Ok(shown);
+        let numbers = slots_in(view.header().slots.get()).map(|slot| number_of(nid, slot as u32));
+        let inodes: vfs::Result<Vec<Shown>> =
+            numbers.map(|number| nodes.inode(number).map(attributes)).collect();
+        return Ok(shown.rows("inodes", inodes?));
     }
-    Ok(header(view, out).and_then(|()| {
-        let body = &view.bytes[HEADER..view.used()];
-        for (row, bytes) in body.chunks(16).enumerate() {
-            let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(out, "{:>6}  {}", HEADER + row * 16, hex.join(" "))?;
-        }
-        Ok(())
-    }))
+    let row = |(row, bytes): (usize, &[u8])| {
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        new().number("at", (HEADER + row * 16) as u64).text("bytes", hex.join(" "))
+    };
+    let body = &view.bytes[HEADER..view.used()];
+    Ok(shown.rows("body", body.chunks(16).enumerate().map(row).collect()))
 }
 
-fn header(view: View<'_>, out: &mut dyn Write) -> Shown {
+fn header(view: View<'_>) -> Shown {
     let header = NodeHeader::ref_from_bytes(&view.bytes[..HEADER]).expect("a header's length");
-    let kind = BlockKind::from_u8(header.kind).map_or("unknown".into(), |kind| format!("{kind:?}"));
-    writeln!(out, "node {} at block {}: {kind}, level {}", header.nid, view.block, header.level)?;
-    writeln!(out, "owner            inode {}", header.owner)?;
-    writeln!(out, "used             {} bytes", header.used)
+    let start =
+        new().number("node", header.nid).number("block", view.block).text("kind", kind_name(header.kind));
+    start.number("level", header.level).number("owner", header.owner).number("used_bytes", header.used)
 }
 
-fn inode(nodes: &Reader, ino: u32, out: &mut dyn Write) -> vfs::Result<Shown> {
+/// An inode without what it holds.
+fn attributes(inode: Inode<'_>) -> Shown {
+    let attr = inode.attr();
+    let start = new().number("inode", inode.ino).number("slot", slot_of(inode.ino) as u64);
+    let shown = start
+        .number("node", nid_of(inode.ino))
+        .number("block", inode.block)
+        .text("mode", format!("{:o}", attr.mode))
+        .text("kind", format!("{:?}", attr.kind()))
+        .text("layout", format!("{:?}", inode.layout()))
+        .number("links", attr.nlink)
+        .number("uid", attr.uid)
+        .number("gid", attr.gid)
+        .number("size_bytes", attr.size)
+        .number("blocks", inode.derived().blocks)
+        .number("generation", attr.generation);
+    let times = [("atime", attr.atime), ("mtime", attr.mtime), ("ctime", attr.ctime), ("btime", attr.btime)];
+    times.into_iter().fold(shown, |shown, (name, time)| shown.text(name, seconds(time)))
+}
+
+fn inode(nodes: &Reader, ino: u32) -> vfs::Result<Shown> {
     let inode = nodes.inode(ino)?;
-    let mut lines = Vec::new();
+    let mut xattrs = Vec::new();
     xattr::each(nodes, inode, |attribute| {
-        lines.push(format!(
-            "attribute        {} ({} bytes)",
-            attribute.name.escape_ascii(),
-            attribute.value.len()
-        ));
+        let name = attribute.name.escape_ascii();
+        xattrs.push(new().text("name", name).number("bytes", attribute.value.len() as u64));
     })?;
+    let shown = attributes(inode).rows("attributes", xattrs);
     match inode.layout() {
-        Layout::Inline => lines.push(format!("inline           {} bytes", inode.inline_bytes().len())),
-        Layout::Directory => directory::list(nodes, inode, 0, &mut |entry| {
-            let (key, ino, kind) = (entry.key, entry.ino, entry.file_kind());
-            lines.push(format!("entry {key:016x}  {kind:?} {ino}  {}", entry.name.escape_ascii()));
-            true
-        })?,
-        Layout::Mapped => {
-            let nodes_seen = std::cell::RefCell::new(Vec::new());
-            let mut runs: Vec<(u64, DataPointer, u64)> = Vec::new();
-            index::walk(
-                nodes,
-                inode,
-                index::ALL,
-                &mut |nid, kind| {
-                    nodes_seen.borrow_mut().push(format!("index node       {nid} ({kind:?})"));
-                    Ok(())
-                },
-                &mut |index, pointer| {
-                    match runs.last_mut() {
-                        Some((first, start, n)) if *first + *n == index && start.plus(*n) == pointer => {
-                            *n += 1
-                        }
-                        _ => runs.push((index, pointer, 1)),
-                    }
-                    Ok(())
-                },
-            )?;
-            lines.append(&mut nodes_seen.borrow_mut());
-            for (index, pointer, n) in runs {
-                let (block, state) =
-                    (pointer.block(), if pointer.is_unwritten() { ", unwritten" } else { "" });
-                lines.push(format!(
-                    "file blocks      {index} … {}: {block} … {}{state}",
-                    index + n,
-                    block + n
-                ));
-            }
+        Layout::Inline => Ok(shown.number("inline_bytes", inode.inline_bytes().len() as u64)),
+        Layout::Directory => {
+            let mut entries = Vec::new();
+            directory::list(nodes, inode, 0, &mut |entry| {
+                let start = new().text("key", format!("{:016x}", entry.key)).number("inode", entry.ino);
+                let kind = format!("{:?}", entry.file_kind());
+                entries.push(start.text("kind", kind).text("name", entry.name.escape_ascii()));
+                true
+            })?;
+            Ok(shown.rows("entries", entries))
         }
+        Layout::Mapped => mapped(nodes, inode, shown),
     }
-    Ok((|| {
-        writeln!(
-            out,
-            "inode {ino} in slot {} of node {} at block {}",
-            slot_of(ino),
-            nid_of(ino),
-            inode.block
-        )?;
-        let (attr, layout) = (inode.attr(), inode.layout());
-        writeln!(out, "mode             {:o} ({:?}), layout {layout:?}", attr.mode, attr.kind())?;
-        writeln!(out, "links            {}", attr.nlink)?;
-        writeln!(out, "owner, group     {}, {}", attr.uid, attr.gid)?;
-        writeln!(out, "size             {} bytes in {} blocks", attr.size, inode.derived().blocks)?;
-        writeln!(out, "generation       {}", attr.generation)?;
-        for (name, time) in
-            [("atime", attr.atime), ("mtime", attr.mtime), ("ctime", attr.ctime), ("btime", attr.btime)]
-        {
-            writeln!(out, "{name:<16} {}.{:09}", time.sec, time.nsec)?;
-        }
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-    })())
 }
 
-/// A block number; 0 is none.
-struct Block(u64);
-
-impl fmt::Display for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 { f.write_str("none") } else { write!(f, "block {}", self.0) }
-    }
+/// The nodes of a file's index, and its blocks in runs.
+fn mapped(nodes: &Reader, inode: Inode<'_>, shown: Shown) -> vfs::Result<Shown> {
+    let mut index_nodes = Vec::new();
+    let mut runs: Vec<(u64, DataPointer, u64)> = Vec::new();
+    index::walk(
+        nodes,
+        inode,
+        index::ALL,
+        &mut |nid, kind| {
+            index_nodes.push(new().number("node", nid).text("kind", format!("{kind:?}")));
+            Ok(())
+        },
+        &mut |index, pointer| {
+            match runs.last_mut() {
+                Some((first, start, n)) if *first + *n == index && start.plus(*n) == pointer => *n += 1,
+                _ => runs.push((index, pointer, 1)),
+            }
+            Ok(())
+        },
+    )?;
+    let run = |(index, pointer, blocks): (u64, DataPointer, u64)| {
+        let start = new().number("file_block", index).number("block", pointer.block());
+        start.number("blocks", blocks).flag("unwritten", pointer.is_unwritten())
+    };
+    Ok(shown.rows("index_nodes", index_nodes).rows("runs", runs.into_iter().map(run).collect()))
 }

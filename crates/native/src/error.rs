@@ -67,6 +67,9 @@ pub enum Error {
     /// There is no snapshot of this name.
     #[error("there is no snapshot {0:?}")]
     NoSnapshot(String),
+    /// There is nothing to be shown.
+    #[error("there is no {0}")]
+    NoStructure(String),
     /// A snapshot is to be compared with itself.
     #[error(
         "snapshot {0:?} is no different from itself; name another one, or none for what the volume is now"
@@ -127,7 +130,7 @@ impl From<Error> for vfs::Error {
             | Error::SnapshotText(_)
             | Error::SameSnapshot(_) => vfs::Error::Invalid,
             Error::SnapshotExists(_) => vfs::Error::Exists,
-            Error::NoSnapshot(_) => vfs::Error::NotFound,
+            Error::NoSnapshot(_) | Error::NoStructure(_) => vfs::Error::NotFound,
             Error::SnapshotHeld { .. }
             | Error::SnapshotHold { .. }
             | Error::SnapshotInUse(_)

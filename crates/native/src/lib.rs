@@ -93,7 +93,7 @@ pub use check::check;
 pub use check_report::{CheckReport, Problem};
 pub use clone::clone_snapshot;
 pub use diff::{Aspect, Difference, DifferenceKind, diff};
-pub use dump::{Structure, dump};
+pub use dump::{Datum, Shown, Structure, dump};
 pub use error::Error;
 #[cfg(feature = "planted-faults")]
 pub use fault::{Fault, plant};

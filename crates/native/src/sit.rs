@@ -138,10 +138,10 @@ impl SitEntry {
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub(crate) struct JournalEntry {
     segment: U32,
-    valid: U16,
+    pub(crate) valid: U16,
     kind: u8,
     reserved: u8,
-    version: U32,
+    pub(crate) version: U32,
     reserved2: [u8; 4],
     /// Bit i: block i of the segment is valid.
     bitmap: [U64; 8],
@@ -205,7 +205,8 @@ pub(crate) fn settle(medium: &Medium, entries: &[JournalEntry]) -> Flushed {
 }
 
 impl JournalEntry {
-    fn segment_kind(&self) -> SegmentKind {
+    /// Of one that has valid blocks.
+    pub(crate) fn segment_kind(&self) -> SegmentKind {
         if self.kind == SegmentKind::Data as u8 { SegmentKind::Data } else { SegmentKind::Meta }
     }
 }

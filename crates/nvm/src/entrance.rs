@@ -95,6 +95,51 @@ pub enum EntranceHealth {
     },
 }
 
+/// One of the two copies of a zone's entrance, as it is on the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntranceCopy {
+    /// Where it is, in bytes.
+    pub at: u64,
+    /// What it says; or why it does not count.
+    pub content: Result<EntranceContent, String>,
+}
+
+/// What an entrance says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntranceContent {
+    /// The format's version.
+    pub version: u32,
+    /// The zone's UUID.
+    pub uuid: Uuid,
+    /// How often the entrance has been changed, and 1.
+    pub sequence: u64,
+    /// Bytes of the zone.
+    pub bytes: u64,
+    /// When it was created, in seconds since 1970.
+    pub created_s: u64,
+    /// The system index: the volumes, and in which of its slots they are.
+    pub index: Vec<(usize, VolumeEntry)>,
+}
+
+impl EntranceCopy {
+    pub(crate) fn of(at: u64, entrance: Result<Entrance, Fault>) -> EntranceCopy {
+        let content = |entrance: Entrance| EntranceContent {
+            version: VERSION,
+            uuid: entrance.uuid,
+            sequence: entrance.sequence,
+            bytes: entrance.bytes,
+            created_s: entrance.created_s,
+            index: entrance
+                .slots
+                .into_iter()
+                .enumerate()
+                .filter_map(|(slot, entry)| Some((slot, entry?)))
+                .collect(),
+        };
+        EntranceCopy { at, content: entrance.map(content).map_err(|fault| fault.to_string()) }
+    }
+}
+
 /// Why one copy does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {

@@ -5,6 +5,16 @@ use std::path::PathBuf;
 use crate::lock::Holder;
 use crate::persist::PersistMethod;
 
+/// A size as people read it, without rounding.
+fn bytes_or_mib(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes > 0 && bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
+}
+
 /// An error of a zone. Its text says what happened, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -83,7 +93,7 @@ pub enum Error {
         actual: u64,
     },
     /// Too few bytes for a zone.
-    #[error("{path}: {bytes} bytes are too few for a zone, which needs {min}", path = path.display())]
+    #[error("{path}: {} are too few for a zone, which needs at least {}", bytes_or_mib(*.bytes), bytes_or_mib(*.min), path = path.display())]
     TooSmall {
         /// The path given.
         path: PathBuf,
@@ -104,7 +114,7 @@ pub enum Error {
     },
     /// Something is there already and `force` was not given.
     #[error(
-        "{path} holds {content}: nothing was changed; name another place, or force if it may be lost",
+        "{path} holds {content}: nothing was changed; name another place, or say --force if it may be lost",
         path = path.display()
     )]
     Occupied {

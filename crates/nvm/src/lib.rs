@@ -62,7 +62,7 @@ mod zone;
 pub use account::{Account, Purpose, Written};
 pub use backing::Backing;
 pub use durability::{Durable, Flushed};
-pub use entrance::{EntranceHealth, VOLUMES_MAX, ZONE_BYTES_MIN};
+pub use entrance::{EntranceContent, EntranceCopy, EntranceHealth, VOLUMES_MAX, ZONE_BYTES_MIN};
 pub use error::{Error, MediaError};
 pub use info::ZoneInfo;
 pub use lock::Holder;

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::account::{Account, Purpose};
 use crate::backing::{Backing, Place};
-use crate::entrance::{COPIES, Entrance, EntranceHealth, VERSION};
+use crate::entrance::{COPIES, Entrance, EntranceCopy, EntranceHealth, VERSION};
 use crate::error::{Error, MediaError};
 use crate::info::ZoneInfo;
 use crate::instruments::Instruments;
@@ -266,6 +266,13 @@ impl Zone {
     /// Whether the medium is sound; see [`Region::check`].
     pub fn check(&self) -> Result<(), MediaError> {
         self.inner.first_mapping.poisoned_at().map_or(Ok(()), |address| Err(MediaError { address }))
+    }
+
+    /// Both copies of the entrance, as they are on the medium now.
+    pub fn entrance_copies(&self) -> [EntranceCopy; 2] {
+        let state = self.inner.state.lock();
+        let window = Window::new(state.mapping.clone(), 0, SEGMENT, self.inner.method);
+        [0, 1].map(|copy| EntranceCopy::of(COPIES[copy], opening::read_copy(&window, copy)))
     }
 
     /// What was stored to the entrance itself since the zone was opened.

@@ -21,13 +21,20 @@ pub(crate) struct Settings {
 }
 
 pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
-    if arguments.kind != VolumeKind::Native {
-        return Err(Failure::new(format!(
-            "volumes of kind {} are planned, this version has none",
-            arguments.kind
-        ))
-        .leaving("nothing was made")
-        .remedy("choose --kind native"));
+    match arguments.kind {
+        VolumeKind::Native => {}
+        VolumeKind::Ext => {
+            return Err(Failure::new(
+                "a volume of kind ext belongs to a disk that has its file system already",
+            )
+            .leaving("nothing was made")
+            .remedy(format!("mke2fs a disk, then: amberfs attach {} DISK", arguments.place)));
+        }
+        kind => {
+            return Err(Failure::new(format!("volumes of kind {kind} are planned, this version has none"))
+                .leaving("nothing was made")
+                .remedy("choose --kind native"));
+        }
     }
     if arguments.label.len() > LABEL_BYTES_MAX {
         let bytes = arguments.label.len();

@@ -21,9 +21,20 @@ use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::wear::WearMap;
 use crate::{BLOCK, SEGMENT, lock, signature};
 
+/// Reads one copy of the entrance, and verifies it.
+pub(super) fn read_copy(window: &Window, copy: usize) -> Result<Entrance, Fault> {
+    let raw = RawEntrance::read_from_bytes(window.bytes(COPIES[copy], size_of::<RawEntrance>()))
+        .unwrap_or_else(|_| unreachable!("the slice has the structure's size"));
+    match window.poisoned_at() {
+        Some(address) => Err(Fault::Corrupt(MediaError { address }.to_string())),
+        None => Unverified(&raw).verify(copy),
+    }
+}
+
 impl Zone {
     /// Creates a zone at `path`: a new file, an existing file (extended to `bytes`, never cut), a DAX
     /// device or a block device. `bytes` is rounded up to whole segments; 0 takes all of what is there.
+    /// Memory without a name (`memfd_create`) is at `/proc/self/fd/N`.
     ///
     /// Refuses what holds anything but zeros in its first 2 MiB, and names it, unless `force` is given.
     pub fn create(path: &Path, bytes: u64, force: bool, options: &OpenOptions) -> Result<Zone, Error> {
@@ -59,12 +70,12 @@ impl Zone {
         let path = place.path.clone();
         lock::take(&place.file, &path, true)?;
         let unit = place.unit();
-        let bytes = match bytes {
-            0 => place.bytes / unit * unit,
-            bytes => bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX),
+        let (given, bytes) = match bytes {
+            0 => (place.bytes, place.bytes / unit * unit),
+            bytes => (bytes, bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX)),
         };
         if bytes < ZONE_BYTES_MIN {
-            return Err(Error::TooSmall { path, bytes, min: ZONE_BYTES_MIN });
+            return Err(Error::TooSmall { path, bytes: given, min: ZONE_BYTES_MIN.next_multiple_of(unit) });
         }
         let max = match place.is_file() {
             true => u64::from(u32::MAX) * SEGMENT,
@@ -140,13 +151,14 @@ impl Zone {
 
     /// A new zone in this process's memory, gone with it. Pages are taken as they are touched.
     pub fn anonymous(bytes: u64, options: &OpenOptions) -> Result<Zone, Error> {
+        let given = bytes;
         let bytes = bytes.checked_next_multiple_of(SEGMENT).unwrap_or(!(SEGMENT - 1));
         let path = || PathBuf::from(MEMORY);
         if options.read_only {
             return Err(Error::ReadOnly { path: path(), doing: "create a zone in memory" });
         }
         if bytes < ZONE_BYTES_MIN {
-            return Err(Error::TooSmall { path: path(), bytes, min: ZONE_BYTES_MIN });
+            return Err(Error::TooSmall { path: path(), bytes: given, min: ZONE_BYTES_MIN });
         }
         let mapping = Self::map_memory(bytes, true)?;
         if options.prefault {
@@ -193,17 +205,8 @@ impl Zone {
         let path = place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone());
         let mapping = Arc::new(mapping);
         let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
-        let read = |copy: usize| {
-            let at = COPIES[copy];
-            let raw = RawEntrance::read_from_bytes(window.bytes(at, size_of::<RawEntrance>()))
-                .unwrap_or_else(|_| unreachable!("the slice has the structure's size"));
-            match window.poisoned_at() {
-                Some(address) => Err(Fault::Corrupt(MediaError { address }.to_string())),
-                None => Unverified(&raw).verify(copy),
-            }
-        };
         let writable = !options.read_only;
-        let (first, second) = (read(0), read(1));
+        let (first, second) = (read_copy(&window, 0), read_copy(&window, 1));
         let (entrance, health, older_copy) = match (first, second) {
             (Ok(first), Ok(second)) if first == second => (first, EntranceHealth::Sound, 1),
             // Two zones' entrances in one place, or equal sequences of different content: no update does that.
