@@ -71,6 +71,7 @@ enum Place {
     Tree { height: usize, root: u64, within: u64 },
 }
 
+#[inline]
 fn place(index: u64) -> Place {
     if index < IN_INODE {
         return Place::Inode { slot: index };
@@ -79,7 +80,12 @@ fn place(index: u64) -> Place {
         return Place::Map { slot: index - IN_INODE };
     }
     let mut rest = index - POINTED;
-    for height in 1..=3 {
+    if rest < ROOTS[0] * IN_DIRECT {
+        // Most files end here; divided by a constant.
+        return Place::Tree { height: 1, root: rest / IN_DIRECT, within: rest % IN_DIRECT };
+    }
+    rest -= ROOTS[0] * IN_DIRECT;
+    for height in 2..=3 {
         let all = ROOTS[height - 1] * reach(height);
         if rest < all {
             return Place::Tree { height, root: rest / reach(height), within: rest % reach(height) };
@@ -251,9 +257,12 @@ pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs
     }
     let first = first.unwrap_or(DataPointer::HOLE);
     if !first.is_hole() {
-        for block in [first.block(), first.plus(length - 1).block()] {
-            let what = format_args!("pointer {index}");
-            nodes.medium.check_main("file index", inode.block, what, block)?;
+        let check = |block| {
+            nodes.medium.check_main("file index", inode.block, format_args!("pointer {index}"), block)
+        };
+        check(first.block())?;
+        if length > 1 {
+            check(first.plus(length - 1).block())?;
         }
     }
     Ok((first, length.max(1)))
@@ -306,7 +315,7 @@ pub(crate) fn set_run(
         let (leaf, slot, slots) = match place(index + done) {
             Place::Inode { slot } => (LeafEdit::Inode(&inode), slot, IN_INODE),
             Place::Map { slot } => {
-                let map = map_node(nodes, budget, &inode)?;
+                let (map, _) = map_node(nodes, budget, &inode)?;
                 (LeafEdit::Node(nodes.edit(budget, map)?), slot, IN_MAP)
             }
             Place::Tree { height, root, within } => {
@@ -407,14 +416,21 @@ impl FreeRun<'_> {
     }
 }
 
-/// The NID of an inode's map, which is made if there is none.
-fn map_node(nodes: &Nodes, budget: &Budget<'_>, inode: &InodeEdit<'_>) -> vfs::Result<u32> {
-    if map(nodes, inode.inode())?.is_none() {
-        let (nid, _) = nodes.create(budget, BlockKind::Map, inode.ino, HEADER)?;
-        inode.set_body(nid);
-        inode.add_blocks(1);
+/// An inode's map and its NID; made if there is none.
+fn map_node<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    inode: &InodeEdit<'a>,
+) -> vfs::Result<(u32, View<'a>)> {
+    match inode.inode().derived().body.get() {
+        0 => {
+            let (nid, edit) = nodes.create(budget, BlockKind::Map, inode.ino, HEADER)?;
+            inode.set_body(nid);
+            inode.add_blocks(1);
+            Ok((nid, edit.view()))
+        }
+        nid => Ok((nid, nodes.view(nid, BlockKind::Map)?)),
     }
-    Ok(inode.inode().derived().body.get())
 }
 
 /// The direct node at a place of a tree, for change; made, with all above it, if there is none.
@@ -424,12 +440,11 @@ fn direct_node<'a>(
     inode: &InodeEdit<'a>,
     (height, root, within): (usize, u64, u64),
 ) -> vfs::Result<Edit<'a>> {
-    let mut parent = map_node(nodes, budget, inode)?;
-    let mut parent_kind = BlockKind::Map;
+    let (mut parent, mut view) = map_node(nodes, budget, inode)?;
     let mut at = root_at(height, root);
     for level in (1..=height).rev() {
         let kind = if level == 1 { BlockKind::Direct } else { BlockKind::Indirect };
-        let mut nid = nodes.view(parent, parent_kind)?.u32_at(at);
+        let mut nid = view.u32_at(at);
         if nid == 0 {
             let (new, edit) = nodes.create(budget, kind, inode.ino, HEADER)?;
             edit.set_level(level as u8 - 1);
@@ -437,13 +452,14 @@ fn direct_node<'a>(
             inode.add_blocks(1);
             nid = new;
         }
-        nodes.view(nid, kind)?;
-        if level > 1 {
-            at = HEADER + (within / reach(level - 1) % IN_INDIRECT) as usize * 4;
+        if level == 1 {
+            return nodes.edit_of(budget, nid, kind);
         }
-        (parent, parent_kind) = (nid, kind);
+        view = nodes.view(nid, kind)?;
+        at = HEADER + (within / reach(level - 1) % IN_INDIRECT) as usize * 4;
+        parent = nid;
     }
-    nodes.edit(budget, parent)
+    unreachable!("a tree has a level")
 }
 
 /// Unmaps blocks `from .. to` of inode `ino`, and removes the index nodes that lie wholly within.

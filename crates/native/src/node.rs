@@ -311,6 +311,24 @@ impl Nodes {
         Ok(Edit { medium: &self.medium, block })
     }
 
+    /// The same; an error if it is not of `kind`.
+    #[inline]
+    pub(crate) fn edit_of(&self, budget: &Budget<'_>, nid: u32, kind: BlockKind) -> vfs::Result<Edit<'_>> {
+        let block = match self.current(nid)? {
+            Some(block) => block,
+            None => {
+                // Before it is copied.
+                self.view(nid, kind)?;
+                self.copy(budget, nid)?
+            }
+        };
+        let edit = Edit { medium: &self.medium, block };
+        if edit.view().bytes[0] != kind as u8 {
+            return Err(self.wrong_kind(nid, kind, edit.view()));
+        }
+        Ok(edit)
+    }
+
     /// The node's copy of the running epoch, if there is one.
     #[inline]
     pub(crate) fn current(&self, nid: u32) -> vfs::Result<Option<u64>> {

@@ -70,7 +70,7 @@ impl Reader {
     }
 
     #[cold]
-    fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
+    pub(crate) fn wrong_kind(&self, nid: u32, kind: BlockKind, view: View<'_>) -> vfs::Error {
         corrupt(&format!("node {nid}"), view.block, "kind", view.bytes[0], format!("{kind:?}"))
     }
 

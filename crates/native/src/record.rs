@@ -185,8 +185,8 @@ impl Transaction {
         let start = self.bytes.len();
         let out = &mut self.bytes;
         let mut header = |tag: u8, kind: u8, ino: u32| {
-            out.extend_from_slice(&[tag, kind, 0, 0]);
-            out.extend_from_slice(&ino.to_le_bytes());
+            let [a, b, c, d] = ino.to_le_bytes();
+            out.extend_from_slice(&[tag, kind, 0, 0, a, b, c, d]);
         };
         match item {
             Item::Create { ino, cold, hot } => {
