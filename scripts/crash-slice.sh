@@ -1,6 +1,7 @@
 #!/bin/bash
 # What `make test` asks of the crash explorer: all of one operation with every operation durable, recoveries crashed in
-# turn; a slice of two operations under each promise; pairs at the same time; an attached ext disk, both media at once, under both of its
+# turn; garbage collection under the other promises, and each way to log bytes under each promise, with snapshots, rollbacks, clones and
+# garbage; a slice of two operations under each promise; pairs at the same time; an attached ext disk, both media at once, under both of its
 # promises;
 # repairs that are cut short; faults planted in the volumes' logic, each of which has to be found; one program that judges itself.
 #
@@ -9,6 +10,21 @@ set -euo pipefail
 . "$(dirname "$0")/environment.sh"
 amberfs=$CARGO_TARGET_DIR/release/amberfs
 "$amberfs" crash --one --durability op
+named() { "$amberfs" crash --list | grep -oE "^($1)[^ ]*" | grep -v '^empty-log'; } # named PATTERN: what is called so, but for ext's
+mapfile -t garbage < <(named 'empty-|reserved-|moved-')
+for promise in fsync snapshot; do "$amberfs" crash --durability $promise "${garbage[@]}"; done
+# Each with every way to log, and under every promise: but each pair of these has every third.
+mapfile -t kept < <(named 'write-|snapshot|roll-back|clone-|empty-|reserved-|moved-')
+turn=0
+for journal in block diff block-switch; do
+    for promise in op fsync snapshot; do
+        third=()
+        for ((i = turn % 3; i < ${#kept[@]}; i += 3)); do third+=("${kept[i]}"); done
+        "$amberfs" crash --journal $journal --durability $promise "${third[@]}"
+        turn=$((turn + 1))
+    done
+    turn=$((turn + 1))
+done
 "$amberfs" crash --two "${1:-12}" --depth 1
 "$amberfs" crash --concurrent 2
 ext_slice=(create create-unlink mkdir-rmdir unlink-file unlink-open-close rename-over rename-exchange-dirs rename-dir-across

@@ -102,7 +102,10 @@ const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
     (BesideNotTold, "write-block", [9, 21], 300),
     // A file is read in the moment in which a node that has moved leads to where its data is to come.
     (HomesFilledLate, "empty-snapshot", [25, 27], 60),
+    // What was preallocated is written where it was, when its copy has been made.
+    (ReservedFilledEarly, "reserved-written-moved", [27, 31], 60),
 ];
+
 /// How a planted fault shows in a workload, and after how many states.
 fn find(fault: Fault, promise: Promise, name: &str) -> Option<(String, u64)> {
     let workload = Workload { from: 0, ..Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap() };

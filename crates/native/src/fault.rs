@@ -150,6 +150,8 @@ faults! {
     HomeNotSent,
     /// The running tree is told of nodes that moved before the data that they lead to is in its new homes.
     HomesFilledLate,
+    /// Preallocated blocks that a snapshot has are copied before all operations wait, while somebody may write to them.
+    ReservedFilledEarly,
     /// The running tree is not told that nodes it shares with a snapshot have moved.
     MoveNotTold,
     /// The list of snapshots is not told that their trees have moved.

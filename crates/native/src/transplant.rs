@@ -117,7 +117,9 @@ impl<'a> Transplant<'a> {
             let home = allocator.rehome(&budget, block)?;
             transplant.homes.insert(block, NodePointer::new(home, 0));
             transplant.data.push((block, candidate.entry));
-            if candidate.is_written && !planted(Fault::HomesFilledLate) {
+            // One that was not written yet may be, where it is, until everybody waits.
+            let is_ready = candidate.is_written || planted(Fault::ReservedFilledEarly);
+            if is_ready && !planted(Fault::HomesFilledLate) {
                 let bytes = medium.block(block);
                 transplant.sent(medium.region.stream(Purpose::Data, home * BLOCK, bytes));
             } else {
