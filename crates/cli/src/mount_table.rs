@@ -28,10 +28,11 @@ pub(crate) fn at(dir: &Path) -> std::io::Result<Option<MountEntry>> {
     Ok(read()?.into_iter().rev().find(|entry| entry.dir == dir))
 }
 
-/// Whether a volume is mounted on `dir`; told without asking the volume, which may not be able to answer.
-pub(crate) fn is_volume(dir: &Path) -> bool {
-    let entry = resolve(dir).and_then(|dir| at(&dir));
-    entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == TYPE))
+/// Whether `path` is a directory: that a volume is mounted there tells it without asking the volume, which may not be able to
+/// answer.
+pub(crate) fn is_directory(path: &Path) -> bool {
+    let entry = resolve(path).and_then(|dir| at(&dir));
+    entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == TYPE)) || path.is_dir()
 }
 
 /// A directory's path without symbolic links, without asking what is mounted on it: its server may be dead.

@@ -44,9 +44,15 @@ fn a_zone_cut_short_under_its_mount_lost_names() {
             right_or_unreadable(fs::read_dir(&large).and_then(|list| list.collect::<io::Result<Vec<_>>>()));
         all &= right_or_unreadable(File::create(large.join("new")));
         all &= right_or_unreadable(fs::read(Path::new(&dir).join("large")));
+        // After this the kernel asks for the root directory anew.
+        all &= right_or_unreadable(File::create(Path::new(&dir).join("new")));
+        right_or_unreadable(fs::metadata(&dir));
         assert!(!all, "{bytes} bytes left, and all could be read");
         let stats = run(&format!("stats {dir} --json")).ok();
         assert_eq!(stats.json()["dir"], dir.as_str());
+        let df = run(&format!("df {dir} --json")).ok();
+        assert_eq!(df.json()["volumes"][0]["mounted"], dir.as_str());
+        run(&format!("info {zone}:home")).fails(1, &["the medium failed"]);
         // The server tells that it could not write the last checkpoint; there is no mount any more.
         run(&format!("umount {dir}")).fails(32, &["the medium failed", "it is unmounted"]);
         run(&format!("umount {dir}")).fails(32, &["not a mount point"]);

@@ -51,7 +51,14 @@ pub(crate) struct AtRest {
 }
 
 impl AtRest {
+    /// What cannot be read is not taken for damaged: see [`Medium::vouched`].
     pub(crate) fn read(region: &Region) -> Result<AtRest, Error> {
+        let read = AtRest::read_all(region);
+        region.check().map_err(|error| vfs::Error::Io(error.to_string()))?;
+        read
+    }
+
+    fn read_all(region: &Region) -> Result<AtRest, Error> {
         let superblock = Superblock::read(region)?;
         let medium = Arc::new(Medium { region: region.clone(), geometry: superblock.geometry() });
         let root = Root::read(region)?;

@@ -111,8 +111,8 @@ pub const MIN_VOLUME_BYTES: u64 = 16 << 20;
 
 /// Whether `region` begins with a native volume's superblock, intact or not.
 pub fn recognise(region: &nvm::Region) -> bool {
-    !matches!(
-        superblock::Superblock::read(region),
-        Err(Error::NotNative | Error::TooSmall { .. } | Error::Foreign(_))
-    )
+    let read = superblock::Superblock::read(region);
+    // Of what cannot be read nobody knows that there is none.
+    region.check().is_err()
+        || !matches!(read, Err(Error::NotNative | Error::TooSmall { .. } | Error::Foreign(_)))
 }

@@ -19,14 +19,14 @@ use crate::zone_access::{Access, reach};
 struct Answer {
     volumes: Vec<Fields>,
     snapshots: Vec<Fields>,
-    /// There may be some, and who knows may not be asked.
+    /// There may be some, and who knows may not be asked, or cannot tell.
     snapshots_unknown: bool,
 }
 
 pub(crate) fn run(arguments: &Df) -> Result<(), Failure> {
     let place = &arguments.place;
     let mut answer = Answer::default();
-    if place.volume.is_none() && place.zone.is_dir() {
+    if place.volume.is_none() && mount_table::is_directory(&place.zone) {
         answer.add_directory(&place.zone)?;
     } else {
         answer.add_zone(&place.zone, place.volume.as_deref())?;
@@ -114,8 +114,17 @@ impl Answer {
         if let Some(mut server) = server {
             let volume = server.volume_at(&mount.dir).unwrap_or_default().to_string();
             if !volume.is_empty() {
-                let told = zone::unpack(server.ask(&Request::Info { volume })?).1;
-                self.add_snapshots(&mount.source, &told, snapshot.as_ref().map(|(name, _)| name.as_str()));
+                match server.ask(&Request::Info { volume }) {
+                    Ok(told) => {
+                        let only = snapshot.as_ref().map(|(name, _)| name.as_str());
+                        self.add_snapshots(&mount.source, &zone::unpack(told).1, only);
+                    }
+                    // What is free is known all the same.
+                    Err(failure) => {
+                        eprintln!("amberfs: {failure}");
+                        self.snapshots_unknown = true;
+                    }
+                }
             }
         }
         Ok(())

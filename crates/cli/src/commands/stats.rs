@@ -28,7 +28,7 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
             "accounts are kept while a volume is mounted: name a mounted volume of yours, or where it is mounted",
         )
     };
-    if place.volume.is_none() && (mount_table::is_volume(&place.zone) || place.zone.is_dir()) {
+    if place.volume.is_none() && mount_table::is_directory(&place.zone) {
         let dir = mount_table::resolve(&place.zone)?;
         return control::volume_of_mount(&dir);
     }
