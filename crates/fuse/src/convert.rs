@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vfs::{Attr, Error, FallocateMode, OpenFlags, RenameFlags, SetAttr, SetTime, Statfs, Time};
+use vfs::{Attr, Error, FallocateMode, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, Statfs, Time};
 
 use crate::abi::{self, AttrOut, EntryOut, SetattrIn, StatfsOut, Statx, StatxOut, StatxTime, Valid};
 
@@ -51,7 +51,8 @@ fn attr(attr: &Attr) -> abi::Attr {
 pub(crate) fn entry_out(of: &Attr, ttl: Duration) -> EntryOut {
     EntryOut {
         nodeid: of.ino,
-        generation: u64::from(of.generation),
+        // Of the root directory, which it has had from the beginning, the kernel wants to hear of no other.
+        generation: if of.ino == ROOT_INO { 0 } else { u64::from(of.generation) },
         entry_valid: ttl.as_secs(),
         attr_valid: ttl.as_secs(),
         attr: attr(of),

@@ -416,6 +416,8 @@ mod tests {
             let entry = found(attr.ino);
             assert_eq!((entry.nodeid, entry.generation), (attr.ino, u64::from(attr.generation)));
         }
+        let of_root = vfs::Attr { generation: 7, ..model.getattr(vfs::ROOT_INO).unwrap() };
+        assert_eq!(entry_out(&of_root, TTL).generation, 0, "the kernel would complain");
         let open = model.open(&root, file.ino, vfs::OpenFlags::READ).unwrap();
         model.unlink(&root, directory.ino, b"file").unwrap();
         assert_eq!(found(file.ino).nodeid, 0, "without a name it is gone for who does not hold it");
