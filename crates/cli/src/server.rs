@@ -322,13 +322,16 @@ impl Server {
             }
             Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
-                let served = self.lock().served.get(&volume).cloned();
-                let snapshots = served.as_ref().and_then(|served| served.list_snapshots());
-                let mut fields = info::describe(&zone()?, &volume, snapshots)?;
-                if let Some(served) = served {
-                    fields = served.with_caches(fields).with("mounted", served.dir.display().to_string());
-                }
-                Ok(zone::pack(&fields))
+                let zone = zone()?;
+                let state = self.lock();
+                let Some(served) = state.served.get(&volume).cloned() else {
+                    // With the lock: nobody mounts it while its disk is looked at.
+                    return Ok(zone::pack(&info::describe_at_rest(&zone, &volume)?));
+                };
+                drop(state);
+                let fields = info::describe(&zone, &volume, served.list_snapshots())?;
+                let dir = served.dir.display().to_string();
+                Ok(zone::pack(&served.with_caches(fields).with("mounted", dir)))
             }
             Request::Stats { volume } => {
                 let served = self.lock().served.get(&volume).cloned();

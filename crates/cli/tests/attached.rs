@@ -76,8 +76,14 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     assert_eq!(stats["ext"]["disk"]["metadata"]["bytes_written"], 0, "metadata stays in NVM");
     run(&format!("umount {dir}")).ok();
     assert!(run(&format!("fsck {zone}:disk")).ok().out.contains("clean"));
+    let row = |of: &str| run(&format!("df {of} --json")).ok().json()["volumes"][0].clone();
+    let at_rest = row(&format!("{zone}:disk"));
     run(&format!("mount {zone}:disk {dir} -o ro")).ok();
     assert_eq!(fs::write(at("no"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    let mounted = row(&dir);
+    for key in ["bytes", "used_bytes", "free_bytes", "used_percent", "files"] {
+        assert!(at_rest[key].as_u64() > Some(0) && at_rest[key] == mounted[key], "{at_rest} {mounted}");
+    }
     run(&format!("detach {zone}:disk")).fails(1, &["is in use", "umount"]);
     run(&format!("umount {dir}")).ok();
     assert!(run(&format!("detach {zone}:disk")).ok().out.contains("plain ext disk again"));

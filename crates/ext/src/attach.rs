@@ -17,6 +17,7 @@ use std::time::{Instant, SystemTime};
 
 use disk::Disk;
 use nvm::Region;
+use vfs::Statfs;
 use zerocopy::IntoBytes;
 
 use crate::core::Core;
@@ -86,6 +87,22 @@ pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
             log_bytes: 2 * area.half,
         }
     }))
+}
+
+/// How much of an attached disk is used, of a volume that nobody has open: as of its newest checkpoint, which unmounting makes. Nothing is changed.
+///
+/// # Errors
+/// [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
+pub fn space_at_rest(region: &Region, disk: &Arc<Disk>) -> Result<Statfs, Error> {
+    let area = Area::read(region)?.filter(|area| area.state != State::Detached);
+    let Some(area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
+    check_disk(&area, region, disk)?;
+    let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
+    let superblock = superblock_of(&frames, &area, disk)?;
+    let options = Options::default();
+    let mut store = Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
+    store.look_through(frames);
+    Ok(Volume::to_read(superblock, store, &options).space()?)
 }
 
 /// Takes the mark from a disk whose NVM is lost. What was only there is lost with it: the metadata changed since the disk was attached, and

@@ -87,7 +87,7 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
-pub use attach::{Attachment, attach, attach_within, attachment, force_from_disk};
+pub use attach::{Attachment, attach, attach_within, attachment, force_from_disk, space_at_rest};
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;

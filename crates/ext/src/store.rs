@@ -117,6 +117,8 @@ pub(crate) struct Store {
     disk: Arc<Disk>,
     /// Where blocks are that are not here, while the disk is attached; the rest is on the disk.
     frames: Option<Arc<Frames>>,
+    /// What has no frame gets one when it is read.
+    fills: bool,
     block: u64,
     shards: Box<[RwLock<InoMap<u64, Cached>>]>,
     shard_blocks: usize,
@@ -135,6 +137,7 @@ impl Store {
         Store {
             disk,
             frames: None,
+            fills: false,
             block,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
@@ -159,7 +162,13 @@ impl Store {
     /// Has frames in NVM below, from transaction `next` on.
     pub(crate) fn attach(&mut self, frames: Arc<Frames>, next: u64) {
         self.frames = Some(frames);
+        self.fills = true;
         self.running.get_mut().transaction = next;
+    }
+
+    /// The same to look at what is at rest: the frames stay as they are.
+    pub(crate) fn look_through(&mut self, frames: Arc<Frames>) {
+        self.frames = Some(frames);
     }
 
     /// Puts a journal's copies above blocks of the disk, before anything was read.
@@ -200,6 +209,7 @@ impl Store {
         verify(&bytes)?;
         if let Some(frames) = &self.frames
             && !framed
+            && self.fills
         {
             frames.fill(kind, number, &bytes);
         }

@@ -179,7 +179,6 @@ impl Volume {
         let mut superblock = open_superblock(&disk)?;
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
-        let block = superblock.block;
         let mut recovery = Recovery::default();
         if superblock.features.incompat.contains(Incompat::RECOVER) {
             let (log, after) = journal::read(&disk, &superblock)?;
@@ -187,24 +186,7 @@ impl Volume {
             superblock = after;
             store.overlay(log.into_blocks());
         }
-        let volume = Volume {
-            core: Core::of(superblock, store),
-            handles: Handles::new(),
-            tree: RwLock::new(()),
-            home: None,
-            files: Files::new(),
-            pages_max: options.page_bytes / block,
-            synced_max: 0,
-            work: Work::default(),
-            sync: Sync::Nosync,
-            sync_in_nvm: true,
-            queue: None,
-            linkable: Mutex::default(),
-            refused: Mutex::default(),
-            recovery,
-            replayed: Replayed::default(),
-            fetched: Fetched::default(),
-        };
+        let volume = Volume { recovery, ..Volume::to_read(superblock, store, options) };
         let root = inode::read(&volume.core, superblock::ROOT)?;
         if !root.is_dir() {
             return Err(Error::Volume(crate::error::corrupt(
@@ -216,6 +198,29 @@ impl Volume {
             )));
         }
         Ok(volume)
+    }
+
+    /// One that is only read.
+    pub(crate) fn to_read(superblock: Superblock, store: Store, options: &Options) -> Volume {
+        let pages_max = options.page_bytes / superblock.block;
+        Volume {
+            core: Core::of(superblock, store),
+            handles: Handles::new(),
+            tree: RwLock::new(()),
+            home: None,
+            files: Files::new(),
+            pages_max,
+            synced_max: 0,
+            work: Work::default(),
+            sync: Sync::Nosync,
+            sync_in_nvm: true,
+            queue: None,
+            linkable: Mutex::default(),
+            refused: Mutex::default(),
+            recovery: Recovery::default(),
+            replayed: Replayed::default(),
+            fetched: Fetched::default(),
+        }
     }
 
     /// One whose metadata is in NVM.

@@ -72,7 +72,8 @@ impl Answer {
     /// Adds what `amberfs info` tells of a volume that is not mounted.
     fn add_told(&mut self, volume: &str, told: &Json) {
         let number = |key: &str| told[key].as_u64();
-        let bytes = number("blocks").map(|blocks| blocks * nvm::BLOCK).or(number("bytes"));
+        let main_area = number("blocks").map(|blocks| blocks * nvm::BLOCK);
+        let bytes = number("space_bytes").or(main_area).or(number("bytes"));
         self.add(volume, bytes.unwrap_or(0), number("free_bytes"), number("inodes"), None);
         self.add_snapshots(volume, told, None);
     }
@@ -172,7 +173,7 @@ impl Answer {
         let source = VolumePlace { zone: path.to_path_buf(), volume: name.to_string() }.to_string();
         let region = zone.volume(name).doing("opening the volume")?;
         if matches!(region.kind(), VolumeKind::Native | VolumeKind::Ext) {
-            self.add_told(&source, &info::describe(zone, name, None)?.json());
+            self.add_told(&source, &info::describe_at_rest(zone, name)?.json());
         } else {
             self.add(&source, region.len(), None, None, None);
         }

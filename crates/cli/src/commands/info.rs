@@ -1,7 +1,9 @@
 //! `amberfs info`: what a zone, a volume or an ext disk is.
 
+use disk::Source;
 use nvm::{Region, VolumeKind, Zone};
 
+use crate::attached::open_disk;
 use crate::command_line::Info;
 use crate::commands::{disk_info, snapshot, zone};
 use crate::control::Request;
@@ -25,7 +27,7 @@ pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
     };
     let (text, json) = match (access, &place.volume) {
         (Access::Open(zone), None) => both(zone::describe(&zone)),
-        (Access::Open(zone), Some(name)) => both(describe(&zone, name, None)?),
+        (Access::Open(zone), Some(name)) => both(describe_at_rest(&zone, name)?),
         (Access::Served(mut client), None) => zone::unpack(client.ask(&Request::Zone)?),
         (Access::Served(mut client), Some(name)) => {
             zone::unpack(client.ask(&Request::Info { volume: name.clone() })?)
@@ -36,6 +38,28 @@ pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
 
 fn both(fields: Fields) -> (String, serde_json::Value) {
     (fields.text(), fields.json())
+}
+
+/// What a volume is that nobody has open: of a disk of this machine also how much is used. One of another machine, which may not answer for long,
+/// is not asked.
+pub(crate) fn describe_at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
+    let fields = describe(zone, name, None)?;
+    let region = zone.volume(name)?;
+    if region.kind() != VolumeKind::Ext {
+        return Ok(fields);
+    }
+    let Some(attachment) =
+        ext::attachment(&region)?.filter(|told| matches!(told.disk.parse(), Ok(Source::Path(_))))
+    else {
+        return Ok(fields);
+    };
+    let space = open_disk(&attachment.disk, true).and_then(|disk| Ok(ext::space_at_rest(&region, &disk)?));
+    let Ok(space) = space else { return Ok(fields) };
+    let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
+    Ok(fields
+        .with("space_bytes", bytes(space.blocks))
+        .with("free_bytes", bytes(space.blocks_available))
+        .with("inodes", Value::Count(space.files - space.files_free)))
 }
 
 /// What a volume is. Who has it open knows its `snapshots`.
