@@ -284,10 +284,8 @@ impl HalfReader<'_, '_> {
         let first = self.header.first.get();
         let numbers = first..first.saturating_add(self.length / ALIGN as u64);
         let room = end.checked_sub(from)?;
-        let (record, bytes) = parse(self.medium, self.at + from, room, self.header.salt.get())?;
-        if !numbers.contains(&record.number) || record.lane as usize >= LANES {
-            return None;
-        }
+        let is_here = |number: u64, lane: u32| numbers.contains(&number) && (lane as usize) < LANES;
+        let (record, bytes) = parse(self.medium, self.at + from, room, self.header.salt.get(), is_here)?;
         self.records.push(record);
         Some(bytes)
     }
@@ -327,22 +325,34 @@ impl HalfReader<'_, '_> {
     }
 }
 
-/// The record at `at`, if one is there in the `room` that is left, and its length. No more of the log is read than that.
-fn parse(medium: &Medium, at: u64, room: u64, salt: u64) -> Option<(Committed<'_>, u64)> {
+/// The record at `at`, if one is there in the `room` that is left, of a number and a lane that `may_be` there; and its length. No
+/// more of the log is read than that: of what an older epoch has left, the header tells.
+fn parse(
+    medium: &Medium,
+    at: u64,
+    room: u64,
+    salt: u64,
+    may_be: impl Fn(u64, u32) -> bool,
+) -> Option<(Committed<'_>, u64)> {
     if room < ALIGN as u64 {
         return None;
     }
-    let length = length_of(medium.region.bytes(at, ALIGN)).filter(|length| *length as u64 <= room)?;
+    let header = medium.region.bytes(at, ALIGN);
+    let length = length_of(header).filter(|length| *length as u64 <= room)?;
+    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
+    let (number, flags) = (u64::from(word(8)) | u64::from(word(12)) << 32, word(20));
+    let lane = flags >> LANE_SHIFT & 0xff;
+    if !may_be(number, lane) {
+        return None;
+    }
     let record = medium.region.bytes(at, length);
-    let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
     if word(0) != salted(salt, record) && !planted(Fault::RecordChecksumIgnored) {
         return None;
     }
-    let flags = word(20);
     let committed = Committed {
-        number: u64::from_le_bytes(record[8..16].try_into().expect("8 bytes")),
+        number,
         items: &record[TRANSACTION_HEADER..],
-        lane: flags >> LANE_SHIFT & 0xff,
+        lane,
         turn: (flags >> TURN_SHIFT) as u16,
         beside: flags & BESIDE != 0,
         data_crc: (flags & CHECKS_DATA != 0).then_some(word(16)),
