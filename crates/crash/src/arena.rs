@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use nvm::{Line, OpenOptions, Region, WatchMark, Zone};
+use nvm::{Line, LineWords, OpenOptions, Region, WatchMark, Zone};
 
 use crate::hash;
+use crate::memo::{Runs, Step};
 use crate::subject::Subject;
 
 /// A watched zone with a volume in it, and perhaps another.
@@ -73,43 +74,70 @@ impl Arena {
         });
     }
 
-    /// Notes from now on which lines of `runs` are read.
+    /// Notes from now on which words of the lines in `runs` are read.
     pub(crate) fn seek(&self, runs: impl IntoIterator<Item = Range<u64>>) {
         self.watched(|watch| watch.seek(runs));
     }
 
-    /// What [`Arena::seek`] found so far, in order; it goes on with all lines that were not overwritten.
-    pub(crate) fn take_read(&self) -> Vec<u32> {
+    /// What [`Arena::seek`] found so far, in order.
+    pub(crate) fn read(&self) -> Vec<LineWords> {
+        self.watched(|watch| watch.read().to_vec())
+    }
+
+    /// What is known of a function of memory that read the same before; see [`Runs::get`].
+    pub(crate) fn known<V: Clone>(&self, runs: &Runs<V>, read: &mut Vec<LineWords>) -> Option<V> {
+        let held =
+            |watch: &nvm::Watch, it: LineWords| hash::of_words(it.words, &watch.line(u64::from(it.line)));
+        self.watched(|watch| runs.get(|words| held(watch, words), read).cloned())
+    }
+
+    /// What words hold, as steps of a run that read them.
+    pub(crate) fn steps(&self, read: &[LineWords]) -> Vec<Step> {
         self.watched(|watch| {
-            let read = watch.read().to_vec();
-            watch.seek_again();
-            read
+            let step = |read: &LineWords| {
+                let held = hash::of_words(read.words, &watch.line(u64::from(read.line)));
+                Step { read: *read, held }
+            };
+            read.iter().map(step).collect()
         })
     }
 
-    /// The hash of what all lines stored to since `mark` hold now.
-    pub(crate) fn hash_since(&self, mark: WatchMark) -> u64 {
+    /// What was stored since `mark`, which was when [`Arena::seek`] began: the words, by their lines, and what they hold now; all else of a line is
+    /// left zero.
+    pub(crate) fn stored_since(&self, mark: WatchMark) -> Vec<(LineWords, Line)> {
         self.watched(|watch| {
-            let mut lines: Vec<u32> = watch.stored_since(mark).iter().map(|(line, _)| *line).collect();
-            lines.sort_unstable();
-            lines.dedup();
-            let hash = |line: u32| hash::of_line(line, &watch.line(u64::from(line)));
-            lines.into_iter().fold(0u64, |sum, line| sum.wrapping_add(hash(line)))
+            let words = |before: &Line, now: &Line| {
+                let all = before.as_chunks::<8>().0.iter().zip(now.as_chunks::<8>().0).enumerate();
+                all.filter(|(_, (before, now))| before != now).fold(0, |words, (n, _)| words | 1 << n)
+            };
+            let stored = |(line, before): &(u32, Line)| {
+                let now = watch.line(u64::from(*line));
+                let words = watch.stored_words(u64::from(*line)) | words(before, &now);
+                let mut held = [0; nvm::LINE as usize];
+                copy_words(words, &mut held, &now);
+                (LineWords { line: *line, words }, held)
+            };
+            let mut all: Vec<_> = watch.stored_since(mark).iter().map(stored).collect();
+            all.sort_unstable_by_key(|(words, _)| words.line);
+            all
         })
     }
 
-    /// What the hash of all lines has grown by since `mark`.
-    pub(crate) fn change_since(&self, mark: WatchMark) -> u64 {
+    /// Stores again what [`Arena::stored_since`] told.
+    pub(crate) fn store(&self, stored: &[(LineWords, Line)]) {
         self.watched(|watch| {
-            // Of several earlier contents of a line, the first is that of the mark.
-            let mut first: Vec<(u32, usize)> =
-                watch.stored_since(mark).iter().enumerate().map(|(n, (line, _))| (*line, n)).collect();
-            first.sort_unstable();
-            first.dedup_by_key(|(line, _)| *line);
-            first.into_iter().fold(0u64, |sum, (line, n)| {
-                let before = &watch.stored_since(mark)[n].1;
-                sum.wrapping_add(hash::of_change(line, before, &watch.line(u64::from(line))))
-            })
-        })
+            for (LineWords { line, words }, bytes) in stored {
+                let mut now = watch.line(u64::from(*line));
+                copy_words(*words, &mut now, bytes);
+                watch.set_line(u64::from(*line), &now);
+            }
+        });
+    }
+}
+
+/// Copies some words of a line.
+fn copy_words(words: u8, into: &mut Line, from: &Line) {
+    for at in (0..8).filter(|at| words >> at & 1 == 1).map(|at| at * 8) {
+        into[at..at + 8].copy_from_slice(&from[at..at + 8]);
     }
 }

@@ -32,14 +32,26 @@ pub(crate) fn mix_bytes(hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The hash of one line's place and contents. Hashes of sets of lines are sums of these.
-pub(crate) fn of_line(line: u32, bytes: &Line) -> u64 {
-    mix_bytes(u64::from(line).wrapping_mul(MIX), bytes)
-}
-
-/// What the hash of a set of lines grows by when a line changes.
-pub(crate) fn of_change(line: u32, before: &Line, now: &Line) -> u64 {
-    of_line(line, now).wrapping_sub(of_line(line, before))
+/// The hash of some words of a line.
+pub(crate) fn of_words(words: u8, bytes: &Line) -> u64 {
+    if words == u8::MAX {
+        // Four products that don't wait for one another.
+        let (pairs, _) = bytes.as_chunks::<16>();
+        let product = |(pair, key): (&[u8; 16], u64)| {
+            let pair = u128::from_le_bytes(*pair);
+            let (low, high) = (pair as u64 ^ mix(key, 1), (pair >> 64) as u64 ^ mix(key, 2));
+            let product = u128::from(low) * u128::from(high);
+            (product as u64) ^ (product >> 64) as u64
+        };
+        return pairs
+            .iter()
+            .zip(1..)
+            .map(product)
+            .fold(u64::MAX, |sum, product| sum.rotate_left(13) ^ product);
+    }
+    let all = bytes.as_chunks::<8>().0.iter().enumerate();
+    let some = all.filter(|(n, _)| words >> n & 1 == 1).map(|(_, word)| u64::from_le_bytes(*word));
+    some.fold(u64::from(words), mix)
 }
 
 /// Takes hashes for what they are.

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nvm::{EventKind, Recording, RecordingOptions, Region, WatchMark};
+use nvm::{EventKind, Line, LineWords, Recording, RecordingOptions, Region, WatchMark};
 use vfs::Time;
 
 use crate::arena::Arena;
-use crate::hash;
+use crate::hash::{self, IdentityHasher};
 use crate::lag::Allowed;
-use crate::machine::Machine;
-use crate::memo::{Key, Memo};
+use crate::machine::{Machine, lines_of};
+use crate::memo::{Runs, Step, Universe};
 use crate::search::{Choices, Run, search};
 use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
@@ -22,6 +22,10 @@ use crate::usage;
 const JUDGEMENT_DAY: Time = Time { sec: 2_000_000_000, nsec: 0 };
 /// Crashed recoveries remembered at most, when a workload begins.
 const CRASHED_MAX: usize = 200_000;
+/// Steps of runs remembered at most, when a point begins: some 100 MB.
+const STEPS_MAX: usize = 6_000_000;
+/// Steps that take as much as one stored line.
+const STORED_STEPS: usize = size_of::<(LineWords, Line)>().div_ceil(size_of::<Step>());
 /// Trees remembered at most.
 const TREES_MAX: usize = 500;
 
@@ -89,15 +93,50 @@ impl Fault {
     }
 }
 
+/// What a recovery did.
+struct Recovered {
+    /// The words that it stored, by their lines, and what they hold since.
+    stored: Vec<(LineWords, Line)>,
+    /// The hash of these.
+    hash: u64,
+    /// The hash of its recording, if there is one.
+    recorded: Option<u64>,
+}
+
+impl Recovered {
+    /// Whether another one did something else.
+    fn differs(&self, other: &Recovered) -> bool {
+        let recorded = self.recorded.zip(other.recorded).is_some_and(|(this, other)| this != other);
+        recorded || self.stored != other.stored
+    }
+
+    /// Of these words, those that it did not store.
+    fn left(&self, read: LineWords) -> Option<LineWords> {
+        let found = self.stored.binary_search_by_key(&read.line, |(stored, _)| stored.line);
+        let stored = found.map_or(0, |index| self.stored[index].0.words);
+        let words = read.words & !stored;
+        (words != 0).then_some(LineWords { words, ..read })
+    }
+}
+
 /// Judges the states of one arena.
 pub(crate) struct Judge {
     pub(crate) subject: &'static dyn Subject,
     pub(crate) arena: Rc<Arena>,
     pub(crate) promise: Promise,
     pub(crate) counts: Counts,
-    memo: Memo,
-    /// Recoveries that were crashed, by what they stored in which order, and the tree they lead to.
-    crashed: HashMap<(u64, u64), Result<(), Fault>>,
+    /// All lines that differ from what they held when this was last emptied, and more.
+    universe: Universe,
+    /// What recoveries did, by what they read.
+    recoveries: Runs<Rc<Recovered>>,
+    /// What came of recovered volumes, by the hash of what their recovery stored, and what was read of them then.
+    lives: HashMap<u64, Runs<Verdict>, IdentityHasher>,
+    /// How much all these take, in steps of runs.
+    steps: usize,
+    /// What is known is found out anew, and must be the same.
+    pub(crate) doubts: bool,
+    /// Recoveries that were crashed, by what they stored in which order, the tree they lead to, and how deep.
+    crashed: HashMap<(u64, u64, u32), Result<(), Fault>>,
     /// Trees that were found, by their hashes: one is the verdict of many states.
     trees: HashMap<u64, Rc<Tree>>,
 }
@@ -108,7 +147,6 @@ pub(crate) struct Point<'p> {
     pub(crate) event: usize,
     /// The state with nothing but durable lines.
     pub(crate) durable: WatchMark,
-    pub(crate) durable_hash: u64,
     /// How deep recoveries are crashed: 1 not at all, 2 once.
     pub(crate) depth: u32,
     /// What the recovered tree may be.
@@ -118,12 +156,26 @@ pub(crate) struct Point<'p> {
 
 impl Judge {
     pub(crate) fn new(subject: &'static dyn Subject, arena: Rc<Arena>, promise: Promise) -> Judge {
-        let (memo, crashed, trees) = (Memo::default(), HashMap::new(), HashMap::new());
-        Judge { subject, arena, promise, counts: Counts::default(), memo, crashed, trees }
+        Judge {
+            subject,
+            arena,
+            promise,
+            counts: Counts::default(),
+            universe: Universe::default(),
+            recoveries: Runs::default(),
+            lives: HashMap::default(),
+            steps: 0,
+            doubts: false,
+            crashed: HashMap::new(),
+            trees: HashMap::new(),
+        }
     }
 
     /// Judges every state that a power cut now could leave.
     pub(crate) fn point(&mut self, machine: &Machine, point: &Point<'_>) -> Result<(), Violation> {
+        if self.steps > STEPS_MAX {
+            self.forget_runs();
+        }
         let units = Units::of(machine);
         self.counts.points += 1;
         self.counts.built = self.counts.built.saturating_add(units.product());
@@ -171,44 +223,118 @@ impl Judge {
         }
     }
 
-    /// Recovers the state in memory and judges it. Also says which candidate lines it depends on, in order.
-    fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<u32>) {
+    /// Recovers the state in memory and judges it. Also says on which words of `units` it depends, in order.
+    fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<LineWords>) {
         let arena = self.arena.clone();
-        let state = arena.mark();
-        arena.seek(units.lines());
-        let opened = guarded(|| self.open());
-        let mut read = arena.take_read();
-        let opened = match opened {
-            Ok(opened) => opened,
-            Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
-        };
-        let stored = arena.hash_since(state);
-        let key =
-            Key { durable: point.durable_hash, under_way: units.lines_hash, stored, deep: point.depth > 1 };
-        let hash = |line| hash::of_line(line, &arena.line(line));
-        if let Some((verdict, depends)) = self.memo.get(&key, hash) {
-            opened.abandon();
-            read.extend(depends);
-            return (verdict, read);
-        }
-        self.counts.checked += 1;
-        let recovered = arena.mark();
-        let live = self.live(opened, point);
-        let mut verdict = live.map(|tree| self.interned(&tree)).map_err(Fault::of);
-        arena.put_back(recovered);
-        let depends: Vec<(u32, u64)> = arena.take_read().into_iter().map(|line| (line, hash(line))).collect();
-        arena.put_back(state);
-        if point.depth > 1
-            && let Ok(tree) = &verdict
-        {
-            let tree = tree.clone();
-            if let Err(fault) = self.crash_recovery(state, &tree, point) {
-                verdict = Err(fault);
+        let (state, deep) = (arena.mark(), point.depth > 1);
+        let mut read = Vec::new();
+        let known = arena.known(&self.recoveries, &mut read).filter(|it| !deep || it.recorded.is_some());
+        let (mut opened, mut recording, mut is_new) = (None, None, false);
+        let recovered = match known {
+            Some(recovered) if !self.doubts => {
+                arena.store(&recovered.stored);
+                recovered
             }
+            known => {
+                let read_then = std::mem::take(&mut read);
+                if deep {
+                    arena.zone.start_recording(RecordingOptions::default());
+                }
+                arena.seek(self.universe.runs());
+                let found = guarded(|| self.open());
+                recording = arena.zone.stop_recording();
+                read = arena.read();
+                match found {
+                    Ok(found) => opened = Some(found),
+                    Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
+                }
+                let stored = arena.stored_since(state);
+                is_new = !self.cover(stored.iter().map(|(words, _)| line_run(words.line)));
+                let hash = stored.iter().fold(0, |sum, (words, held)| {
+                    let place = u64::from(words.line) << 8 | u64::from(words.words);
+                    hash::mix(hash::mix(sum, place), hash::of_words(words.words, held))
+                });
+                let recovered = Recovered { stored, hash, recorded: recording.as_ref().map(hash_of) };
+                if known.is_some_and(|known| known.differs(&recovered) || read_then != read) {
+                    return (Err(Fault::of("its recovery is not what is known of it".into())), read);
+                }
+                Rc::new(recovered)
+            }
+        };
+        let mut looked_at = Vec::new();
+        let lives = self.lives.get(&recovered.hash);
+        let known = lives.and_then(|lives| arena.known(lives, &mut looked_at));
+        let live = match known {
+            Some(live) if !self.doubts => {
+                if let Some(opened) = opened {
+                    opened.abandon();
+                }
+                live
+            }
+            known => {
+                self.counts.checked += 1;
+                let looked_at_then = std::mem::take(&mut looked_at);
+                let again = || {
+                    arena.put_back(state);
+                    guarded(|| self.open()).map_err(|what| format!("it opens once, but not again: {what}"))
+                };
+                let opened = match opened.map_or_else(again, Ok) {
+                    Ok(opened) => opened,
+                    Err(what) => return (Err(Fault::of(what)), read),
+                };
+                let after = arena.mark();
+                arena.seek(self.universe.runs());
+                let live = self.live(opened).map(|tree| self.interned(&tree)).map_err(Fault::of);
+                looked_at = arena.read();
+                arena.put_back(after);
+                let hash = |live: &Verdict| {
+                    live.as_ref().map(|tree| tree.hash()).map_err(|fault| fault.what.clone())
+                };
+                if known.is_some_and(|known| hash(&known) != hash(&live) || looked_at_then != looked_at) {
+                    return (Err(Fault::of("what comes of it is not what is known".into())), read);
+                }
+                let lives = self.lives.entry(recovered.hash).or_default();
+                self.steps += lives.insert(&arena.steps(&looked_at), live.clone());
+                live
+            }
+        };
+        arena.put_back(state);
+        if is_new {
+            let steps = self.recoveries.insert(&arena.steps(&read), recovered.clone());
+            self.steps += steps + recovered.stored.len() * STORED_STEPS;
         }
-        read.extend(depends.iter().map(|(line, _)| line));
-        self.memo.insert(key, &depends, verdict.clone());
+        read.retain(|words| units.has(words.line));
+        let looked_at = looked_at.into_iter().filter(|words| units.has(words.line));
+        read.extend(looked_at.filter_map(|words| recovered.left(words)));
+        let verdict = match (live, recovered.recorded) {
+            (Ok(tree), Some(recorded)) if deep => {
+                self.crash_recovery(state, recorded, recording, &tree, point).map(|()| tree)
+            }
+            (live, _) => live,
+        };
         (verdict, read)
+    }
+
+    /// Says that states differ in these lines, too. True if that is news: then nothing is known any more, as nobody looked at them.
+    pub(crate) fn cover(&mut self, lines: impl IntoIterator<Item = std::ops::Range<u64>>) -> bool {
+        let grown = self.universe.add(lines);
+        if grown {
+            self.forget_runs();
+        }
+        grown
+    }
+
+    /// The same, of all that is stored in a recording.
+    pub(crate) fn cover_recording(&mut self, recording: &Recording) {
+        let stores = recording.events.iter().filter(|event| event.length > 0 && event.kind.is_store());
+        self.cover(stores.map(|event| {
+            let lines = lines_of(event);
+            u64::from(lines.start)..u64::from(lines.end)
+        }));
+    }
+
+    fn forget_runs(&mut self) {
+        (self.recoveries, self.lives, self.steps) = (Runs::default(), HashMap::default(), 0);
     }
 
     fn interned(&mut self, tree: &Rc<Tree>) -> Rc<Tree> {
@@ -229,16 +355,16 @@ impl Judge {
     /// Forgets verdicts if there are many: those of other workloads seldom help.
     pub(crate) fn begin(&mut self) {
         self.counts = Counts::default();
-        self.memo.trim();
         if self.crashed.len() > CRASHED_MAX {
             self.crashed.clear();
         }
     }
 
-    /// Forgets all verdicts.
+    /// Forgets all verdicts: what is in memory now is what states are told apart by.
     pub(crate) fn forget(&mut self) {
         self.counts = Counts::default();
-        self.memo = Memo::default();
+        self.universe = Universe::default();
+        self.forget_runs();
         self.crashed.clear();
     }
 
@@ -254,22 +380,16 @@ impl Judge {
     }
 
     /// Reads the tree, checks, recovers again, and uses the volume, and the one beside it.
-    fn live(&self, opened: Opened, point: &Point<'_>) -> Result<Rc<Tree>, String> {
-        let tree = self.live_in(&self.arena.region, opened.volume, point, false)?;
+    fn live(&self, opened: Opened) -> Result<Rc<Tree>, String> {
+        let tree = self.live_in(&self.arena.region, opened.volume, false)?;
         let (Some(mounted), Some(region)) = (opened.beside, &self.arena.beside) else { return Ok(tree) };
-        let beside = self.live_in(region, mounted, point, true);
+        let beside = self.live_in(region, mounted, true);
         let beside = beside.map_err(|what| format!("the volume beside: {what}"))?;
         Ok(Rc::new(Tree::clone(&tree).with_beside(Some(beside))))
     }
 
     /// The same, in one region. Of a volume that was just made, `is_new`, the last copy of something may be missing.
-    fn live_in(
-        &self,
-        region: &Region,
-        mounted: Box<dyn Mounted>,
-        point: &Point<'_>,
-        is_new: bool,
-    ) -> Result<Rc<Tree>, String> {
+    fn live_in(&self, region: &Region, mounted: Box<dyn Mounted>, is_new: bool) -> Result<Rc<Tree>, String> {
         let subject = self.subject;
         let tree = guarded(|| {
             let tree = self.tree_of(&*mounted).map_err(|error| format!("its tree cannot be read: {error}"));
@@ -291,33 +411,43 @@ impl Judge {
                 let difference = Tree::of(&*again).map_err(unread)?.difference(&tree).unwrap_or_default();
                 return Err(format!("recovering twice is not recovering once: {difference}"));
             }
-            if point.depth > 0 {
-                again.clear_snapshots().map_err(|what| format!("its snapshots cannot be removed: {what}"))?;
-                usage::empty(&*again).map_err(|what| format!("it cannot be used: {what}"))?;
-            }
+            again.clear_snapshots().map_err(|what| format!("its snapshots cannot be removed: {what}"))?;
+            usage::empty(&*again).map_err(|what| format!("it cannot be used: {what}"))?;
             again.close().map_err(|what| format!("it cannot be closed: {what}"))?;
             Ok(tree)
         })
         .and_then(|tree| check("after use").map(|()| tree))
     }
 
-    /// Records the recovery of the state in memory and crashes it everywhere.
-    fn crash_recovery(&mut self, state: WatchMark, tree: &Rc<Tree>, outer: &Point<'_>) -> Result<(), Fault> {
-        let arena = self.arena.clone();
-        arena.zone.start_recording(RecordingOptions::default());
-        let opened = guarded(|| self.open());
-        let recording = arena.zone.stop_recording().expect("it was started");
-        match opened {
-            Ok(opened) => opened.abandon(),
-            Err(what) => {
-                return Err(Fault::of(format!("it opens once, but not when it is recorded: {what}")));
-            }
-        }
-        arena.put_back(state);
-        let key = (hash_of(&recording), tree.hash());
+    /// Crashes the recovery of the state in memory everywhere. Its recording has the hash `recorded`; unless it is at hand, it is made
+    /// again, should it be needed.
+    fn crash_recovery(
+        &mut self,
+        state: WatchMark,
+        recorded: u64,
+        recording: Option<Recording>,
+        tree: &Rc<Tree>,
+        outer: &Point<'_>,
+    ) -> Result<(), Fault> {
+        let key = (recorded, tree.hash(), outer.depth);
         if let Some(known) = self.crashed.get(&key) {
             return known.clone();
         }
+        let arena = self.arena.clone();
+        let recording = match recording {
+            Some(recording) => recording,
+            None => {
+                arena.zone.start_recording(RecordingOptions::default());
+                let opened = guarded(|| self.open());
+                let recording = arena.zone.stop_recording().expect("it was started");
+                let opened =
+                    opened.map_err(|what| Fault::of(format!("it opens once, but not again: {what}")))?;
+                opened.abandon();
+                arena.put_back(state);
+                recording
+            }
+        };
+        self.cover_recording(&recording);
         let before = self.counts.distinct;
         let allowed = Allowed::Trees(vec![tree.clone()]);
         let inner = Inner { recording: &recording, allowed: &allowed, seed: outer.seed };
@@ -334,8 +464,7 @@ impl Judge {
     fn crash_everywhere(&mut self, inner: &Inner<'_>, outer: &Point<'_>) -> Result<(), Violation> {
         let arena = self.arena.clone();
         // What this state has beyond what was durable is durable now.
-        let patched = arena.change_since(outer.durable);
-        let mut machine = Machine::new(outer.durable_hash.wrapping_add(patched), arena.disk.clone());
+        let mut machine = Machine::new(arena.disk.clone());
         let events = &inner.recording.events;
         for index in 0..=events.len() {
             let settles = |event: &nvm::Event| matches!(event.kind, EventKind::Fence | EventKind::DiskSync);
@@ -343,7 +472,6 @@ impl Judge {
                 let point = Point {
                     event: index,
                     durable: arena.mark(),
-                    durable_hash: machine.durable_hash,
                     depth: outer.depth - 1,
                     allowed: inner.allowed,
                     seed: inner.seed ^ index as u64,
@@ -389,7 +517,7 @@ struct At<'j, 'p> {
 }
 
 impl Run for At<'_, '_> {
-    fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<usize>, Violation> {
+    fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation> {
         let (judge, point) = (&mut *self.judge, self.point);
         judge.counts.distinct += 1;
         judge.arena.put_back(point.durable);
@@ -399,14 +527,14 @@ impl Run for At<'_, '_> {
         }));
         let (verdict, read) = judge.judge(units, point);
         match verdict.and_then(|tree| point.allowed.admits(&tree).map_err(Fault::of)) {
-            Ok(()) => {
-                let mut met = vec![false; units.all.len()];
-                let order = read.into_iter().filter_map(|line| units.of_line(line));
-                Ok(order.filter(|unit| !std::mem::replace(&mut met[*unit], true)).collect())
-            }
+            Ok(()) => Ok(read),
             Err(fault) => Err(judge.violation(point, units, choices, fault)),
         }
     }
+}
+
+fn line_run(line: u32) -> std::ops::Range<u64> {
+    u64::from(line)..u64::from(line) + 1
 }
 
 /// What a recovery stored, in which order.

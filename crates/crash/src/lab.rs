@@ -84,6 +84,7 @@ pub struct Lab {
     stages: HashMap<Scene, Stage>,
     /// Changes a recording before it is explored: plants a fault of the medium.
     tamper: Option<Tamper>,
+    doubts: bool,
 }
 
 /// Changes a recording.
@@ -177,7 +178,7 @@ pub(crate) fn clock(step: usize) -> Time {
 impl Lab {
     /// A lab; recoveries are crashed down to `depth`, 1 being not at all.
     pub fn new(subject: &'static dyn Subject, promise: Promise, depth: u32) -> Lab {
-        Lab { subject, promise, depth, stages: HashMap::new(), tamper: None }
+        Lab { subject, promise, depth, stages: HashMap::new(), tamper: None, doubts: false }
     }
 
     /// Records a workload and crashes it everywhere.
@@ -213,6 +214,12 @@ impl Lab {
         self.tamper = Some(Box::new(change));
     }
 
+    /// Finds out anew from now on what is known of a state because an equal one was judged before. A difference counts as a
+    /// violation: the explorer is wrong then, or the volume does not do the same each time.
+    pub fn doubt(&mut self) {
+        self.doubts = true;
+    }
+
     fn record(&mut self, workload: &Workload) -> Result<(Life, &mut Stage), WorkloadError> {
         let (subject, promise) = (self.subject, self.promise);
         let stage = match self.stages.entry(workload.scene) {
@@ -221,6 +228,7 @@ impl Lab {
                 place.insert(Stage::set(subject, promise, workload.scene)?)
             }
         };
+        stage.judge.doubts = self.doubts;
         let recorded = guarded(|| Ok(stage.record(workload)));
         Time::stop(None);
         stage.judge.arena.zone.stop_recording();
@@ -416,7 +424,8 @@ impl Stage {
         mut at: impl FnMut(&mut Judge, &Machine, Point<'_>) -> Result<bool, Violation>,
     ) -> Result<(), Violation> {
         let arena = self.judge.arena.clone();
-        let mut machine = Machine::new(0, arena.disk.clone());
+        self.judge.cover_recording(recording);
+        let mut machine = Machine::new(arena.disk.clone());
         for (index, event) in recording.events.iter().enumerate() {
             let allowed = match event.kind {
                 EventKind::Fence | EventKind::DiskSync => allowed(Moment::Fence),
@@ -425,14 +434,7 @@ impl Stage {
             };
             if let Some(allowed) = allowed {
                 let durable = arena.mark();
-                let point = Point {
-                    event: index,
-                    durable,
-                    durable_hash: machine.durable_hash,
-                    depth: 1,
-                    allowed: &allowed,
-                    seed: index as u64,
-                };
+                let point = Point { event: index, durable, depth: 1, allowed: &allowed, seed: index as u64 };
                 let go_on = at(&mut self.judge, &machine, point);
                 arena.put_back(durable);
                 if !go_on? {

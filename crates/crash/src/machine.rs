@@ -17,8 +17,6 @@ use std::ops::Range;
 
 use nvm::{Event, EventKind, LINE, Line, Purpose, Recording};
 
-use crate::hash;
-
 /// A line that is not durable.
 pub(crate) struct Pending {
     /// As it was made durable last.
@@ -40,8 +38,6 @@ pub(crate) struct Machine {
     pub(crate) pending: BTreeMap<u32, Pending>,
     /// By thread: lines sent, and the event that sent them.
     sent: HashMap<u32, Vec<(u32, u32)>>,
-    /// Sum of the hashes of all lines whose durable contents changed, less what they were at first.
-    pub(crate) durable_hash: u64,
 }
 
 /// A store that is at least this long is bulk, if it is file data.
@@ -49,14 +45,13 @@ const BULK_BYTES: u64 = 512;
 
 impl Machine {
     /// A machine at rest, some of whose lines are a disk's.
-    pub(crate) fn new(durable_hash: u64, disk: Range<u32>) -> Machine {
+    pub(crate) fn new(disk: Range<u32>) -> Machine {
         Machine {
             disk,
             fresh: Vec::new(),
             memory: HashMap::new(),
             pending: BTreeMap::new(),
             sent: HashMap::new(),
-            durable_hash,
         }
     }
 
@@ -126,10 +121,8 @@ impl Machine {
         let Some(pending) = self.pending.get_mut(&line) else { return };
         let arrived = pending.versions.partition_point(|(stored, _)| *stored <= last);
         if let Some((_, bytes)) = pending.versions[..arrived].last() {
-            let before = std::mem::replace(&mut pending.durable, *bytes);
+            pending.durable = *bytes;
             self.fresh.push((line, *bytes));
-            self.durable_hash =
-                self.durable_hash.wrapping_add(hash::of_change(line, &before, &pending.durable));
         }
         pending.versions.drain(..arrived);
         if pending.versions.is_empty() {
@@ -144,6 +137,6 @@ impl Machine {
 }
 
 /// The lines that an event touches.
-fn lines_of(event: &Event) -> std::ops::Range<u32> {
+pub(crate) fn lines_of(event: &Event) -> std::ops::Range<u32> {
     (event.address / LINE) as u32..(event.address + event.length).div_ceil(LINE) as u32
 }

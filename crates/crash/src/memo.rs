@@ -1,94 +1,231 @@
-//! Verdicts on volumes that were recovered, remembered: what follows a recovery depends on what it stored, and on those
-//! of the lines under way that are read afterwards.
+//! What is known of states: recovering and judging are functions of what they read.
+//!
+//! A function's runs are kept as a tree. Which words it reads first is the same for all states, and which next follows from
+//! what these hold; so a state is found by looking at the same words in the same order, and what the function gave then it
+//! would give again. Only words of the [`Universe`] are looked at: no other can differ.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::ops::Range;
+
+use nvm::LineWords;
 
 use crate::hash::IdentityHasher;
-use crate::judge::Verdict;
 
-/// Lines remembered at most: some 100 MB.
-const LINES_MAX: usize = 300_000;
-
-/// When a verdict counts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    /// Of what is durable.
-    pub(crate) durable: u64,
-    /// Of the numbers of the lines under way: none of the others can differ.
-    pub(crate) under_way: u64,
-    /// Of what recovery stored.
-    pub(crate) stored: u64,
-    /// Whether recovery was crashed, too.
-    pub(crate) deep: bool,
+/// Words that were read together, and the hash of what they held.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) read: LineWords,
+    pub(crate) held: u64,
 }
 
-/// All that is known.
-#[derive(Default)]
-pub(crate) struct Memo {
-    known: HashMap<Key, Known>,
-    /// Lines in all of it.
-    lines: usize,
+/// The runs of one function, by what they read.
+pub(crate) struct Runs<V> {
+    root: Option<Node<V>>,
 }
 
-/// Which line is looked at first is the same for all volumes with one key, and which next follows from what it holds.
-enum Known {
-    Verdict(Verdict),
-    /// By the hash of what the line holds.
-    Line(u32, HashMap<u64, Known, IdentityHasher>),
+/// What all runs that came here read next, and where they part.
+struct Node<V> {
+    steps: Vec<Step>,
+    end: End<V>,
 }
 
-impl Known {
-    /// What is known when `lines`, in this order, hold what they do.
-    fn path(lines: &[(u32, u64)], verdict: Verdict) -> Known {
-        lines.iter().rev().fold(Known::Verdict(verdict), |known, (line, hash)| {
-            Known::Line(*line, HashMap::from_iter([(*hash, known)]))
-        })
-    }
+enum End<V> {
+    /// What the run gave.
+    Gave(V),
+    /// By the hash of what these words hold.
+    Fork(LineWords, HashMap<u64, Node<V>, IdentityHasher>),
+}
 
-    fn add(&mut self, lines: &[(u32, u64)], verdict: Verdict) {
-        match (self, lines.split_first()) {
-            (Known::Line(asked, cases), Some(((line, hash), rest))) if asked == line => {
-                match cases.entry(*hash) {
-                    Entry::Vacant(case) => drop(case.insert(Known::path(rest, verdict))),
-                    Entry::Occupied(case) => case.into_mut().add(rest, verdict),
-                }
-            }
-            // Read in another order: the newer one takes its place.
-            (other, _) => *other = Known::path(lines, verdict),
-        }
+impl<V> Default for Runs<V> {
+    fn default() -> Runs<V> {
+        Runs { root: None }
     }
 }
 
-impl Memo {
-    /// The verdict on the volume in memory, of whose lines `hash` tells; and the lines that it depends on.
-    pub(crate) fn get(&self, key: &Key, hash: impl Fn(u32) -> u64) -> Option<(Verdict, Vec<u32>)> {
-        let mut lines = Vec::new();
-        let mut known = self.known.get(key)?;
+impl<V> Runs<V> {
+    /// What the function gives, if it read the same in a run before: `held` tells the hash of what words hold. Those it looks
+    /// at are added to `read`.
+    pub(crate) fn get(&self, held: impl Fn(LineWords) -> u64, read: &mut Vec<LineWords>) -> Option<&V> {
+        let mut node = self.root.as_ref()?;
         loop {
-            match known {
-                Known::Verdict(verdict) => return Some((verdict.clone(), lines)),
-                Known::Line(line, cases) => {
-                    lines.push(*line);
-                    known = cases.get(&hash(*line))?;
+            for step in &node.steps {
+                if held(step.read) != step.held {
+                    return None;
+                }
+                read.push(step.read);
+            }
+            match &node.end {
+                End::Gave(value) => return Some(value),
+                End::Fork(words, cases) => {
+                    node = cases.get(&held(*words))?;
+                    read.push(*words);
                 }
             }
         }
     }
 
-    /// Remembers a verdict, which depends on `lines`, in the order of their reading.
-    pub(crate) fn insert(&mut self, key: Key, lines: &[(u32, u64)], verdict: Verdict) {
-        self.lines += lines.len() + 1;
-        match self.known.entry(key) {
-            Entry::Vacant(place) => drop(place.insert(Known::path(lines, verdict))),
-            Entry::Occupied(known) => known.into_mut().add(lines, verdict),
+    /// Remembers a run: what it read, in order, and what it gave. Returns how many steps more it has now, and one.
+    pub(crate) fn insert(&mut self, run: &[Step], value: V) -> usize {
+        match &mut self.root {
+            Some(root) => root.insert(run, value),
+            None => {
+                self.root = Some(Node::of(run, value));
+                run.len() + 1
+            }
         }
     }
+}
 
-    /// Forgets all of it if it has become large.
-    pub(crate) fn trim(&mut self) {
-        if self.lines > LINES_MAX {
-            *self = Memo::default();
+impl<V> Node<V> {
+    fn of(run: &[Step], value: V) -> Node<V> {
+        Node { steps: run.to_vec(), end: End::Gave(value) }
+    }
+
+    fn insert(&mut self, mut run: &[Step], value: V) -> usize {
+        let mut node = self;
+        loop {
+            let same = node.steps.iter().zip(run).take_while(|(known, step)| known == step).count();
+            let (known, step) = (node.steps.get(same).copied(), run.get(same).copied());
+            let rest = run.get(same + 1..).unwrap_or_default();
+            match (known, step, &mut node.end) {
+                // They part within.
+                (Some(known), Some(step), _) if known.read == step.read => {
+                    let steps = node.steps.split_off(same + 1);
+                    node.steps.truncate(same);
+                    let end = std::mem::replace(&mut node.end, End::Fork(known.read, HashMap::default()));
+                    if let End::Fork(_, cases) = &mut node.end {
+                        cases.insert(known.held, Node { steps, end });
+                        cases.insert(step.held, Node::of(rest, value));
+                    }
+                    return rest.len() + 1;
+                }
+                (None, Some(step), End::Fork(words, cases))
+                    if *words == step.read && !cases.contains_key(&step.held) =>
+                {
+                    cases.insert(step.held, Node::of(rest, value));
+                    return rest.len() + 1;
+                }
+                (None, Some(step), End::Fork(words, _)) if *words == step.read => {}
+                // Read in another order: the newer run takes the older one's place.
+                _ => {
+                    *node = Node::of(run, value);
+                    return run.len() + 1;
+                }
+            }
+            let (End::Fork(_, cases), Some(step)) = (&mut node.end, step) else { return 0 };
+            let Some(next) = cases.get_mut(&step.held) else { return 0 };
+            (node, run) = (next, rest);
         }
+    }
+}
+
+/// All lines in which states differ from one another, by blocks.
+#[derive(Default)]
+pub(crate) struct Universe {
+    /// A bit for each block.
+    blocks: Vec<u64>,
+    runs: Vec<Range<u64>>,
+}
+
+/// Lines of a block.
+const BLOCK_LINES: u64 = 64;
+
+impl Universe {
+    /// Adds the blocks of lines; whether any of them is new.
+    pub(crate) fn add(&mut self, lines: impl IntoIterator<Item = Range<u64>>) -> bool {
+        let mut grown = false;
+        for run in lines.into_iter().filter(|run| !run.is_empty()) {
+            for block in run.start / BLOCK_LINES..=(run.end - 1) / BLOCK_LINES {
+                let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
+                if word >= self.blocks.len() {
+                    self.blocks.resize(word + 1, 0);
+                }
+                grown |= self.blocks[word] & bit == 0;
+                self.blocks[word] |= bit;
+            }
+        }
+        if grown {
+            self.runs.clear();
+            let blocks = self.blocks.iter().enumerate().flat_map(|(index, word)| {
+                (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index as u64 * 64 + bit)
+            });
+            for block in blocks {
+                let run = block * BLOCK_LINES..(block + 1) * BLOCK_LINES;
+                match self.runs.last_mut() {
+                    Some(last) if last.end == run.start => last.end = run.end,
+                    _ => self.runs.push(run),
+                }
+            }
+        }
+        grown
+    }
+
+    /// The lines.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.runs.iter().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: u32) -> LineWords {
+        LineWords { line, words: 1 }
+    }
+
+    /// A function of lines that reads 0; then 1 if that is 0, else 2; then, if that is 7, 3; and gives what it read last.
+    fn run(lines: &[u64]) -> (Vec<Step>, u64) {
+        let mut steps = Vec::new();
+        let mut read = |line: u32| {
+            let held = lines[line as usize];
+            steps.push(Step { read: words(line), held });
+            held
+        };
+        let mut last = if read(0) == 0 { read(1) } else { read(2) };
+        if last == 7 {
+            last = read(3);
+        }
+        (steps, last)
+    }
+
+    #[test]
+    fn what_was_read_before_is_known_and_nothing_else() {
+        let mut runs = Runs::default();
+        let all = (0..256u64).map(|n| [0, 2, 4, 6].map(|shift| [0, 1, 7, 8][(n >> shift & 3) as usize]));
+        let mut met = std::collections::HashSet::new();
+        for lines in all.clone().chain(all) {
+            let (steps, gives) = run(&lines);
+            let mut read = Vec::new();
+            let known = runs.get(|it| lines[it.line as usize], &mut read).copied();
+            let path: Vec<_> = steps.iter().map(|step| (step.read.line, step.held)).collect();
+            assert_eq!(known, met.contains(&path).then_some(gives), "{lines:?}");
+            if known.is_some() {
+                assert_eq!(read, steps.iter().map(|step| step.read).collect::<Vec<_>>());
+            } else {
+                runs.insert(&steps, gives);
+                met.insert(path);
+            }
+        }
+        assert!(met.len() > 10);
+    }
+
+    #[test]
+    fn a_run_in_another_order_takes_the_place() {
+        let (mut runs, steps) = (Runs::default(), |lines: &[u32]| {
+            lines.iter().map(|line| Step { read: words(*line), held: 5 }).collect::<Vec<_>>()
+        });
+        runs.insert(&steps(&[1, 2, 3]), 'a');
+        runs.insert(&steps(&[1, 3]), 'b');
+        assert_eq!(runs.get(|_| 5, &mut Vec::new()), Some(&'b'));
+    }
+
+    #[test]
+    fn a_universe_grows_by_blocks() {
+        let mut universe = Universe::default();
+        assert!(universe.add([70..71, 5000..5000]));
+        assert!(!universe.add(std::iter::once(64..128)));
+        assert!(universe.add([120..130, 640..641]));
+        assert_eq!(universe.runs().collect::<Vec<_>>(), [64..192, 640..704]);
     }
 }

@@ -81,7 +81,7 @@ mod tests {
         let recording = zone.stop_recording().unwrap();
         let line = |bytes: u64| (bytes / nvm::LINE) as u32;
         let entry = platter.0.entry();
-        let mut machine = Machine::new(0, line(entry.start)..line(entry.start + entry.bytes));
+        let mut machine = Machine::new(line(entry.start)..line(entry.start + entry.bytes));
         (0..recording.events.len()).for_each(|index| machine.step(&recording, index, |_| [0; 64]));
         let units = Units::of(&machine).all;
         let filler = |lines: &Vec<nvm::Line>| {

@@ -146,7 +146,7 @@ impl Player<'_> {
         let stores = recording.events.iter().filter(|event| event.kind.is_store()).count();
         let points = (fences as u64 + stores as u64 / share) * 4 / 5;
         let mut random = Random::new(self.options.seed);
-        let mut machine = Machine::new(0, 0..0);
+        let mut machine = Machine::new(0..0);
         for index in 0..events {
             let event = &recording.events[index];
             let fence = event.kind == EventKind::Fence;

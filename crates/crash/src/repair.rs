@@ -4,6 +4,7 @@
 //! stores is recorded, and cut at all its moments: whatever is left, a second repair leads to the same tree, a volume in which
 //! nothing is wrong and that can be used.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use nvm::RecordingOptions;
@@ -77,7 +78,9 @@ pub fn explore_repairs(scene: Scene, closed: bool, share: usize) -> Result<Repai
     let volume_lines = entry.start / nvm::LINE..(entry.start + arena.region.len()) / nvm::LINE;
     arena.seek(std::iter::once(volume_lines));
     guarded(|| native::check(&arena.region, false).map_err(|error| error.to_string())).map_err(volume)?;
-    let lines = arena.take_read();
+    let mut met = HashSet::new();
+    let lines: Vec<u32> =
+        arena.read().into_iter().map(|read| read.line).filter(|line| met.insert(*line)).collect();
     let mut report = RepairReport::default();
     for (line, word) in lines.iter().flat_map(|line| (0..8).map(move |word| (*line, word))).step_by(share) {
         report.damaged += 1;

@@ -1,17 +1,24 @@
 //! Which states of a crash point are tried.
 //!
-//! Recovering and checking are functions of what they read. So the states that differ only in lines nobody reads are
-//! one state, and the search goes by reading order: a run with some choice of contents tells which units it read, in
-//! order; the next run differs in the last unit read that has a version left. When there is none left, every
-//! combination of versions of every unit has been accounted for, exactly.
+//! Recovering and checking are functions of what they read. So the states that differ only in words nobody reads are
+//! one state, and the search goes by reading order: a run with some choice of contents tells which words it read, in
+//! order; the next run differs in the last of them that may hold something else, the words of the same unit that were read
+//! before being what they were. When there is none left, every combination of versions of every unit has been accounted
+//! for, exactly.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use nvm::LineWords;
+
+use crate::hash;
+use crate::judge::Violation;
 use crate::random::Random;
 use crate::unit::Units;
 
-/// Up to so many runs a crash point is searched wholly.
+/// A crash point is searched wholly if the versions of the lines that are read have up to so many combinations.
 pub(crate) const WHOLE: usize = 4096;
+/// Also if those of the words that are read have up to so many: fewer than a selection takes.
+const WHOLE_OF_WORDS: u64 = 512;
 /// Torn contents tried of each unit.
 const TORN: usize = 8;
 /// Random states tried where not all can be.
@@ -22,19 +29,26 @@ const PAIRS: usize = 1024;
 /// A choice of contents for each unit; see [`crate::unit::Unit::contents`].
 pub(crate) type Choices = Vec<usize>;
 
-/// What a run says: the units it read, in the order of their first reading.
+/// What a run says: the words it read, in the order of their first reading.
 pub(crate) trait Run {
     /// Tries a state; `Err` ends the search.
-    fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<usize>, crate::judge::Violation>;
+    fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation>;
 }
 
 /// Tries all states that differ, or a selection. `seed` chooses the random ones.
-pub(crate) fn search(units: &Units, seed: u64, run: &mut dyn Run) -> Result<(), crate::judge::Violation> {
-    let mut search = Search { units, run, tried: HashSet::new(), read: BTreeSet::new() };
-    let none = vec![0; units.all.len()];
-    search.one(&none)?;
-    search.one(&units.all.iter().map(|unit| unit.versions.len() - 1).collect())?;
-    if search.product() > WHOLE as u64 || !search.whole()? {
+pub(crate) fn search(units: &Units, seed: u64, run: &mut dyn Run) -> Result<(), Violation> {
+    let words = vec![0; units.lines_count()];
+    let mut search =
+        Search { units, run, tried: HashSet::new(), first: HashMap::new(), read: BTreeSet::new(), words };
+    for choices in [vec![0; units.all.len()], units.all.iter().map(|unit| unit.versions.len() - 1).collect()]
+    {
+        if !search.first.contains_key(&choices) {
+            search.tried.insert(choices.clone());
+            let read = search.run(&choices)?;
+            search.first.insert(choices, read);
+        }
+    }
+    if !search.is_small() || !search.whole()? {
         search.selection(seed)?;
     }
     search.torn(seed)
@@ -44,47 +58,128 @@ struct Search<'a> {
     units: &'a Units,
     run: &'a mut dyn Run,
     tried: HashSet<Choices>,
+    /// What the first runs read.
+    first: HashMap<Choices, Vec<Query>>,
     /// Units that some run read.
     read: BTreeSet<usize>,
+    /// The words that some run read, of each line of the units.
+    words: Vec<u8>,
+}
+
+/// A look at some words of a line of a unit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Query {
+    unit: usize,
+    /// Of the unit.
+    line: usize,
+    words: u8,
+}
+
+/// A look on the way to a run, and the hashes of what it has found so far.
+struct Asked {
+    query: Query,
+    found: Vec<u64>,
 }
 
 impl Search<'_> {
-    fn one(&mut self, choices: &Choices) -> Result<(), crate::judge::Violation> {
+    fn run(&mut self, choices: &Choices) -> Result<Vec<Query>, Violation> {
+        let units = self.units;
+        let read = self.run.run(units, choices)?;
+        let query = |read: LineWords| {
+            let unit = units.of_line(read.line)?;
+            Some(Query { unit, line: (read.line - units.all[unit].first) as usize, words: read.words })
+        };
+        let read: Vec<Query> = read.into_iter().filter_map(query).collect();
+        for query in &read {
+            self.read.insert(query.unit);
+            self.words[units.start(query.unit) + query.line] |= query.words;
+        }
+        Ok(read)
+    }
+
+    fn one(&mut self, choices: &Choices) -> Result<(), Violation> {
         if self.tried.insert(choices.clone()) {
-            let read = self.run.run(self.units, choices)?;
-            self.read.extend(read);
+            self.run(choices)?;
         }
         Ok(())
     }
 
-    fn product(&self) -> u64 {
-        let versions = |index: &usize| self.units.all[*index].versions.len() as u64;
-        self.read.iter().map(versions).fold(1, u64::saturating_mul)
+    /// What a look finds in a version of its unit.
+    fn answer(&self, query: &Query, version: usize) -> u64 {
+        hash::of_words(query.words, &self.units.all[query.unit].versions[version][query.line])
+    }
+
+    /// Whether there are so few states, as far as is known what is read, that all can be tried.
+    fn is_small(&self) -> bool {
+        let versions = |unit: &usize| self.units.all[*unit].versions.len() as u64;
+        let differing = |unit: &usize| {
+            let lines = self.units.start(*unit)..;
+            let held = |version: &Vec<nvm::Line>| {
+                let all = lines.clone().zip(version);
+                all.map(|(place, line)| hash::of_words(self.words[place], line)).collect::<Vec<_>>()
+            };
+            self.units.all[*unit].versions.iter().map(held).collect::<HashSet<_>>().len() as u64
+        };
+        self.read.iter().map(versions).fold(1, u64::saturating_mul) <= WHOLE as u64
+            || self.read.iter().map(differing).fold(1, u64::saturating_mul) <= WHOLE_OF_WORDS
     }
 
     /// Depth first by reading order; false if there are too many.
-    fn whole(&mut self) -> Result<bool, crate::judge::Violation> {
+    fn whole(&mut self) -> Result<bool, Violation> {
         let mut choices = vec![0; self.units.all.len()];
-        let mut path: Vec<usize> = Vec::new();
+        let mut path: Vec<Asked> = Vec::new();
+        let mut asked = vec![0u8; self.words.len()];
         for _ in 0..WHOLE {
-            let read = self.run.run(self.units, &choices)?;
-            self.read.extend(&read);
-            path.extend(read.iter().filter(|unit| !path.contains(unit)).copied().collect::<Vec<_>>());
-            loop {
-                let Some(last) = path.last().copied() else { return Ok(true) };
-                if choices[last] + 1 < self.units.all[last].versions.len() {
-                    choices[last] += 1;
-                    break;
+            let read = match self.first.remove(&choices) {
+                Some(read) => read,
+                None => self.run(&choices)?,
+            };
+            asked.fill(0);
+            for Asked { query, .. } in &path {
+                asked[self.units.start(query.unit) + query.line] |= query.words;
+            }
+            for query in read {
+                let asked = &mut asked[self.units.start(query.unit) + query.line];
+                let query = Query { words: query.words & !*asked, ..query };
+                if query.words != 0 {
+                    *asked |= query.words;
+                    let found = vec![self.answer(&query, choices[query.unit])];
+                    path.push(Asked { query, found });
                 }
-                choices[last] = 0;
-                path.pop();
+            }
+            loop {
+                let Some(Asked { query, found }) = path.last() else { return Ok(true) };
+                let unit = query.unit;
+                // It is what it was wherever it was looked at before.
+                let before: Vec<Query> =
+                    path.iter().map(|asked| asked.query).filter(|asked| asked.unit == unit).collect();
+                let before = &before[..before.len() - 1];
+                let same = |version: &usize| {
+                    before.iter().all(|it| self.answer(it, *version) == self.answer(it, choices[unit]))
+                };
+                let other = (0..self.units.all[unit].versions.len())
+                    .find(|version| !found.contains(&self.answer(query, *version)) && same(version));
+                match other {
+                    Some(version) => {
+                        let answer = self.answer(query, version);
+                        choices[unit] = version;
+                        path.last_mut().into_iter().for_each(|asked| asked.found.push(answer));
+                        break;
+                    }
+                    None => {
+                        if before.is_empty() {
+                            choices[unit] = 0;
+                        }
+                        path.pop();
+                    }
+                }
             }
         }
         Ok(false)
     }
 
     /// Each alone, all but one, pairs, and random subsets with random prefixes.
-    fn selection(&mut self, seed: u64) -> Result<(), crate::judge::Violation> {
+    fn selection(&mut self, seed: u64) -> Result<(), Violation> {
         let units = self.units;
         let none = vec![0; units.all.len()];
         let newest: Choices = units.all.iter().map(|unit| unit.versions.len() - 1).collect();
@@ -125,7 +220,7 @@ impl Search<'_> {
     }
 
     /// Torn stores: of one unit at a time beside the oldest and the newest of the others, and a few at random.
-    fn torn(&mut self, seed: u64) -> Result<(), crate::judge::Violation> {
+    fn torn(&mut self, seed: u64) -> Result<(), Violation> {
         let units = self.units;
         let none = vec![0; units.all.len()];
         let newest: Choices = units.all.iter().map(|unit| unit.versions.len() - 1).collect();

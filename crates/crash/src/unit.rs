@@ -5,7 +5,6 @@ use std::ops::Range;
 use disk::SECTOR;
 use nvm::{LINE, Line};
 
-use crate::hash;
 use crate::machine::Machine;
 
 /// Lines of a disk's sector: one unit.
@@ -46,8 +45,18 @@ impl Unit {
 pub(crate) struct Units {
     /// By their lines.
     pub(crate) all: Vec<Unit>,
-    /// Of the numbers of all lines.
-    pub(crate) lines_hash: u64,
+    /// The first of each unit's lines, counted from the first unit's first.
+    starts: Vec<usize>,
+    /// Bits of all lines' numbers, modulo their count.
+    filter: [u64; FILTER_WORDS],
+}
+
+/// Most lines are in no unit; so many words of bits say it of most of them.
+const FILTER_WORDS: usize = 32;
+
+/// The bit of a line: word, and place in it.
+fn filter_bit(line: u32) -> (usize, u32) {
+    (line as usize / 64 % FILTER_WORDS, line % 64)
 }
 
 impl Units {
@@ -83,20 +92,42 @@ impl Units {
                 }
             }
         }
-        let lines = all.iter().flat_map(Unit::lines);
-        let lines_hash = lines.fold(0, hash::mix);
-        Units { all, lines_hash }
+        let mut filter = [0; FILTER_WORDS];
+        for line in all.iter().flat_map(Unit::lines) {
+            let (word, bit) = filter_bit(line as u32);
+            filter[word] |= 1 << bit;
+        }
+        let starts = all.iter().scan(0, |next, unit| {
+            *next += unit.versions[0].len();
+            Some(*next - unit.versions[0].len())
+        });
+        let starts = starts.collect();
+        Units { all, starts, filter }
+    }
+
+    /// How many lines there are in all units.
+    pub(crate) fn lines_count(&self) -> usize {
+        self.starts.last().zip(self.all.last()).map_or(0, |(start, unit)| start + unit.versions[0].len())
+    }
+
+    /// Where the first line of a unit is among the lines of all units.
+    pub(crate) fn start(&self, unit: usize) -> usize {
+        self.starts[unit]
+    }
+
+    /// Whether `line` may be in a unit.
+    pub(crate) fn has(&self, line: u32) -> bool {
+        let (word, bit) = filter_bit(line);
+        self.filter[word] >> bit & 1 == 1
     }
 
     /// The unit that `line` is in.
     pub(crate) fn of_line(&self, line: u32) -> Option<usize> {
+        if !self.has(line) {
+            return None;
+        }
         let index = self.all.partition_point(|unit| unit.first <= line).checked_sub(1)?;
         self.all[index].lines().contains(&u64::from(line)).then_some(index)
-    }
-
-    /// The lines of all units.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = Range<u64>> + '_ {
-        self.all.iter().map(Unit::lines)
     }
 
     /// How many states there are, without torn ones.

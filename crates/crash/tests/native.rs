@@ -1,6 +1,6 @@
 //! The native volume keeps its promises: a slice of what `amberfs crash` explores, for every run of the tests.
 
-use crash::{Campaign, Native, Promise, Report, Subject, Workload, catalogue};
+use crash::{Campaign, Lab, MediaFault, Native, Promise, Report, Subject, Workload, catalogue};
 
 fn campaign(promise: Promise) -> Campaign {
     Campaign { subject: &Native::ADAPTIVE, promise, depth: 2, threads: 2, failures_max: 5, until: None }
@@ -169,5 +169,43 @@ fn the_catalogue_is_sound() {
         assert!(!entry.operations.is_empty(), "{}", entry.name);
         assert_eq!(catalogue.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
         assert!(!entry.name.contains(['+', ':', '#', '.', '=']), "{}", entry.name);
+    }
+}
+
+/// What is known of a state from an equal one is what comes out when it is judged: each such state is judged here, and does the same
+/// again, reading the same words in the same order. So the same states are met with and without, and the same faults found.
+#[test]
+fn what_is_known_of_a_state_is_so() {
+    let catalogue = catalogue();
+    for (promise, name) in [
+        (Promise::Operation, "create"),
+        (Promise::Operation, "sync-create"),
+        (Promise::Operation, "write-sub-block"),
+        (Promise::Fsync, "create-twice"),
+        (Promise::Snapshot, "create-twice"),
+    ] {
+        let workload = Workload::named(&Native::ADAPTIVE, name, 1, &catalogue).unwrap();
+        let explored = |doubts: bool, fault: Option<MediaFault>| {
+            let mut lab = Lab::new(&Native::ADAPTIVE, promise, 2);
+            if doubts {
+                lab.doubt();
+            }
+            lab.tamper(move |recording| fault.into_iter().for_each(|fault| fault.plant(recording)));
+            lab.explore(&workload).unwrap()
+        };
+        let (known, doubted) = (explored(false, None), explored(true, None));
+        assert_eq!(doubted.violation.map(|violation| violation.what), None, "{name}, {promise}");
+        let states = |counts: crash::Counts| (counts.points, counts.distinct, counts.deep);
+        assert_eq!(states(known.counts), states(doubted.counts), "{name}, {promise}");
+        assert_eq!(doubted.counts.checked, doubted.counts.distinct);
+        assert!(known.counts.checked < known.counts.distinct, "{name}, {promise}: {:?}", known.counts);
+        let recording = Lab::new(&Native::ADAPTIVE, promise, 2).recording(&workload).unwrap();
+        for fault in MediaFault::all(&recording).into_iter().step_by(5) {
+            let found = |doubts: bool| {
+                let violation = explored(doubts, Some(fault)).violation?;
+                Some((violation.event, violation.lines.clone(), violation.deepest().what.clone()))
+            };
+            assert_eq!(found(false), found(true), "{name}, {promise}: {fault}");
+        }
     }
 }

@@ -608,5 +608,5 @@ fn blocks_looked_at(count: usize) -> usize {
     let read = zone.watched(|watch| watch.read().to_vec()).unwrap();
     zone.unwatch();
     assert_eq!(found.len(), 11, "{found:#?}");
-    read.iter().map(|line| u64::from(*line) * nvm::LINE / BLOCK).collect::<BTreeSet<_>>().len()
+    read.iter().map(|words| u64::from(words.line) * nvm::LINE / BLOCK).collect::<BTreeSet<_>>().len()
 }

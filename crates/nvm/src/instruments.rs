@@ -7,11 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::LINE;
 use crate::mapping::{Mapping, Window};
 use crate::recording::Recorder;
 use crate::technology::Spinner;
-use crate::watch::{self, Watch};
+use crate::watch::{self, WORD, Watch};
 use crate::wear::WearMap;
 
 /// Stores, flushes and fences are recorded.
@@ -33,7 +32,7 @@ pub(crate) struct Instruments {
     attention: AtomicU32,
     pub(crate) recorder: Mutex<Option<Recorder>>,
     watch: Mutex<Option<Watch>>,
-    /// The lines that a watch seeks.
+    /// The words that a watch seeks.
     sought: OnceLock<watch::Words>,
     gate: Gate,
     read_gate: Gate,
@@ -106,7 +105,7 @@ impl Instruments {
     }
 
     pub(crate) fn start_watch(&self, window: Window) {
-        let sought = self.sought.get_or_init(|| watch::words(window.len() / LINE)).clone();
+        let sought = self.sought.get_or_init(|| watch::words(window.len() / WORD)).clone();
         *self.watch.lock() = Some(Watch::new(window, sought));
         self.attention.fetch_or(WATCH, Ordering::SeqCst);
     }
@@ -116,10 +115,10 @@ impl Instruments {
         *self.watch.lock() = None;
     }
 
-    /// Whether the watch seeks a line of `[at, at + len)`: a glance without a lock, as most reads are of none.
+    /// Whether the watch seeks a word of `[at, at + len)`: a glance without a lock, as most reads are of none.
     pub(crate) fn seeks(&self, at: u64, len: u64) -> bool {
         let sought = self.sought.get();
-        len > 0 && sought.is_some_and(|sought| watch::has_any(sought, at / LINE, (at + len - 1) / LINE))
+        len > 0 && sought.is_some_and(|sought| watch::has_any(sought, at / WORD, (at + len - 1) / WORD))
     }
 
     /// Gives the watch to `with`, if there is one.

@@ -1,8 +1,8 @@
-//! A watch on a zone: which lines are read, which are stored to, and how to take stores back.
+//! A watch on a zone: which words are read, which are stored to, and how to take stores back.
 //!
 //! The crash explorer tries thousands of contents of one piece of memory a second. It neither copies the memory nor
 //! looks at what cannot matter: it puts in the lines that a power cut may have changed, lets a volume recover, learns
-//! which of those lines the recovery looked at, and puts back what was there before.
+//! which words of those lines the recovery looked at, and puts back what was there before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +14,33 @@ use crate::mapping::Window;
 /// Bytes of a line.
 pub type Line = [u8; LINE as usize];
 
+/// Bytes of a word: what reads and stores are told apart by.
+pub(crate) const WORD: u64 = 8;
+/// Words of a line.
+const WORDS: u64 = LINE / WORD;
+
+/// Some words of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LineWords {
+    /// Its number.
+    pub line: u32,
+    /// The words, bit 0 being the first.
+    pub words: u8,
+}
+
 /// What a watched zone's accesses were; see [`crate::Zone::watch`]. Lines are numbered from the zone's first.
 pub struct Watch {
     /// The whole zone.
     window: Window,
     /// Lines as they were before the first store since the last mark; perhaps more than once.
     before: Vec<(u32, Line)>,
+    /// Lines.
     remembered: Bits,
+    /// Words, as all that follow.
     sought: Bits,
-    read: Vec<u32>,
-    /// Those of the lines read that were not overwritten since.
-    still_sought: Bits,
+    read: Vec<LineWords>,
+    /// Those stored to as a whole since it seeks.
+    stored: Bits,
 }
 
 /// A moment to return to.
@@ -32,27 +48,23 @@ pub struct Watch {
 pub struct WatchMark(usize);
 
 impl Watch {
-    /// A watch whose set of lines sought is in `sought`.
+    /// A watch whose set of words sought is in `sought`.
     pub(crate) fn new(window: Window, sought: Words) -> Watch {
-        let lines = window.len() / LINE;
+        let len = window.len();
         Watch {
             window,
             before: Vec::new(),
-            remembered: Bits::new(words(lines)),
+            remembered: Bits::new(words(len / LINE)),
             sought: Bits::new(sought),
             read: Vec::new(),
-            still_sought: Bits::new(words(lines)),
+            stored: Bits::new(words(len / WORD)),
         }
     }
 
     /// `[at, at + len)` is read.
     pub(crate) fn reads(&mut self, at: u64, len: u64) {
         if len > 0 {
-            let known = self.read.len();
-            self.sought.take(at / LINE, (at + len - 1) / LINE, &mut self.read);
-            for line in &self.read[known..] {
-                self.still_sought.set(u64::from(*line));
-            }
+            self.sought.take(at / WORD, (at + len - 1) / WORD, &mut self.read);
         }
     }
 
@@ -64,11 +76,18 @@ impl Watch {
         for line in at / LINE..=(at + len - 1) / LINE {
             self.remember(line);
         }
-        // A line that is overwritten before it was read has had no influence, and will have none.
-        let (first, end) = (at.div_ceil(LINE), (at + len) / LINE);
+        // A word that is overwritten before it was read has had no influence, and will have none. One that is overwritten in part
+        // goes on to be what it was, in part.
+        let (first, end) = (at.div_ceil(WORD), (at + len) / WORD);
         if first < end {
             self.sought.clear(first, end - 1);
-            self.still_sought.clear(first, end - 1);
+            self.stored.set_all(first, end - 1);
+        }
+        if !at.is_multiple_of(WORD) {
+            self.sought.take(at / WORD, at / WORD, &mut self.read);
+        }
+        if !(at + len).is_multiple_of(WORD) {
+            self.sought.take((at + len) / WORD, (at + len) / WORD, &mut self.read);
         }
     }
 
@@ -78,29 +97,26 @@ impl Watch {
         }
     }
 
-    /// Notes from now on which of the lines in `runs` are read before they are overwritten, and forgets what it noted.
+    /// Notes from now on which words of the lines in `runs` are read before they are overwritten, and which words of any line
+    /// are stored to; forgets what it noted.
     pub fn seek(&mut self, runs: impl IntoIterator<Item = Range<u64>>) {
         self.sought.clear_all();
-        self.still_sought.clear_all();
+        self.stored.clear_all();
         self.read.clear();
         for run in runs.into_iter().filter(|run| !run.is_empty()) {
-            self.sought.set_all(run.start, run.end - 1);
+            self.sought.set_all(run.start * WORDS, run.end * WORDS - 1);
         }
     }
 
-    /// Goes on seeking all lines that were not overwritten since, also those that were read; forgets what it noted.
-    pub fn seek_again(&mut self) {
-        for line in self.read.drain(..).map(u64::from) {
-            if self.still_sought.has(line) {
-                self.sought.set(line);
-            }
-        }
-        self.still_sought.clear_all();
-    }
-
-    /// Those of the lines sought that were read, in the order in which they were first read.
-    pub fn read(&self) -> &[u32] {
+    /// Those of the words sought that were read, in the order in which they were first read. A word that was stored to in part
+    /// counts as read.
+    pub fn read(&self) -> &[LineWords] {
         &self.read
+    }
+
+    /// The words of a line that were stored to as a whole since [`Watch::seek`], bit 0 being the first.
+    pub fn stored_words(&self, line: u64) -> u8 {
+        self.stored.byte(line)
     }
 
     /// A moment to which [`Watch::put_back`] can return.
@@ -143,15 +159,15 @@ impl Watch {
     }
 }
 
-/// The words of a set of line numbers: others may look at them while one changes them.
+/// The bits of a set of numbers: others may look at them while one changes them.
 pub(crate) type Words = Arc<[AtomicU64]>;
 
-/// Words for `lines` lines, none of which is a member.
-pub(crate) fn words(lines: u64) -> Words {
-    (0..lines.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()
+/// Bits for numbers below `end`, none of which is a member.
+pub(crate) fn words(end: u64) -> Words {
+    (0..end.div_ceil(64)).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// Whether any line of `first..=last` is a member.
+/// Whether any number of `first..=last` is a member.
 #[inline]
 pub(crate) fn has_any(words: &[AtomicU64], first: u64, last: u64) -> bool {
     let word = |index: u64| words[index as usize].load(Relaxed);
@@ -168,7 +184,7 @@ fn mask(index: u64, first: u64, last: u64) -> u64 {
     low & high
 }
 
-/// A set of line numbers that is emptied in the time its members took to be added.
+/// A set of numbers that is emptied in the time its members took to be added.
 struct Bits {
     words: Words,
     /// Words that may not be zero.
@@ -181,20 +197,21 @@ impl Bits {
         Bits { words, used: Vec::new() }
     }
 
-    /// Adds `line`; false if it was a member.
+    /// Adds `number`; false if it was a member.
     #[inline]
-    fn set(&mut self, line: u64) -> bool {
-        let (word, bit) = (&self.words[line as usize / 64], 1 << (line % 64));
+    fn set(&mut self, number: u64) -> bool {
+        let (word, bit) = (&self.words[number as usize / 64], 1 << (number % 64));
         let before = word.load(Relaxed);
         if before == 0 {
-            self.used.push((line / 64) as u32);
+            self.used.push((number / 64) as u32);
         }
         word.store(before | bit, Relaxed);
         before & bit == 0
     }
 
-    fn has(&self, line: u64) -> bool {
-        has_any(&self.words, line, line)
+    /// The members among the eight numbers from `8 * index` on.
+    fn byte(&self, index: u64) -> u8 {
+        (self.words[index as usize / 8].load(Relaxed) >> (index % 8 * 8)) as u8
     }
 
     /// Adds `first..=last`.
@@ -222,16 +239,18 @@ impl Bits {
         }
     }
 
-    /// Moves the members within `first..=last` to `into`.
-    fn take(&mut self, first: u64, last: u64, into: &mut Vec<u32>) {
+    /// Moves the members within `first..=last` to `into`, each eight of them together.
+    fn take(&mut self, first: u64, last: u64, into: &mut Vec<LineWords>) {
         for index in first / 64..=last / 64 {
             let word = &self.words[index as usize];
             let before = word.load(Relaxed);
-            let mut hits = before & mask(index, first, last);
+            let hits = before & mask(index, first, last);
+            if hits == 0 {
+                continue;
+            }
             word.store(before & !hits, Relaxed);
-            while hits != 0 {
-                into.push(index as u32 * 64 + hits.trailing_zeros());
-                hits &= hits - 1;
+            for (n, words) in hits.to_le_bytes().into_iter().enumerate().filter(|(_, words)| *words != 0) {
+                into.push(LineWords { line: index as u32 * 8 + n as u32, words });
             }
         }
     }

@@ -304,7 +304,7 @@ impl Zone {
         self.inner.instruments.stop().map(Recorder::finish)
     }
 
-    /// Watches the zone from now on, until [`Zone::unwatch`]: notes which lines are read and stored to, so that stores
+    /// Watches the zone from now on, until [`Zone::unwatch`]: notes which words are read and stored to, so that stores
     /// can be taken back. Nothing is persisted meanwhile: flushes are only counted and recorded. Costs about 50 ns an
     /// access.
     pub fn watch(&self) {

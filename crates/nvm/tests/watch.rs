@@ -44,13 +44,18 @@ fn what_is_read_is_told_in_order_and_only_if_it_mattered() {
     })
     .unwrap();
     region.store(P, 9 * 64, &[1; 64]); // overwritten whole: what it held has no influence
-    region.store(P, 2 * 64, &[1; 63]);
+    region.store(P, 2 * 64, &[1; 62]); // the last word in part: the rest of it stays
+    region.store_u64(P, 71 * 64 + 16, 1);
     let _ = region.bytes(70 * 64 - 1, 2);
-    region.load_u64(5 * 64);
+    region.load_u64(5 * 64 + 8);
+    region.load_u64(5 * 64 + 8);
     let _ = region.bytes(0, 72 * 64);
-    let read: Vec<u64> =
-        zone.watched(|watch| watch.read().iter().map(|line| u64::from(*line) - first).collect()).unwrap();
-    assert_eq!(read, [70, 5, 1, 2, 71]);
+    let read: Vec<_> = zone
+        .watched(|watch| watch.read().iter().map(|it| (u64::from(it.line) - first, it.words)).collect())
+        .unwrap();
+    assert_eq!(read, [(2, 0x80), (70, 1), (5, 2), (1, 0xff), (5, 0xfd), (70, 0xfe), (71, 0xfb)]);
+    let stored = |line| zone.watched(|watch| watch.stored_words(first + line)).unwrap();
+    assert_eq!([9, 2, 71, 5].map(stored), [0xff, 0x7f, 4, 0]);
 }
 
 #[test]
