@@ -28,11 +28,12 @@ stale() {
     [ "$said" = "open_by_handle_at: ESTALE" ]
 }
 anew() { volume_umount && volume_mount || exit 2; }
-unlisted() { ! ls -A "$mnt" | grep -qx .snapshots; }
+unlisted() { ls -A "$mnt" > "$scratch/listed" && ! grep -qx .snapshots "$scratch/listed"; }
 # Files until one has inode number $1.
 until_number() {
     for n in $(seq 5000); do
-        echo new > "$mnt/new-$n" && [ "$(stat -c %i "$mnt/new-$n")" != "$1" ] || return 0
+        echo new > "$mnt/new-$n" || return 1
+        [ "$(stat -c %i "$mnt/new-$n")" != "$1" ] || return 0
     done
     return 1
 }

@@ -108,11 +108,11 @@ for name in "${steps[@]}"; do
             fi
             case $name in
                 crash) step crash 4 scripts/crash-slice.sh ;;
-                mounted) step mounted 12 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
+                mounted) step mounted 18 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
                 handles) step handles 1 scripts/file-handles.sh ;;
                 user) step user 1 scripts/run-as-user.sh ;;
                 installed) step installed 1 scripts/installed.sh ;;
-                disks) step disks 21 scripts/disk-suites.sh "$rings" ;;
+                disks) step disks 32 scripts/disk-suites.sh "$rings" ;;
                 kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
             esac

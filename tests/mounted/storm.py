@@ -200,7 +200,10 @@ def look(top, out):
     """Link counts are those of the names there are, no byte is another's, and no two inodes have one number."""
     links, found, lines = collections.Counter(), {}, []
     tree = os.path.join(top, "tree")
-    for where, dirs, files in os.walk(tree):
+
+    def fail(error):
+        raise error
+    for where, dirs, files in os.walk(tree, onerror=fail):
         status = os.stat(where)
         subdirectories = [name for name in dirs if not os.path.islink(os.path.join(where, name))]
         assert status.st_nlink == 2 + len(subdirectories), f"{where}: {status.st_nlink} links, {len(subdirectories)} directories"

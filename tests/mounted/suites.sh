@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs every suite of this folder on a mount, or those named.
 # usage: suites.sh MOUNT_POINT [SUITE...]
+set -uo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 status=0 closing=()
 mounted=${1:-}

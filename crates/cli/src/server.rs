@@ -1,7 +1,7 @@
 //! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount. That of a disk by itself
 //! has only that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,6 +58,8 @@ struct State {
     /// None once the last volume is closed: nothing more is served then.
     opened: Option<Opened>,
     served: BTreeMap<String, Arc<Served>>,
+    /// Volumes that a request changes as a whole: nobody mounts them meanwhile, and the zone stays open.
+    at_work: BTreeSet<String>,
     /// None while the socket could not be opened, and at the end.
     listener: Option<Listener>,
     /// What went wrong while volumes were closed.
@@ -91,6 +93,7 @@ pub(crate) fn run(
         state: Mutex::new(State {
             opened: Some(opened),
             served: BTreeMap::new(),
+            at_work: BTreeSet::new(),
             listener: None,
             failures: BTreeMap::new(),
         }),
@@ -219,6 +222,9 @@ impl Server {
                 failure.remedy(format!("for a second place: mount --bind {there} {here}"))
             });
         }
+        if state.at_work.contains(name) {
+            return Err(at_work(name));
+        }
         if self.read_only && !options.read_only {
             return Err(Failure::new("the zone is open read-only for another mount")
                 .remedy("mount with -o ro, or unmount the other one first"));
@@ -227,7 +233,11 @@ impl Server {
             Opened::Zone(zone) => {
                 Medium::Volume { region: mountable(&zone, name, options)?.0, account: zone.volume(name)? }
             }
-            Opened::Disk(disk) => Medium::Disk(disk),
+            Opened::Disk(disk) if matches!(request.source, MountSource::Disk(_)) => Medium::Disk(disk),
+            Opened::Disk(_) => {
+                return Err(Failure::new(format!("{} is no zone, and has no volumes", self.path.display()))
+                    .leaving("nothing was mounted"));
+            }
         };
         let (served, mount) = Served::mount(request, options, medium)?;
         let recovery = served.recovery();
@@ -259,7 +269,12 @@ impl Server {
             eprintln!("amberfs: volume '{name}': {failure}");
             state.failures.insert(name.to_string(), failure);
         }
-        if state.served.is_empty() {
+        self.end_if_idle(&mut state);
+    }
+
+    /// Nothing more is served when the last volume is closed, and none is being changed.
+    fn end_if_idle(&self, state: &mut State) {
+        if state.served.is_empty() && state.at_work.is_empty() {
             // In this order: as soon as the lock is free, another server may listen under the same name.
             state.listener = None;
             state.opened = None;
@@ -405,20 +420,20 @@ impl Server {
                 }
             }
             Request::Attach { volume, disk, bytes } => {
-                self.refuse_served(&volume)?;
+                let _at_work = self.reserve(&volume)?;
                 let told = attach::attach_to(&zone()?, &volume, &disk, bytes)?;
                 serde_json::to_value(told).map_err(Failure::new)
             }
             Request::Detach { volume, disk } => {
-                self.refuse_served(&volume)?;
+                let _at_work = self.reserve(&volume)?;
                 attach::detach_from(&zone()?, &volume, disk.as_deref()).map(Json::from)
             }
             Request::Format { volume, settings } => {
-                self.refuse_served(&volume)?;
+                let _at_work = self.reserve(&volume)?;
                 Ok(json!({ "bytes": mkfs::format(&zone()?, &volume, &settings)? }))
             }
             Request::RemoveVolume { volume, force } => {
-                self.refuse_served(&volume)?;
+                let _at_work = self.reserve(&volume)?;
                 zone::remove_from(&zone()?, &volume, force).map(|()| Json::Null)
             }
             Request::Grow { bytes } => {
@@ -428,17 +443,41 @@ impl Server {
         }
     }
 
-    fn refuse_served(&self, volume: &str) -> Result<(), Failure> {
-        match self.lock().served.get(volume) {
-            Some(served) => {
-                let dir = served.dir.display();
-                Err(Failure::new(format!("volume '{volume}' is mounted on {dir}"))
-                    .leaving("nothing was changed")
-                    .remedy(format!("amberfs umount {dir}")))
-            }
-            None => Ok(()),
+    /// Keeps a volume that is not mounted from being mounted, and from being changed by anybody else, until what this returns is
+    /// dropped.
+    fn reserve(&self, volume: &str) -> Result<AtWork<'_>, Failure> {
+        let mut state = self.lock();
+        if let Some(served) = state.served.get(volume) {
+            let dir = served.dir.display();
+            return Err(Failure::new(format!("volume '{volume}' is mounted on {dir}"))
+                .leaving("nothing was changed")
+                .remedy(format!("amberfs umount {dir}")));
+        }
+        match state.at_work.insert(volume.to_string()) {
+            true => Ok(AtWork { server: self, volume: volume.to_string() }),
+            false => Err(at_work(volume)),
         }
     }
+}
+
+/// A volume that a request changes as a whole.
+struct AtWork<'a> {
+    server: &'a Server,
+    volume: String,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut state = self.server.lock();
+        state.at_work.remove(&self.volume);
+        self.server.end_if_idle(&mut state);
+    }
+}
+
+fn at_work(volume: &str) -> Failure {
+    Failure::new(format!("volume '{volume}' is being changed by another command"))
+        .leaving("nothing was changed")
+        .remedy("try again when that has ended")
 }
 
 pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::MountOptions {

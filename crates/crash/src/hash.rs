@@ -1,4 +1,4 @@
-//! Hashes of lines and of sets of lines, the same in every process.
+//! Hashes of words and lines, the same in every process.
 
 use nvm::Line;
 

@@ -352,7 +352,7 @@ impl Judge {
         }
     }
 
-    /// Forgets verdicts if there are many: those of other workloads seldom help.
+    /// Forgets which recoveries were crashed if they are many: those of other workloads seldom help.
     pub(crate) fn begin(&mut self) {
         self.counts = Counts::default();
         if self.crashed.len() > CRASHED_MAX {

@@ -214,8 +214,8 @@ impl Lab {
         self.tamper = Some(Box::new(change));
     }
 
-    /// Finds out anew from now on what is known of a state because an equal one was judged before. A difference counts as a
-    /// violation: the explorer is wrong then, or the volume does not do the same each time.
+    /// Finds out anew from now on what is known of a state because an equal one was judged before, but for recoveries that were
+    /// crashed once. A difference counts as a violation: the explorer is wrong then, or the volume does not do the same each time.
     pub fn doubt(&mut self) {
         self.doubts = true;
     }

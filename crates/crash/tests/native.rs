@@ -177,6 +177,7 @@ fn the_catalogue_is_sound() {
 #[test]
 fn what_is_known_of_a_state_is_so() {
     let catalogue = catalogue();
+    let mut faults_found = 0;
     for (promise, name) in [
         (Promise::Operation, "create"),
         (Promise::Operation, "sync-create"),
@@ -205,7 +206,10 @@ fn what_is_known_of_a_state_is_so() {
                 let violation = explored(doubts, Some(fault)).violation?;
                 Some((violation.event, violation.lines.clone(), violation.deepest().what.clone()))
             };
-            assert_eq!(found(false), found(true), "{name}, {promise}: {fault}");
+            let found_knowing = found(false);
+            faults_found += usize::from(found_knowing.is_some());
+            assert_eq!(found_knowing, found(true), "{name}, {promise}: {fault}");
         }
     }
+    assert!(faults_found >= 8, "{faults_found} faults of the medium show");
 }

@@ -19,8 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfs::{Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
 
-use crate::refusals::Refusal;
-
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
 /// Handles kept open in one shard for inodes that have a name: 2,048 in all.
@@ -55,8 +53,8 @@ struct Node {
     recent: bool,
     /// The inode has no name left: its handle, or these attributes, are all there is of it.
     last: Option<Box<Attr>>,
-    /// What was written back of it last was refused.
-    refusal: Option<Box<Refusal>>,
+    /// Why what was written back of it last was refused, until a writer is told.
+    refusal: Option<Box<Error>>,
 }
 
 #[derive(Default)]
@@ -250,8 +248,8 @@ impl Inodes {
         self.shard(ino).nodes.get(&ino).and_then(|node| node.last.as_deref().copied())
     }
 
-    /// Remembers what was refused, as long as the kernel holds `ino`.
-    pub(crate) fn refused(&self, ino: Ino, refusal: Refusal) {
+    /// Remembers that something was refused, as long as the kernel holds `ino`.
+    pub(crate) fn refused(&self, ino: Ino, refusal: Error) {
         self.any_refused.store(true, Ordering::Relaxed);
         if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
             node.refusal = Some(Box::new(refusal));
@@ -272,15 +270,9 @@ impl Inodes {
         }
     }
 
-    /// The error that a writer of `ino` is to be told (see [`Refusal::tell`]); what need not be told any more is forgotten.
-    pub(crate) fn refusal(&self, ino: Ino, free: impl FnOnce() -> u64) -> Option<Error> {
-        let mut shard = self.shard(ino);
-        let node = shard.nodes.get_mut(&ino)?;
-        let told = node.refusal.as_mut()?.tell(free);
-        if told.is_none() {
-            node.refusal = None;
-        }
-        told
+    /// The error that a writer of `ino` is to be told, once.
+    pub(crate) fn take_refusal(&self, ino: Ino) -> Option<Error> {
+        self.shard(ino).nodes.get_mut(&ino)?.refusal.take().map(|error| *error)
     }
 
     /// Closes everything; the session is over.

@@ -28,6 +28,13 @@ use crate::superblock::Superblock;
 ///
 /// `Err` only if there is no volume to check: no superblock, no checkpoint.
 pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
+    let report = check_what_is_read(region, repair)?;
+    // Zeros in place of what could not be read are no damage, and what was mended of them is not on the medium.
+    inspect::readable(region)?;
+    Ok(report)
+}
+
+fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Error> {
     let mut report = CheckReport::default();
     check_superblocks(region, repair, &mut report)?;
     let before = AtRest::read(region)?;

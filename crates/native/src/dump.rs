@@ -11,7 +11,7 @@ use crate::directory;
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::{Inode, Layout, nid_of, number_of, slot_of, slots_in};
-use crate::inspect::AtRest;
+use crate::inspect::{self, AtRest};
 use crate::kept::Kept;
 use crate::nat;
 use crate::node::{HEADER, NodeHeader, View};
@@ -137,6 +137,7 @@ pub fn dump(region: &Region, what: Structure, shown: &mut Shown) -> Result<(), E
         Structure::Node(nid) => whole(node(&at_rest.nodes(), nid)),
         Structure::Inode(ino) => whole(inode(&at_rest.nodes(), ino)),
     };
+    inspect::readable(region)?;
     shown.0.extend(dumped.0);
     result.map_err(|error| match (error, what) {
         (vfs::Error::Stale, Structure::Node(nid)) => Error::NoStructure(format!("node {nid}")),

@@ -42,6 +42,11 @@ pub struct Info {
     pub inodes: u64,
 }
 
+/// An error if the medium could not give all that was asked of it: what it could not give read as zeros.
+pub(crate) fn readable(region: &Region) -> Result<(), Error> {
+    Ok(region.check().map_err(|error| vfs::Error::Io(error.to_string()))?)
+}
+
 /// The newest checkpoint of a volume at rest, seen without finishing what a crash interrupted.
 pub(crate) struct AtRest {
     pub(crate) superblock: Superblock,
@@ -54,7 +59,7 @@ impl AtRest {
     /// What cannot be read is not taken for damaged: see [`Medium::vouched`].
     pub(crate) fn read(region: &Region) -> Result<AtRest, Error> {
         let read = AtRest::read_all(region);
-        region.check().map_err(|error| vfs::Error::Io(error.to_string()))?;
+        readable(region)?;
         read
     }
 
@@ -129,6 +134,7 @@ pub fn info(region: &Region) -> Result<Info, Error> {
             Err(_) => SEGMENT_BLOCKS,
         };
     }
+    readable(region)?;
     let label = superblock.label.split(|byte| *byte == 0).next().unwrap_or_default();
     Ok(Info {
         uuid: superblock.uuid,
