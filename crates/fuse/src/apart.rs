@@ -5,6 +5,7 @@
 //! would otherwise end with the process. So who asks has a file table of his own, in which the connection is not.
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -39,7 +40,9 @@ fn leave_files() -> io::Result<()> {
             continue;
         }
         // SAFETY: these are copies in the table of this thread alone, which nobody else can use, and it has none of them.
-        unsafe { rustix::io::close(number) };
+        let copy = unsafe { OwnedFd::from_raw_fd(number) };
+        // That it may fail, for a file of which pages could not be written back, is its owner's affair.
+        drop(copy);
     }
     Ok(())
 }
