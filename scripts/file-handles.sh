@@ -4,17 +4,6 @@
 . "$(dirname "$0")/mounted-volume.sh"
 
 [ "$(id -u)" -eq 0 ] || { echo "file-handles: only root may open files by handle" >&2; exit 2; }
-passed=0
-failed=0
-check() { # check WHAT COMMAND...
-    local what=$1
-    shift
-    if "$@" > "$scratch/out" 2>&1; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        echo "FAILED: $kind: $what"
-        tail -n 5 "$scratch/out"
-    fi
-}
 handles() { python3 "$top/tests/mounted/handles.py" "$@"; }
 kept() { echo "$scratch/${1//\//:}.handle"; }
 keep() { handles keep "$mnt/$1" "$(kept "$1")" || exit 2; }

@@ -4,19 +4,8 @@
 # close, and with a write only behind those that were taken in vain.
 . "$(dirname "$0")/mounted-volume.sh"
 
-passed=0
-failed=0
 volume_begin full 96M
 head -c 3000000 /dev/urandom > "$scratch/content"
-check() { # check WHAT COMMAND...
-    local what=$1
-    shift
-    if "$@" > "$scratch/out" 2>&1; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        echo "FAILED: $what"
-        tail -n 5 "$scratch/out"
-    fi
-}
 free_kib() { df --output=avail -k "$mnt" | tail -n 1 | tr -d ' '; }
 
 # Whole files until no more fit.

@@ -7,6 +7,7 @@
 #   volume_mount [OPTIONS]         mounts $place on $mnt
 #   volume_umount                  unmounts, whatever state the mount is in
 #   volume_kill                    SIGKILL to the server
+#   check WHAT COMMAND...          counts it as $passed or $failed, and shows what it had to say if it failed; of $kind, if that is set
 #   volume_end                     unmounts and removes everything; also done when the script ends
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -72,6 +73,18 @@ volume_kill() {
     [ -n "$server" ] && kill -9 "$server" || return 1
     # Dead is who has no open file any more, also while nobody has asked for its exit code.
     while [ -n "$(ls "/proc/$server/fd" 2> /dev/null)" ]; do sleep 0.01; done
+}
+
+passed=0
+failed=0
+check() { # check WHAT COMMAND...
+    local what=$1
+    shift
+    if "$@" > "$scratch/out" 2>&1; then passed=$((passed + 1)); else
+        failed=$((failed + 1))
+        echo "FAILED: ${kind:+$kind: }$what"
+        tail -n 5 "$scratch/out"
+    fi
 }
 
 volume_end() {
