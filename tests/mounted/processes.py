@@ -435,6 +435,29 @@ def writing_moves_mtime_and_ctime():
     assert os.stat("moved").st_mtime_ns > after.st_mtime_ns, "truncation leaves mtime"
 
 
+@check
+def all_that_changes_contents_moves_mtime_and_ctime():
+    put("changed", b"x" * 16384)
+    put("source", b"y" * 4096)
+    source, file = os.open("source", os.O_RDONLY), os.open("changed", os.O_RDWR)
+    direct = os.open("changed", os.O_RDWR | os.O_DIRECT)
+    aligned = mmap.mmap(-1, 4096)
+    ways = {
+        "pwrite": lambda: os.pwrite(file, b"z", 5),
+        "pwrite to O_DIRECT": lambda: os.pwritev(direct, [aligned], 4096),
+        "posix_fallocate": lambda: os.posix_fallocate(file, 0, 20_000),
+        "punch a hole": lambda: fallocate(file, 1 | 2, 0, 4096),
+        "copy_file_range": lambda: os.copy_file_range(source, file, 4096, 0, 8192),
+        "ftruncate to the present length": lambda: os.ftruncate(file, 20_000),
+    }
+    for what, change in ways.items():
+        before = os.fstat(file)
+        wait_for_tick()
+        change()
+        after = os.fstat(file)
+        assert after.st_mtime_ns > before.st_mtime_ns and after.st_ctime_ns > before.st_ctime_ns, what
+
+
 # Attributes and permissions
 
 

@@ -52,7 +52,7 @@ impl Server {
             Opcode::Setattr => reply.answer(self.handle(Request::Setattr, || {
                 let wanted = message.arguments::<SetattrIn>()?;
                 let kill = Valid::from_bits_truncate(wanted.valid).contains(Valid::KILL_PRIVILEGES);
-                let attr = self.setattr(&caller(message, 0), ino, set_attr(&wanted), kill)?;
+                let attr = self.setattr(caller(message, 0), ino, set_attr(&wanted), kill)?;
                 Ok(attr_out(&attr, self.ttl(ino)))
             })),
             Opcode::Readlink => {
@@ -138,7 +138,7 @@ impl Server {
             Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
                 let file = self.inodes.file(ino)?;
-                let caller = content_changer(message);
+                let caller = self.content_changer(message.header.uid == 0);
                 self.volume.fallocate(&caller, file.handle(), fallocate_mode(mode)?, offset, length)
             })),
             // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
@@ -313,7 +313,7 @@ impl Server {
     fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file(nodeid_out)?);
-        let caller = content_changer(message);
+        let caller = self.content_changer(message.header.uid == 0);
         self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(COPY_MAX))
     }
 }
@@ -339,16 +339,6 @@ const COPY_MAX: u64 = 64 << 20;
 /// The identity behind a message, whose permissions the kernel has checked.
 fn caller(message: &Message<'_>, umask: u32) -> Caller {
     Caller::checked_by_kernel(message.header.uid, message.header.gid, umask & 0o777)
-}
-
-/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
-pub(crate) fn unprivileged() -> Caller {
-    Caller::user(u32::MAX - 1, u32::MAX - 1)
-}
-
-/// The identity under which a message changes a file's contents: it decides about set-user-ID.
-fn content_changer(message: &Message<'_>) -> Caller {
-    if message.header.uid == 0 { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() }
 }
 
 /// Only the superuser sees attributes of the `trusted` namespace.

@@ -13,7 +13,6 @@ use crate::MountOptions;
 use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::convert::{TTL, errno, in_directory};
 use crate::device::Device;
-use crate::dispatch::unprivileged;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::Reply;
 use crate::reconnect::Reconnecting;
@@ -120,17 +119,30 @@ impl Server {
         Ok(above)
     }
 
+    /// The identity under which contents change: with privileges, set-user-ID survives.
+    ///
+    /// With a writeback cache the kernel keeps the times of regular files: it has set them before it asks for the change, and sends a `setattr`
+    /// when they differ from what it was told. Were they set here as well, a clock that has ticked in between would have the kernel and
+    /// the volume disagree for good.
+    pub(crate) fn content_changer(&self, is_privileged: bool) -> Caller {
+        let caller = if is_privileged { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() };
+        if self.writeback_cache { caller.keeping_times() } else { caller }
+    }
+
     /// With `kill_privileges`, a truncation takes set-user-ID away.
     pub(crate) fn setattr(
         &self,
-        caller: &Caller,
+        caller: Caller,
         ino: Ino,
         set: SetAttr,
         kill_privileges: bool,
     ) -> Result<Attr> {
-        let mut set = set;
+        let (mut caller, mut set) = (caller, set);
         let mut file = None;
         if set.size.is_some() {
+            if self.writeback_cache {
+                caller = caller.keeping_times();
+            }
             file = Some(self.inodes.file(ino)?);
             if kill_privileges && set.mode.is_none() {
                 let mode = self.volume.getattr(ino)?.mode;
@@ -139,7 +151,7 @@ impl Server {
             }
         }
         let handle = file.as_deref().map(OpenFile::handle);
-        match self.volume.setattr(caller, ino, &set, handle) {
+        match self.volume.setattr(&caller, ino, &set, handle) {
             Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
             attr => {
                 if attr.is_ok() && set.size.is_some() {
@@ -152,11 +164,8 @@ impl Server {
 
     pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: u32) -> Result<usize> {
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
-        let caller =
-            if flags & WRITE_KILL_SUIDGID != 0 { unprivileged() } else { Caller::checked_by_kernel(0, 0, 0) };
-        // With a writeback cache, the kernel keeps the times of regular files, and sets them with `setattr`.
+        let caller = self.content_changer(flags & WRITE_KILL_SUIDGID == 0);
         let is_from_pages = flags & WRITE_CACHE != 0;
-        let caller = if self.writeback_cache && is_from_pages { caller.keeping_times() } else { caller };
         let write = |done: usize| {
             let file = self.inodes.file(ino)?;
             self.volume.write(&caller, file.handle(), offset + done as u64, &data[done..])
@@ -233,4 +242,9 @@ impl Server {
         })?;
         Ok(())
     }
+}
+
+/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
+fn unprivileged() -> Caller {
+    Caller::user(u32::MAX - 1, u32::MAX - 1)
 }

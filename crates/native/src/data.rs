@@ -9,7 +9,7 @@
 use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
-use vfs::{Caller, Error, Handle, OpenFlags, Result, Time, rules};
+use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::allocator::Urgency;
 use crate::bia;
@@ -163,7 +163,7 @@ impl Core {
         let size = hot.size.get();
         let offset = offset.unwrap_or(size);
         let end = end_of_range(offset, data.len() as u64)?;
-        let new_hot = if caller.keeps_times { hot } else { hot.modified(Time::now()) }.sized(size.max(end));
+        let new_hot = hot.rewritten(caller).sized(size.max(end));
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if is_crowded {
             let blocks = Blocks { ino, index: offset / BLOCK, bytes: data, hot: new_hot };

@@ -3,7 +3,7 @@
 //! An inode fills a slot of 256 bytes; 15 of them share a block with one NID. An inode's number is that NID, shifted left
 //! by 4, and its slot, 1 to 15: the block's own header has the place of slot 0.
 
-use vfs::{Attr, FileKind, Time};
+use vfs::{Attr, Caller, FileKind, Time};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -158,6 +158,11 @@ impl Hot {
     /// The same, contents modified at `now`.
     pub(crate) fn modified(self, now: Time) -> Hot {
         Hot { mtime_sec: now.sec.into(), mtime_nsec: now.nsec.into(), ..self.changed(now) }
+    }
+
+    /// The same, contents changed now by `caller`.
+    pub(crate) fn rewritten(self, caller: &Caller) -> Hot {
+        if caller.keeps_times { self } else { self.modified(Time::now()) }
     }
 
     /// The same with `delta` more links.

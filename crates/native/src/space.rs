@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, Time, rules};
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rules};
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
@@ -97,10 +97,10 @@ impl Core {
         operation.commit()
     }
 
-    /// Logs the inode's own change: modified now, and of this length.
+    /// Logs the inode's own change: contents changed by `caller`, and of this length.
     fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
         let (ino, cold) = (inode.ino, inode.cold());
-        operation.log(&Item::Hot { ino, hot: inode.hot().modified(Time::now()).sized(size) });
+        operation.log(&Item::Hot { ino, hot: inode.hot().rewritten(caller).sized(size) });
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
             operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });

@@ -16,8 +16,8 @@ pub struct Caller {
     /// The front end has checked permissions already (a FUSE mount with `default_permissions`): the volume
     /// uses the identity for ownership only.
     pub trusted: bool,
-    /// It is a cache that writes back what others wrote, and sets the times of that itself (the kernel, on a FUSE mount with a writeback
-    /// cache): what it writes leaves mtime and ctime as they are.
+    /// It keeps the times of regular files itself, and sets them with `setattr` (the kernel, on a FUSE mount with a writeback cache): changes
+    /// of contents and length leave mtime and ctime as they are.
     pub keeps_times: bool,
 }
 
@@ -37,7 +37,7 @@ impl Caller {
         Caller { uid, gid, groups: Arc::from([]), umask, trusted: true, keeps_times: false }
     }
 
-    /// The same as a cache that sets times itself.
+    /// The same as a cache that keeps times itself.
     #[must_use]
     pub fn keeping_times(self) -> Caller {
         Caller { keeps_times: true, ..self }

@@ -256,6 +256,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Allocates, punches or zeroes a range of at least one byte (`EINVAL`). `PUNCH_HOLE` without `KEEP_SIZE` or
     /// with `ZERO_RANGE` is `EOPNOTSUPP`. What reads as zeros because of it is data or a hole as the volume likes.
+    /// Sets times as [`FileSystem::write`] does.
     fn fallocate(
         &self,
         caller: &Caller,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::time::Duration;
 
 use super::support::Mounted;
@@ -150,6 +150,57 @@ fn times_written_back_are_those_of_the_writes() {
     let mounted = mounted.again();
     let found: Vec<_> = (0..50).map(|number| times(&mounted, number)).collect();
     assert_eq!(found, written);
+}
+
+/// With two clocks, the one of the volume that had ticked in between showed after the next mount.
+#[test]
+fn direct_writes_and_allocation_had_times_of_their_own() {
+    use rustix::fs::{FallocateFlags, OFlags, fallocate};
+    let mounted = Mounted::writing_back();
+    mounted.volume.be_late();
+    fs::write(mounted.path("source"), [1; 4096]).unwrap();
+    let source = File::open(mounted.path("source")).unwrap();
+    let change = |what: &str, change: &dyn Fn(&File)| {
+        let path = mounted.path(what);
+        fs::write(&path, [2; 20_000]).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let flags = if what == "O_DIRECT" { OFlags::DIRECT.bits() } else { 0 };
+        let options = OpenOptions::new().read(true).write(true).custom_flags(flags as i32).clone();
+        let file = options.open(&path).unwrap();
+        // Within one tick of its clock, the kernel sends no times a second time.
+        for _ in 0..5 {
+            change(&file);
+            file.sync_all().unwrap();
+            let after = file.metadata().unwrap();
+            assert!((after.mtime(), after.mtime_nsec()) > (before.mtime(), before.mtime_nsec()), "{what}");
+            let kept = mounted.volume.getattr(after.ino()).unwrap();
+            assert_eq!(
+                (after.mtime(), after.mtime_nsec()),
+                (kept.mtime.sec, kept.mtime.nsec.into()),
+                "{what}"
+            );
+            assert_eq!(
+                (after.ctime(), after.ctime_nsec()),
+                (kept.ctime.sec, kept.ctime.nsec.into()),
+                "{what}"
+            );
+        }
+    };
+    change("written", &|file| file.write_all_at(b"some", 7).unwrap());
+    change("O_DIRECT", &|file| {
+        let pages = vec![3; 8192];
+        let start = pages.as_ptr().align_offset(4096);
+        file.write_all_at(&pages[start..][..4096], 4096).unwrap();
+    });
+    change("allocated", &|file| fallocate(file, FallocateFlags::empty(), 0, 40_000).unwrap());
+    change("punched", &|file| {
+        fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 5000).unwrap();
+    });
+    change("copied", &|file| {
+        assert_eq!(rustix::fs::copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 4096), Ok(4096));
+    });
+    change("cut", &|file| file.set_len(5).unwrap());
 }
 
 #[test]

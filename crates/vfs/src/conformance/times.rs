@@ -218,7 +218,7 @@ pub(super) fn now_is_now(s: &Scene<'_>) {
     assert!(attr.atime == attr.mtime && attr.mtime == attr.ctime && attr.ctime.sec > 1 << 30, "{attr:?}");
 }
 
-/// What a cache writes back has been written before, and by others: it sets the times of that itself.
+/// What a cache asks for has been done in its pages before, and by others: it sets the times of that itself.
 pub(super) fn a_cache_keeps_times(s: &Scene<'_>) {
     let ino = s.file("f", &[1; 9000]);
     let written = s.open(ino, RW);
@@ -237,6 +237,21 @@ pub(super) fn a_cache_keeps_times(s: &Scene<'_>) {
     let mut bytes = [0; 3];
     s.fs.read(written, 4095, &mut bytes).unwrap();
     assert_eq!(bytes, [4, 1, 1]);
+    let allocate = |mode| s.fs.fallocate(&cache, written, mode, 4096, 20_000).unwrap();
+    for mode in [FallocateMode::KEEP_SIZE, FallocateMode::empty(), FallocateMode::ZERO_RANGE] {
+        assert_eq!(sets(s, [ino], || allocate(mode)), [""], "{mode:?}");
+    }
+    let punch = FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE;
+    assert_eq!(sets(s, [ino], || allocate(punch)), [""]);
+    let source = s.file("source", &[4; 5000]);
+    let from = s.open(source, OpenFlags::READ);
+    let copy = || assert_eq!(s.fs.copy_file_range(&cache, from, 0, written, 0, 5000).unwrap(), 5000);
+    assert_eq!(sets(s, [ino], copy), [""]);
+    for length in [3, 13_999, 13_999] {
+        let cut = || s.fs.setattr(&cache, ino, &size(length), Some(written)).map(drop).unwrap();
+        assert_eq!(sets(s, [ino], cut), [""], "{length}");
+    }
+    s.close(from);
     s.close(written);
 }
 

@@ -37,7 +37,8 @@ pub struct Changes {
 ///   ownership ([`Error::NotPermitted`]).
 /// - Size: of a regular file ([`Error::IsDirectory`], [`Error::Invalid`]), with permission to write unless
 ///   `by_handle`; then as [`mode_after_write`]. Sets mtime and ctime, except that setting the present size without a
-///   handle changes nothing (`truncate(2)`). Whether the size is too large is the volume's to say.
+///   handle changes nothing (`truncate(2)`), and a caller that keeps the times gives them. Whether the size is too large is the
+///   volume's to say.
 ///
 /// Any other change sets ctime to `now`, unless `set.ctime` is given. For a trusted caller nothing is denied and
 /// given modes stand.
@@ -54,7 +55,7 @@ pub fn plan_setattr(
 
     let uid = set.uid.unwrap_or(attr.uid);
     let gid = set.gid.unwrap_or(attr.gid);
-    let resizes = set.size.is_some_and(|size| by_handle || size != attr.size);
+    let resizes = !caller.keeps_times && set.size.is_some_and(|size| by_handle || size != attr.size);
     let changes = set.mode.is_some()
         || set.uid.is_some()
         || set.gid.is_some()
@@ -283,6 +284,17 @@ mod tests {
         assert_eq!((same.mtime, same.ctime), (file(0).mtime, file(0).ctime));
         let same = plan_setattr(&owner(), &file(0o600), None, &size(10), true, NOW).unwrap();
         assert_eq!((same.mtime, same.ctime), (NOW, NOW));
+    }
+
+    #[test]
+    fn who_keeps_the_times_gives_those_of_a_new_size() {
+        let kernel = Caller::checked_by_kernel(0, 0, 0).keeping_times();
+        let cut = |set| plan_setattr(&kernel, &file(0o600), None, &set, true, NOW).unwrap();
+        let none = cut(size(3));
+        assert_eq!((none.size, none.mtime, none.ctime), (Some(3), file(0).mtime, file(0).ctime));
+        let given = cut(SetAttr { mtime: Some(SetTime::At(THEN)), ctime: Some(THEN), ..size(3) });
+        assert_eq!((given.mtime, given.ctime), (THEN, THEN));
+        assert_eq!(cut(mode(0o640)).ctime, NOW, "of anything else the volume keeps the times");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use vfs::model::Model;
 use vfs::{
     Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Statfs, XattrMode,
+    Result, SeekFrom, SetAttr, Statfs, Time, XattrMode,
 };
 
 /// The name whose lookup makes the volume panic.
@@ -22,6 +22,7 @@ pub struct Watched {
     handles: AtomicI64,
     volatile: AtomicU64,
     failing: AtomicBool,
+    is_late: AtomicBool,
     room: AtomicU64,
 }
 
@@ -32,6 +33,7 @@ impl Watched {
             handles: AtomicI64::new(0),
             volatile: AtomicU64::new(0),
             failing: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
         }
     }
@@ -48,6 +50,19 @@ impl Watched {
     /// From now on, reads find out at their end that the medium gave nothing.
     pub fn fail_reads(&self) {
         self.failing.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, the clock by which changes of contents are stamped shows another time than the kernel's.
+    pub fn be_late(&self) {
+        self.is_late.store(true, Ordering::SeqCst);
+    }
+
+    fn late<T>(&self, change: impl FnOnce() -> T) -> T {
+        let now = Time::now();
+        Time::stop(self.is_late.load(Ordering::SeqCst).then_some(Time { sec: now.sec + 1000, ..now }));
+        let changed = change();
+        Time::stop(None);
+        changed
     }
 
     /// From now on, no file takes bytes at or behind `bytes`, and nothing else is free.
@@ -105,7 +120,31 @@ impl FileSystem for Watched {
         if room == 0 && !data.is_empty() {
             return Err(Error::NoSpace);
         }
-        self.model.write(caller, handle, offset, &data[..room as usize])
+        self.late(|| self.model.write(caller, handle, offset, &data[..room as usize]))
+    }
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
+        self.late(|| self.model.setattr(caller, ino, set, handle))
+    }
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.late(|| self.model.fallocate(caller, handle, mode, offset, len))
+    }
+    fn copy_file_range(
+        &self,
+        caller: &Caller,
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.late(|| self.model.copy_file_range(caller, from, from_offset, to, to_offset, len))
     }
     fn statfs(&self) -> Result<Statfs> {
         let space = self.model.statfs()?;
@@ -114,7 +153,6 @@ impl FileSystem for Watched {
     }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
-        fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
         fn readlink(ino: Ino) -> Result<Vec<u8>>;
         fn access(caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
         fn mknod(caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
@@ -135,13 +173,7 @@ impl FileSystem for Watched {
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
         fn removexattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
-        fn fallocate(
-            caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64
-        ) -> Result<()>;
         fn seek(handle: Handle, from: SeekFrom) -> Result<u64>;
-        fn copy_file_range(
-            caller: &Caller, from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: u64
-        ) -> Result<u64>;
     }
 }
 
