@@ -57,7 +57,7 @@ pub(crate) fn open_volume(
 impl Attached {
     /// Opens the volume as it is to be mounted.
     pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
-        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &options.ext())?);
+        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &options.mounted_ext())?);
         let background = match options.read_only {
             true => None,
             false => {
@@ -87,6 +87,14 @@ impl Attached {
             .with("seconds", Value::Seconds(replayed.duration.as_secs_f64()))
     }
 
+    /// Adds what DRAM bytes of files take as the disk has them, and may take.
+    pub(crate) fn caches(&self, fields: Fields) -> Fields {
+        let stats = self.volume.stats();
+        fields
+            .with("clean_limit_bytes", Value::Bytes(stats.clean_limit_bytes))
+            .with("clean_bytes", Value::Bytes(stats.clean_bytes))
+    }
+
     /// What went to the disk and came from it, and what there is in NVM.
     pub(crate) fn stats(&self) -> Fields {
         let stats = self.volume.stats();
@@ -96,7 +104,7 @@ impl Attached {
             .with("requests", Value::Count(fetched.requests))
             .with("left_out", Value::Count(fetched.left_out))
             .with("seconds", Value::Seconds(fetched.duration.as_secs_f64()));
-        Fields::new()
+        self.caches(Fields::new())
             .with("transactions", Value::Count(stats.transactions))
             .with("log_bytes", Value::Bytes(stats.log_bytes))
             .with("log_used_bytes", Value::Bytes(stats.log_used_bytes))
@@ -109,6 +117,8 @@ impl Attached {
             .with("pages_unsaved", Value::Count(stats.pages_unsaved))
             .with("fetched", Value::Fields(fetched))
             .with("pages_synced", Value::Count(stats.pages_synced))
+            .with("clean_hits", Value::Count(stats.clean_hits))
+            .with("clean_misses", Value::Count(stats.clean_misses))
             .with("disk", Value::Fields(read_disk::account(&self.volume.disk().account())))
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) fetch: ext::Fetch,
     /// Of a volume of kind ext: DRAM for synced bytes of files that are not on the disk yet.
     pub(crate) synced_bytes: Option<u64>,
+    /// Of a volume of kind ext: DRAM for bytes of files as the disk has them.
+    pub(crate) clean_bytes: Option<u64>,
     /// Of a volume of kind ext: that it is as it always is was asked for, which means nothing elsewhere.
     pub(crate) data_ordered: bool,
     /// Of a volume of kind ext: where its disk is now.
@@ -71,6 +73,7 @@ impl Default for Options {
             sync_on_disk: false,
             fetch: ext::Fetch::Touch,
             synced_bytes: None,
+            clean_bytes: None,
             data_ordered: false,
             disk: None,
             snapshot: None,
@@ -161,11 +164,17 @@ impl Options {
         ext::Options {
             cache_bytes: self.cache_bytes.unwrap_or(default.cache_bytes),
             synced_bytes: self.synced_bytes.unwrap_or(default.synced_bytes),
+            clean_bytes: self.clean_bytes.unwrap_or(default.clean_bytes),
             sync,
             sync_in_nvm: !self.sync_on_disk,
             fetch: self.fetch,
             ..default
         }
+    }
+
+    /// What they mean for one that is mounted: the kernel's page cache keeps what is clean, and nothing is kept twice.
+    pub(crate) fn mounted_ext(&self) -> ext::Options {
+        ext::Options { clean_bytes: self.clean_bytes.unwrap_or(0), ..self.ext() }
     }
 
     fn set(&mut self, text: &str, sloppy: bool) -> Result<(), String> {
@@ -272,6 +281,9 @@ mod tests {
         for (list, bytes) in [("cache=64M", 64 << 20), ("cache=1024K", 1 << 20), ("cache=1.5G", 3 << 29)] {
             assert_eq!(parse(list).unwrap().cache_bytes, Some(bytes));
         }
+        let clean = |list| parse(list).map(|options| (options.ext().clean_bytes, options.mounted_ext().clean_bytes));
+        assert_eq!(clean(""), Ok((256 << 20, 0)), "the kernel's page cache is above a mount");
+        assert_eq!(clean("clean=8M"), Ok((8 << 20, 8 << 20)));
         let keep = parse("keep=hourly=24:daily=7,commit=1,keep_unchanged").unwrap();
         assert_eq!(keep.keep.unwrap().to_string(), "hourly=24,daily=7");
         assert!(keep.keep_unchanged);

@@ -90,8 +90,8 @@ impl Served {
                 (at_once, Some(account), open(region, options)?)
             }
             Medium::Disk(disk) => {
-                let volume =
-                    ext::Volume::open(disk, &options.ext()).doing("opening the disk's file system")?;
+                let volume = ext::Volume::open(disk, &options.mounted_ext())
+                    .doing("opening the disk's file system")?;
                 let volume = Arc::new(volume);
                 (true, None, (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>))
             }
@@ -354,7 +354,8 @@ impl Served {
     pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
         match &*self.shown() {
             Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
-            Shown::Disk(_) | Shown::Read(_) | Shown::Snapshot | Shown::Nothing => fields,
+            Shown::Disk(disk) => disk.caches(fields),
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => fields,
         }
     }
 

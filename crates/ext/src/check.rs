@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::inode::{self, Flags, Inode};
 use crate::superblock::{self, ROOT};
 use crate::volume::{Options, Volume};
-use crate::{bitmap, data, group, map, orphans};
+use crate::{bitmap, group, map, orphans};
 use claims::Claims;
 
 /// More than these findings are not told one by one.
@@ -139,19 +139,13 @@ impl Check<'_> {
             return;
         }
         let Some(file) = self.report.note(inode::read(self.core, superblock.orphan_file)) else { return };
-        let mut block = vec![0; superblock.block as usize];
         for number in 0..(file.size / superblock.block).min(superblock.blocks) {
-            let read = data::read(self.core, &file, number * superblock.block, &mut block);
-            if self.report.note(read).is_none() {
-                return;
-            }
-            let (entries, tail) = block.split_at(block.len() - orphans::FILE_TAIL);
-            if tail[..4] != orphans::FILE_MAGIC.to_le_bytes() {
-                return self
-                    .report
-                    .find(format!("block {number} of the orphan file has not its magic number"));
-            }
-            let (words, _) = entries.as_chunks::<4>();
+            let Some(found) = self.report.note(map::block(self.core, &file, number)) else { return };
+            let Some(at) = found else {
+                return self.report.find(format!("block {number} of the orphan file is missing"));
+            };
+            let Some(block) = self.report.note(orphans::file_block(self.core, &file, at)) else { return };
+            let (words, _) = block[..block.len() - orphans::FILE_TAIL].as_chunks::<4>();
             self.orphans
                 .extend(words.iter().map(|word| u32::from_le_bytes(*word)).filter(|number| *number != 0));
         }

@@ -83,6 +83,14 @@ pub struct Stats {
     pub pages_synced: u64,
     /// Blocks of files that are in NVM because the disk refuses them.
     pub blocks_refused: u64,
+    /// DRAM that blocks of files may take as the disk has them, bytes.
+    pub clean_limit_bytes: u64,
+    /// That they take.
+    pub clean_bytes: u64,
+    /// Blocks of files that were read from there.
+    pub clean_hits: u64,
+    /// Blocks of files that were not there when they were read.
+    pub clean_misses: u64,
 }
 
 impl Volume {
@@ -91,6 +99,7 @@ impl Volume {
         let Some(home) = &self.home else { return Stats::default() };
         let (transactions, log_used_bytes, log_bytes) = home.progress();
         let frames = home.frames.counts();
+        let clean = self.core.store.clean.counts();
         Stats {
             transactions,
             log_bytes,
@@ -102,6 +111,10 @@ impl Volume {
             pages_unsaved: self.files.unsaved(),
             pages_synced: self.files.synced(),
             blocks_refused: frames.refused,
+            clean_limit_bytes: clean.limit_bytes,
+            clean_bytes: clean.bytes,
+            clean_hits: clean.hits,
+            clean_misses: clean.misses,
         }
     }
 }

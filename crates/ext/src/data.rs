@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use disk::Purpose;
 use vfs::{Error, FileKind, Result, SeekFrom};
 
 use crate::core::Core;
@@ -13,10 +12,17 @@ use crate::pages::Pages;
 use crate::store::{Kind, Store};
 use crate::xattr;
 
+/// Bytes that are read of a file ahead of who reads one range behind the other: as many as the kernel does.
+const AHEAD: u64 = 128 << 10;
+
 /// Where a part of a file's bytes is.
 enum Source {
-    /// On the disk: in this block and behind it, from this byte on.
-    Disk(u64, u64),
+    /// On the disk: in this block and behind it, from this byte on. So many blocks behind that are the file's, too.
+    Disk {
+        block: u64,
+        from: u64,
+        ahead: u64,
+    },
     /// In the page of this block of the file.
     Page(u64),
     Zeros,
@@ -26,23 +32,35 @@ enum Source {
 pub(crate) struct Found(Vec<(Range<u64>, Source)>);
 
 /// Finds what there is of `offset..offset + length` of a file whose blocks are its `pages`, or else where its map leads. Neither may change
-/// before it has been [read](Found::read); other metadata may.
-pub(crate) fn find(core: &Core, inode: &Inode, pages: &Pages, offset: u64, length: usize) -> Result<Found> {
-    let end = inode.size.min(offset.saturating_add(length as u64));
+/// before it has been [read](Found::read); other metadata may. With `is_next`, what follows is likely to be read, too.
+pub(crate) fn find(
+    core: &Core,
+    inode: &Inode,
+    pages: &Pages,
+    range: Range<u64>,
+    is_next: bool,
+) -> Result<Found> {
+    let end = inode.size.min(range.end);
     let mut found = Vec::new();
     let block = core.superblock.block;
-    let mut at = offset;
+    let ahead_max = if is_next { AHEAD / block } else { 0 };
+    let mut at = range.start;
     while at < end {
         let number = at / block;
         let (source, blocks) = if pages.get(number).is_some() {
             (Source::Page(number), 1)
         } else {
             let run = map::run(core, inode, number)?;
+            let blocks = run.blocks.min(pages.next(number).unwrap_or(u64::MAX) - number);
             let source = match run.place {
-                Place::Mapped(start) => Source::Disk(start, at % block),
+                Place::Mapped(start) => {
+                    let there = number.saturating_add(blocks).min(inode.size.div_ceil(block));
+                    let ahead = there.saturating_sub(end.div_ceil(block)).min(ahead_max);
+                    Source::Disk { block: start, from: at % block, ahead }
+                }
                 Place::Unwritten(_) | Place::Hole => Source::Zeros,
             };
-            (source, run.blocks.min(pages.next(number).unwrap_or(u64::MAX) - number))
+            (source, blocks)
         };
         let to = number.saturating_add(blocks).saturating_mul(block).min(end);
         found.push((at..to, source));
@@ -59,7 +77,7 @@ impl Found {
             let length = (range.end - range.start) as usize;
             let (part, behind) = rest.split_at_mut(length);
             match source {
-                Source::Disk(block, within) => store.read_through(Purpose::Data, *block, *within, part)?,
+                Source::Disk { block, from, ahead } => store.read_data(*block, *from, part, *ahead)?,
                 Source::Zeros => part.fill(0),
                 Source::Page(number) => {
                     let page = pages.get(*number).expect("pages stay until it is read").bytes();
@@ -74,12 +92,8 @@ impl Found {
     }
 }
 
-/// Reads what there is of `offset..offset + into.len()` of a file that has no pages; gives the bytes read.
-pub(crate) fn read(core: &Core, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
-    if !inode.is_inline() {
-        let pages = Pages::default();
-        return find(core, inode, &pages, offset, into.len())?.read(&core.store, &pages, into);
-    }
+/// Reads what there is of `offset..offset + into.len()` of a file whose contents are in its inode; gives the bytes read.
+pub(crate) fn read_inline(core: &Core, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
     let contents = inline(core, inode)?;
     let behind = contents.get(usize::try_from(offset).unwrap_or(usize::MAX)..).unwrap_or(&[]);
     let length = into.len().min(behind.len());

@@ -13,7 +13,7 @@
 //! - The map of a regular file changes with its lock held alone.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -42,6 +42,8 @@ pub(crate) struct File {
     opens: AtomicU64,
     /// It is being cut, and in the list of orphans while that is so.
     cut: AtomicBool,
+    /// Where the range ends that was read last.
+    read_to: AtomicU64,
     state: RwLock<State>,
 }
 
@@ -80,8 +82,8 @@ impl Files {
     pub(crate) fn get(&self, number: u32) -> Held<'_> {
         let mut shard = self.shard(number).lock();
         let file = shard.entry(number).or_insert_with(|| {
-            let (opens, cut) = (AtomicU64::new(0), AtomicBool::new(false));
-            Arc::new(File { number, opens, cut, state: RwLock::default() })
+            let (opens, cut, read_to) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
+            Arc::new(File { number, opens, cut, read_to, state: RwLock::default() })
         });
         Held { files: self, file: Some(file.clone()) }
     }
@@ -164,6 +166,12 @@ impl<'a> Held<'a> {
 
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that a range is read; whether it follows the one that was read before.
+    pub(crate) fn is_read_on(&self, range: &Range<u64>) -> bool {
+        let read_to = self.read_to.swap(range.end, Ordering::Relaxed);
+        range.start != 0 && read_to == range.start
     }
 
     pub(crate) fn is_being_cut(&self) -> bool {

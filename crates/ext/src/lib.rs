@@ -20,7 +20,7 @@
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
 //! alloc, inode, bitmap, group          what is where, and what is free
-//! core, store                          metadata blocks
+//! core, store (clean)                  metadata blocks; blocks of files as the disk has them
 //! superblock, features, checksum, mmp, error
 //! ```
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod background;
 mod bitmap;
 mod check;
 mod checksum;
+mod clean;
 mod commit;
 mod copy;
 mod core;

@@ -20,7 +20,7 @@ use crate::features::RoCompat;
 use crate::inode::{self, Inode};
 use crate::map::{self, Place};
 use crate::resize::free_some;
-use crate::store::Kind;
+use crate::store::{Block, Kind};
 use crate::volume::Volume;
 use crate::{alloc, superblock, xattr};
 
@@ -28,7 +28,7 @@ use crate::{alloc, superblock, xattr};
 const SECTORS_MAX: u64 = 1 << 17;
 /// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
 pub(crate) const FILE_TAIL: usize = 8;
-pub(crate) const FILE_MAGIC: u32 = 0x0B10_CA04;
+const FILE_MAGIC: u32 = 0x0B10_CA04;
 
 /// The first of the list, or 0.
 pub(crate) fn first(core: &Core) -> Result<u32> {
@@ -212,8 +212,7 @@ impl Volume {
         let block = self.core.superblock.block;
         for number in 0..(file.size / block).min(self.core.superblock.blocks) {
             let Some(at) = map::block(&self.core, &file, number)? else { continue };
-            let verify = |bytes: &[u8]| verify_file(&self.core, &file, at, bytes);
-            let bytes = self.core.store.read(Kind::Orphans, at, verify)?;
+            let bytes = file_block(&self.core, &file, at)?;
             let (entries, _) = bytes[..bytes.len() - FILE_TAIL].as_chunks::<4>();
             for (n, orphan) in entries.iter().map(|word| u32::from_le_bytes(*word)).enumerate() {
                 if orphan == 0 {
@@ -262,6 +261,11 @@ fn reclaim(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
     }
     inode::write(core, &inode)?;
     Ok(rest.is_empty())
+}
+
+/// A block of the file of orphans.
+pub(crate) fn file_block(core: &Core, file: &Inode, at: u64) -> Result<Block> {
+    core.store.read(Kind::Orphans, at, |bytes| verify_file(core, file, at, bytes))
 }
 
 fn verify_file(core: &Core, file: &Inode, at: u64, bytes: &[u8]) -> Result<()> {

@@ -49,13 +49,15 @@ impl Volume {
     /// Reads what there is of a regular file.
     pub(crate) fn read_bytes(&self, file: &Held<'_>, offset: u64, into: &mut [u8]) -> Result<usize> {
         let state = file.shared();
+        let range = offset..offset.saturating_add(into.len() as u64);
+        let is_next = file.is_read_on(&range);
         let found = {
             let _tree = self.tree.read();
             let inode = self.regular(&state, file.number)?;
             if inode.is_inline() {
-                return data::read(&self.core, &inode, offset, into);
+                return data::read_inline(&self.core, &inode, offset, into);
             }
-            data::find(&self.core, &inode, &state.pages, offset, into.len())?
+            data::find(&self.core, &inode, &state.pages, range, is_next)?
         };
         found.read(&self.core.store, &state.pages, into)
     }

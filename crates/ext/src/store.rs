@@ -17,10 +17,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use disk::{Disk, Purpose};
+use disk::{Buffer, Disk, Purpose};
 use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
+use crate::clean::Clean;
 use crate::error::{corrupt, io};
 use crate::home::{Frames, Transaction};
 pub(crate) use crate::kind::Kind;
@@ -126,6 +127,8 @@ pub(crate) struct Store {
     overlay: HashMap<u64, Logged>,
     /// Bytes of a sub-block: those of an inode (FSMAC III.C).
     part: usize,
+    /// Blocks of files.
+    pub(crate) clean: Clean,
     operation: Mutex<Option<Operation>>,
     running: Mutex<Running>,
 }
@@ -144,6 +147,7 @@ impl Store {
             clock: AtomicU64::new(0),
             overlay: HashMap::new(),
             part: part.max(block as usize / 64),
+            clean: Clean::default(),
             operation: Mutex::new(None),
             running: Mutex::new(Running {
                 transaction: 1,
@@ -157,6 +161,11 @@ impl Store {
 
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    /// Keeps so many bytes of files' blocks, as the disk has them.
+    pub(crate) fn keep_clean(&mut self, bytes: u64) {
+        self.clean = Clean::new(bytes, self.block);
     }
 
     /// Has frames in NVM below, from transaction `next` on.
@@ -421,6 +430,40 @@ impl Store {
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
             cached.dirty = false;
         }
+    }
+
+    /// Reads bytes of a file from `offset` in block `number` on, which are all on the disk or [clean](Clean) in DRAM, by who has the file's lock. The
+    /// first `ahead` blocks behind them are the file's, too, and may be read with them.
+    pub(crate) fn read_data(&self, number: u64, offset: u64, into: &mut [u8], ahead: u64) -> Result<()> {
+        if !self.clean.has_room() {
+            return self.read_through(Purpose::Data, number, offset, into);
+        }
+        let block = self.block as usize;
+        let (mut number, mut offset) = (number + offset / self.block, (offset % self.block) as usize);
+        let mut rest = into;
+        while !rest.is_empty() {
+            let here = rest.len().min(block - offset);
+            if let Some(bytes) = self.clean.get(number) {
+                let (part, behind) = rest.split_at_mut(here);
+                part.copy_from_slice(&bytes[offset..offset + here]);
+                (rest, number, offset) = (behind, number + 1, 0);
+                continue;
+            }
+            let asked = (offset + rest.len()).div_ceil(block) as u64;
+            let is_missing = |n: &u64| !self.clean.has(number + n);
+            let missing = 1 + (1..asked).take_while(is_missing).count() as u64;
+            // Before what is here nothing more is wanted.
+            let more =
+                (asked..asked + ahead).take_while(|n| missing == asked && is_missing(n)).count() as u64;
+            let mut buffer = Buffer::zeroed((missing + more) as usize * block);
+            self.read_through(Purpose::Data, number, 0, &mut buffer)?;
+            (number..).zip(buffer.chunks(block)).for_each(|(number, bytes)| self.clean.put(number, bytes));
+            let here = rest.len().min(missing as usize * block - offset);
+            let (part, behind) = rest.split_at_mut(here);
+            part.copy_from_slice(&buffer[offset..offset + here]);
+            (rest, number, offset) = (behind, number + missing, 0);
+        }
+        Ok(())
     }
 
     /// Reads bytes from `offset` in block `number` on, which are all on the disk, past the cache.

@@ -30,6 +30,8 @@ pub struct Options {
     pub page_bytes: u64,
     /// DRAM for bytes of files that the log has and the disk not yet, bytes. Who syncs more waits for the disk. No more than the log has.
     pub synced_bytes: u64,
+    /// DRAM for bytes of files as the disk has them, for who uses it where no page cache of the kernel's is above; bytes. 0: nothing is kept.
+    pub clean_bytes: u64,
     /// What is durable when it returns.
     pub sync: Sync,
     /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
@@ -43,6 +45,7 @@ impl Default for Options {
         Options {
             cache_bytes: 64 << 20,
             page_bytes: 64 << 20,
+            clean_bytes: 256 << 20,
             sync: Sync::Nosync,
             sync_in_nvm: true,
             fetch: Fetch::Touch,
@@ -179,6 +182,7 @@ impl Volume {
         let mut superblock = open_superblock(&disk)?;
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
+        store.keep_clean(options.clean_bytes);
         let mut recovery = Recovery::default();
         if superblock.features.incompat.contains(Incompat::RECOVER) {
             let (log, after) = journal::read(&disk, &superblock)?;
@@ -234,6 +238,7 @@ impl Volume {
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         store.attach(home.frames.clone(), next);
+        store.keep_clean(options.clean_bytes);
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-use disk::Purpose;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
 
 use crate::background::Task;
@@ -38,7 +37,7 @@ impl Draft {
     pub(crate) fn read(&mut self, store: &Store) -> Result<()> {
         for (_, page, kept) in &mut self.pages {
             if let (Site::Mapped(block), true) = (page.site(), *kept > 0) {
-                page.read(*kept, |bytes| store.read_through(Purpose::Data, block, 0, bytes))?;
+                page.read(*kept, |bytes| store.read_data(block, 0, bytes, 0))?;
             }
         }
         if let Some(Tail { number, end, is_needed }) = self.tail {

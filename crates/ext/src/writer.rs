@@ -117,6 +117,7 @@ impl Writer<'_> {
         for unwritten in self.queue.drain().err().unwrap_or_default() {
             self.written.failed(&unwritten);
         }
+        self.note_clean(&places);
         self.note_taken(&places);
         self.bytes.clear();
         self.volume.core.space.end_writing();
@@ -129,6 +130,18 @@ impl Writer<'_> {
         let write = Write { purpose: Purpose::Data, at, buffer, token: at };
         if let Err(unwritten) = self.queue.submit(write) {
             self.written.failed(&unwritten);
+        }
+    }
+
+    /// What the disk has taken is what it has. Before anybody else writes.
+    fn note_clean(&self, places: &[(u64, usize)]) {
+        let store = &self.volume.core.store;
+        let block = self.volume.core.superblock.block;
+        for (place, at) in places {
+            match self.written.has_failed_at(place * block) {
+                true => store.clean.forget(*place),
+                false => store.clean.put(*place, &self.bytes[*at..*at + block as usize]),
+            }
         }
     }
 

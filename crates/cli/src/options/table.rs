@@ -165,6 +165,15 @@ pub(super) const TABLE: &[MountOption] = &[
         }),
     },
     MountOption {
+        name: "clean",
+        help: "for a volume of kind ext: DRAM for blocks of files as the disk has them (0: the kernel's page cache keeps them; in \
+               process, where there is none, 256M)",
+        effect: Effect::Value("SIZE", |options, value| {
+            options.clean_bytes = Some(size::parse(value)?);
+            Ok(())
+        }),
+    },
+    MountOption {
         name: "data",
         help: "for a volume of kind ext: bytes of files are on the disk, or in NVM, before the metadata that leads to them, as always \
                here (ordered)",
