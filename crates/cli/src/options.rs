@@ -281,7 +281,8 @@ mod tests {
         for (list, bytes) in [("cache=64M", 64 << 20), ("cache=1024K", 1 << 20), ("cache=1.5G", 3 << 29)] {
             assert_eq!(parse(list).unwrap().cache_bytes, Some(bytes));
         }
-        let clean = |list| parse(list).map(|options| (options.ext().clean_bytes, options.mounted_ext().clean_bytes));
+        let clean =
+            |list| parse(list).map(|options| (options.ext().clean_bytes, options.mounted_ext().clean_bytes));
         assert_eq!(clean(""), Ok((256 << 20, 0)), "the kernel's page cache is above a mount");
         assert_eq!(clean("clean=8M"), Ok((8 << 20, 8 << 20)));
         let keep = parse("keep=hourly=24:daily=7,commit=1,keep_unchanged").unwrap();

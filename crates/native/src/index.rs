@@ -11,7 +11,12 @@
 //! A file of up to 64 KiB has no index node; one block of the first 1.3 GiB is three steps away: inode, map, direct node.
 
 pub(crate) mod differ;
+mod unmap;
+mod walk;
 pub(crate) mod whose;
+
+pub(crate) use unmap::{free_all, unmap};
+pub(crate) use walk::{ALL, check, walk};
 
 use std::ops::Range;
 
@@ -20,7 +25,6 @@ use smallvec::SmallVec;
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::geometry::BLOCK;
-use crate::held::Held;
 use crate::inode::{self, Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
@@ -462,157 +466,6 @@ fn direct_node<'a>(
     unreachable!("a tree has a level")
 }
 
-/// Unmaps blocks `from .. to` of inode `ino`, and removes the index nodes that lie wholly within.
-pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to: u64) -> vfs::Result<()> {
-    let inode = nodes.edit_inode(budget, ino)?;
-    if from < IN_INODE {
-        let leaf = LeafEdit::Inode(&inode);
-        let length = to.min(IN_INODE) - from;
-        inode.add_blocks(store_pointers(nodes, budget, &leaf, from, length, DataPointer::HOLE, 0)?);
-    }
-    let Some(map) = map(nodes, inode.inode())? else { return Ok(()) };
-    if to <= IN_INODE {
-        return Ok(());
-    }
-    let nid = inode.inode().derived().body.get();
-    let whole = from <= IN_INODE && to >= FILE_MAX / BLOCK;
-    if whole {
-        inode.add_blocks(-free_pointers(nodes, pointers_in(map, IN_MAP))?);
-    } else if from < POINTED {
-        let (low, high) = (from.max(IN_INODE) - IN_INODE, to.min(POINTED) - IN_INODE);
-        let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
-        inode.add_blocks(store_pointers(nodes, budget, &leaf, low, high - low, DataPointer::HOLE, 0)?);
-    }
-    let mut cut = Cut { nodes, budget, inode: &inode, from, to, held: Held::default() };
-    let mut first = POINTED;
-    for height in 1..=3 {
-        for root in 0..ROOTS[height - 1] {
-            let (start, end) = (first + root * reach(height), first + (root + 1) * reach(height));
-            let at = root_at(height, root);
-            let child = nodes.view(nid, BlockKind::Map)?.u32_at(at);
-            if child == 0 || end <= from || start >= to {
-                continue;
-            }
-            if cut.tree(child, height, start)? && !whole {
-                nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
-            }
-        }
-        first += ROOTS[height - 1] * reach(height);
-    }
-    if whole {
-        nodes.remove(nid, false)?;
-        inode.set_body(0);
-        inode.add_blocks(-1);
-    }
-    Ok(())
-}
-
-/// Blocks being unmapped.
-struct Cut<'a> {
-    nodes: &'a Nodes,
-    budget: &'a Budget<'a>,
-    inode: &'a InodeEdit<'a>,
-    from: u64,
-    to: u64,
-    held: Held,
-}
-
-impl Cut<'_> {
-    /// Unmaps within one tree; true if it is gone as a whole.
-    fn tree(&mut self, nid: u32, height: usize, start: u64) -> vfs::Result<bool> {
-        let Cut { nodes, budget, inode, from, to, .. } = *self;
-        self.held.meet(nid)?;
-        let whole = from <= start && to >= start + reach(height);
-        if height == 1 {
-            let view = nodes.view(nid, BlockKind::Direct)?;
-            let used_slots = (view.used().saturating_sub(HEADER) / 8) as u64;
-            let (low, high) = (from.max(start) - start, (to.min(start + IN_DIRECT) - start).min(used_slots));
-            if whole {
-                inode.add_blocks(-free_pointers(nodes, pointers_in(view, IN_DIRECT))?);
-            } else if low < high {
-                let leaf = LeafEdit::Node(nodes.edit(budget, nid)?);
-                inode.add_blocks(store_pointers(
-                    nodes,
-                    budget,
-                    &leaf,
-                    low,
-                    high - low,
-                    DataPointer::HOLE,
-                    0,
-                )?);
-            }
-        } else {
-            let view = nodes.view(nid, BlockKind::Indirect)?;
-            let span = reach(height - 1);
-            for slot in 0..IN_INDIRECT {
-                let at = HEADER + slot as usize * 4;
-                let (child, child_start) = (view.u32_at(at), start + slot * span);
-                if child == 0 || child_start + span <= from || child_start >= to {
-                    continue;
-                }
-                let gone = self.tree(child, height - 1, child_start)?;
-                if gone && !whole {
-                    nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
-                }
-            }
-        }
-        if whole {
-            nodes.remove(nid, false)?;
-            inode.add_blocks(-1);
-        }
-        Ok(whole)
-    }
-}
-
-/// Frees all data blocks of a mapped file that is about to be removed, and adds its index nodes to `held`.
-pub(crate) fn free_all(nodes: &Nodes, inode: Inode<'_>, held: &mut Vec<u32>) -> vfs::Result<()> {
-    let mut freed = FreeRun { nodes, budget: None, first: 0, length: 0 };
-    let visit = &mut |nid, _| {
-        held.push(nid);
-        Ok(())
-    };
-    walk(nodes, inode, ALL, visit, &mut |_, pointer| freed.add(pointer.block()))?;
-    freed.flush()
-}
-
-/// Reads the index of `blocks` of a file, so that what frees them later will not find it damaged.
-pub(crate) fn check(nodes: &Reader, inode: Inode<'_>, blocks: Range<u64>) -> vfs::Result<()> {
-    let in_main = |_, pointer: DataPointer| {
-        nodes.medium.check_main("file index", inode.block, format_args!("pointer"), pointer.block())
-    };
-    walk(nodes, inode, blocks, &mut |_, _| Ok(()), &mut { in_main })
-}
-
-/// All blocks a file can have.
-pub(crate) const ALL: Range<u64> = 0..u64::MAX;
-
-/// Calls `visit` for every index node that covers some of `blocks`, and `data` for every data pointer in those nodes
-/// and in the inode, in file order. An index node that is met twice is an error: it ends walks over forged ones.
-pub(crate) fn walk(
-    nodes: &Reader,
-    inode: Inode<'_>,
-    blocks: Range<u64>,
-    visit: &mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
-    data: &mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
-) -> vfs::Result<()> {
-    let mut walk = Walk { nodes, blocks, visit, data, held: Held::default() };
-    walk.pointers(inode.payload(), 0)?;
-    let Some(map) = map(nodes, inode)? else { return Ok(()) };
-    if walk.blocks.end <= IN_INODE {
-        return Ok(());
-    }
-    (walk.visit)(inode.derived().body.get(), BlockKind::Map)?;
-    walk.pointers(pointers_in(map, IN_MAP), IN_INODE)?;
-    let mut first = POINTED;
-    for height in 1..=3 {
-        for root in 0..ROOTS[height - 1] {
-            walk.tree(map.u32_at(root_at(height, root)), height, first + root * reach(height))?;
-        }
-        first += ROOTS[height - 1] * reach(height);
-    }
-    Ok(())
-}
-
 /// Where in a node's block the pointers to data are, whatever node it is.
 pub(crate) fn data_pointers(block: &[u8]) -> SmallVec<[Range<usize>; 15]> {
     let view = View { bytes: block, block: 0 };
@@ -629,42 +482,5 @@ pub(crate) fn data_pointers(block: &[u8]) -> SmallVec<[Range<usize>; 15]> {
             .map(|slot| slot * inode::SLOT + PAYLOAD..(slot + 1) * inode::SLOT)
             .collect(),
         _ => SmallVec::new(),
-    }
-}
-
-struct Walk<'a> {
-    nodes: &'a Reader,
-    blocks: Range<u64>,
-    visit: &'a mut dyn FnMut(u32, BlockKind) -> vfs::Result<()>,
-    data: &'a mut dyn FnMut(u64, DataPointer) -> vfs::Result<()>,
-    held: Held,
-}
-
-impl Walk<'_> {
-    fn pointers(&mut self, pointers: &[u8], first: u64) -> vfs::Result<()> {
-        for (slot, pointer) in pointers_of(pointers).enumerate() {
-            if !pointer.is_hole() {
-                (self.data)(first + slot as u64, pointer)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn tree(&mut self, nid: u32, height: usize, start: u64) -> vfs::Result<()> {
-        if nid == 0 || start >= self.blocks.end || start + reach(height) <= self.blocks.start {
-            return Ok(());
-        }
-        self.held.meet(nid)?;
-        if height == 1 {
-            (self.visit)(nid, BlockKind::Direct)?;
-            let view = self.nodes.view(nid, BlockKind::Direct)?;
-            return self.pointers(pointers_in(view, IN_DIRECT), start);
-        }
-        (self.visit)(nid, BlockKind::Indirect)?;
-        let view = self.nodes.view(nid, BlockKind::Indirect)?;
-        (0..IN_INDIRECT).try_for_each(|slot| {
-            let child = view.u32_at(HEADER + slot as usize * 4);
-            self.tree(child, height - 1, start + slot * reach(height - 1))
-        })
     }
 }

@@ -1,0 +1,315 @@
+//! A change in the making: one transaction, from its reservations to its commit (Shortcut-JFS §III.A).
+
+use std::sync::atomic::Ordering;
+
+use nvm::{Flushed, Purpose};
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use vfs::{Error, Result};
+
+use super::{Core, NextLog};
+use crate::Durability;
+use crate::allocator::{Budget, Urgency};
+use crate::apply::{self, InPlace};
+use crate::bia::BlockKind;
+use crate::checksum;
+use crate::fault::{self, Fault, planted};
+use crate::journal::{Data, Number};
+use crate::lanes::{LANES, Lane};
+use crate::locks::{Exclusive, Settling};
+use crate::record::{Item, TRANSACTION_HEADER, Transaction};
+
+/// Data on its way to blocks that nothing points to yet.
+struct Streamed {
+    flushed: Flushed,
+    bytes: usize,
+    /// Of all of it, if it is little enough to be checked.
+    crc: u32,
+}
+
+/// Up to so many bytes, a checksum in the log costs less than a fence of their own.
+const CHECKED_MAX: usize = 8 << 10;
+
+/// A change in the making.
+pub(crate) struct Operation<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) budget: Budget<'a>,
+    lane: MutexGuard<'a, Lane>,
+    /// Taken before data is streamed that is to become durable with the transaction.
+    number: Option<Number>,
+    transaction: Transaction,
+    streamed: Option<Streamed>,
+    /// Runs of blocks allocated; given back if the operation fails before it commits.
+    allocated: SmallVec<[(u64, u64); 4]>,
+    /// The inode shows a change of which nothing has been sent: it must be ended, or nothing may be changed any more.
+    is_half_done: bool,
+}
+
+impl Core {
+    /// Begins an operation that takes at most `blocks` blocks and `log_bytes` bytes of items. No inode lock is held.
+    pub(crate) fn begin(&self, blocks: u64, log_bytes: usize, urgency: Urgency) -> Result<Operation<'_>> {
+        if self.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let log_bytes = log_bytes + TRANSACTION_HEADER;
+        let mut waits = 0;
+        let (mut checkpointed, mut relieved) = (false, false);
+        loop {
+            let mut lane = self.lanes.enter();
+            // Nothing is changed behind a failure, or behind the last checkpoint.
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(Error::ReadOnly);
+            }
+            if let Some(failure) = self.failure.get() {
+                return Err(failure.clone());
+            }
+            if !relieved && self.is_crowded(1) {
+                drop(lane);
+                self.checkpoint(NextLog::WithEpoch)?;
+                relieved = true;
+                continue;
+            }
+            let (has_room, is_filling) = self.journal.reserve(&mut lane.place, log_bytes);
+            if is_filling || self.is_crowded(2) {
+                self.pressure.raise();
+            }
+            if has_room {
+                if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
+                    return Ok(Operation {
+                        core: self,
+                        lane,
+                        budget,
+                        number: None,
+                        transaction: Transaction::new(),
+                        streamed: None,
+                        allocated: SmallVec::new(),
+                        is_half_done: false,
+                    });
+                }
+                drop(lane);
+                // What others have in stock, or were promised and don't need: theirs first, then a checkpoint's.
+                if waits < if urgency == Urgency::Deletion { LANES } else { 1 } {
+                    waits += 1;
+                    self.take_back_stocks();
+                    continue;
+                }
+                // A snapshot that is being removed gives more back with each checkpoint.
+                let comes_more = self.snapshots.read().is_giving_back();
+                if checkpointed && !comes_more {
+                    return Err(Error::NoSpace);
+                }
+                (checkpointed, waits) = (true, 0);
+                if !comes_more && !self.nodes.allocator.has_pending() {
+                    // Nothing waits for a checkpoint; but one may just have been made, behind the look at what is free.
+                    continue;
+                }
+            } else {
+                drop(lane);
+            }
+            self.checkpoint(NextLog::WithEpoch)?;
+        }
+    }
+}
+
+impl<'a> Operation<'a> {
+    /// Says that the operation will stream `bytes` in all. The locks of all inodes it concerns are held.
+    pub(crate) fn expect_data(&mut self, bytes: usize) {
+        if bytes <= CHECKED_MAX && self.core.journal.checks_data() {
+            self.number = Some(self.core.journal.number());
+        }
+    }
+
+    /// Adds an item to the transaction.
+    pub(crate) fn log(&mut self, item: &Item<'_>) {
+        self.transaction.push(item);
+    }
+
+    /// Allocates a run of blocks for a file's data.
+    pub(crate) fn allocate(&mut self, ino: u32, index: u64, want: u64) -> Result<(u64, u64)> {
+        let run = self.core.nodes.allocator.allocate(&self.budget, BlockKind::Data, ino, index, want)?;
+        self.allocated.push(run);
+        Ok(run)
+    }
+
+    /// Streams file data to where nothing yet points.
+    pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
+        let flushed = self.core.medium.region.stream(Purpose::Data, at, bytes);
+        self.sent(bytes, flushed);
+    }
+
+    /// The same, but the processor's caches keep what they can: for what is soon to be changed again.
+    pub(crate) fn store(&mut self, at: u64, bytes: &[u8]) {
+        let region = &self.core.medium.region;
+        region.store(Purpose::Data, at, bytes);
+        let flushed = region.flush(Purpose::Data, at, bytes.len() as u64);
+        self.sent(bytes, flushed);
+    }
+
+    fn sent(&mut self, bytes: &[u8], flushed: Flushed) {
+        let total = self.streamed.as_ref().map_or(0, |before| before.bytes) + bytes.len();
+        self.streamed = Some(match self.streamed.take() {
+            Some(before) => {
+                let crc = if total <= CHECKED_MAX { checksum::append(before.crc, bytes) } else { 0 };
+                Streamed { flushed: before.flushed.and(flushed), bytes: total, crc }
+            }
+            None => Streamed {
+                flushed,
+                bytes: total,
+                crc: if total <= CHECKED_MAX { checksum::of(bytes) } else { 0 },
+            },
+        });
+    }
+
+    /// Commits and applies the transaction. The locks of all inodes it concerns are held.
+    pub(crate) fn commit(mut self) -> Result<()> {
+        if self.transaction.is_empty() {
+            return Ok(());
+        }
+        let core = self.core;
+        // What cannot be read reads as zeros: what was put together from that must not become what the file has.
+        core.medium.check_media().inspect_err(|error| core.fail(error))?;
+        self.allocated.clear();
+        if planted(Fault::TransactionInTwo) {
+            self.commit_first_item()?;
+        }
+        let data = match self.streamed.take() {
+            None => Data::None,
+            Some(data) if core.journal.checks_data() && data.bytes <= CHECKED_MAX => {
+                Data::Checked(data.crc, data.flushed)
+            }
+            Some(data) => Data::Durable(fault::fence(&core.medium.region, Fault::DataFence, data.flushed)),
+        };
+        let applied = match core.options.durability {
+            Durability::Operation => self.commit_at_once(data),
+            Durability::Fsync => {
+                core.journal.store(&mut self.lane, &mut self.transaction, data);
+                if self.transaction.changes_in_place && !planted(Fault::InPlaceNotForced) {
+                    // Bytes that a checkpoint reaches change only when their record is durable.
+                    core.journal.force();
+                }
+                self.apply_all(InPlace::WithCheckpoint)
+            }
+            Durability::Snapshot => self.apply_all(InPlace::Now),
+        };
+        applied.and_then(|()| core.medium.check_media()).inspect_err(|error| core.fail(error))?;
+        // If some other transaction could not be applied, replay may end before this one.
+        core.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Begins the commit of a change to a locked inode beside others: it depends on none whose record may still be on its way,
+    /// and no other such depends on it. What the inode shows is changed first, with [`Operation::log_at_once`]; then
+    /// everything is sent ([`Operation::commit_beside`]).
+    pub(crate) fn begin_beside(&mut self) -> Result<()> {
+        let core = self.core;
+        core.medium.check_media().inspect_err(|error| core.fail(error))?;
+        self.allocated.clear();
+        self.number = Some(core.journal.number());
+        self.transaction.beside = !planted(Fault::BesideNotTold);
+        self.is_half_done = true;
+        Ok(())
+    }
+
+    /// What was begun so cannot be ended: pointers may lead to the places of `data` already. They are filled, so that no
+    /// reader finds there what others had; the lock has to be held until this has returned.
+    pub(crate) fn give_up_beside(self, data: &[(u64, &[u8])]) {
+        for (at, bytes) in data {
+            let region = &self.core.medium.region;
+            region.fence(region.stream(Purpose::Data, *at, bytes)).ignore();
+        }
+    }
+
+    /// Adds an item and applies it: a change of the locked inode, which no reader sees before it is durable.
+    pub(crate) fn log_at_once(&mut self, item: &Item<'_>) -> Result<()> {
+        let core = self.core;
+        self.transaction.push(item);
+        apply::apply_at_once(&core.nodes, &self.budget, item).inspect_err(|error| core.fail(error))
+    }
+
+    /// Commits what was begun so: all was applied at once but for the first `later` bytes of items, which are applied behind
+    /// the fence. Others may have `lock` meanwhile; `data` is streamed to where nobody looks before. Who depends on the
+    /// change waits until what this returns is dropped.
+    ///
+    /// Every atomic exchange comes before the streams, and these are one behind the other: an exchange would wait for them,
+    /// and the fence once more.
+    pub(crate) fn commit_beside(
+        mut self,
+        lock: Exclusive<'a>,
+        later: usize,
+        data: &[(u64, &[u8])],
+    ) -> Result<Settling<'a>> {
+        let core = self.core;
+        let settling = lock.give_way();
+        let data = match data {
+            [] => Data::None,
+            [(_, first), others @ ..] => {
+                let append = |crc, (_, bytes): &(u64, &[u8])| checksum::append(crc, bytes);
+                Data::Beside(others.iter().fold(checksum::of(first), append), data)
+            }
+        };
+        let number = self.number.take().unwrap_or_else(|| core.journal.number());
+        let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
+        fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
+        let rest = &self.transaction.bytes[TRANSACTION_HEADER..TRANSACTION_HEADER + later];
+        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+            .and_then(|()| core.medium.check_media())
+            .inspect_err(|error| core.fail(error))?;
+        self.is_half_done = false;
+        core.failure.get().map_or(Ok(settling), |failure| Err(failure.clone()))
+    }
+
+    /// Bytes of items so far.
+    pub(crate) fn logged(&self) -> usize {
+        self.transaction.bytes.len() - TRANSACTION_HEADER
+    }
+
+    /// Whether it may be committed beside others, with so many bytes of data.
+    pub(crate) fn may_be_beside(&self, bytes: usize) -> bool {
+        let checks_data = self.core.journal.checks_data();
+        checks_data && bytes <= CHECKED_MAX && self.streamed.is_none() && !planted(Fault::TransactionInTwo)
+    }
+
+    /// Streams the record, applies what may be applied while it is on its way, and the rest when it is durable.
+    fn commit_at_once(&mut self, data: Data<'_>) -> Result<()> {
+        let core = self.core;
+        let number = self.number.take().unwrap_or_else(|| core.journal.number());
+        let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
+        let (early, rest) = self.transaction.items();
+        let applied = apply::apply(&core.nodes, &self.budget, early, InPlace::WithCheckpoint);
+        fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
+        applied?;
+        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+    }
+
+    /// Commits the first item alone: a fault.
+    fn commit_first_item(&mut self) -> Result<()> {
+        let whole = std::mem::replace(&mut self.transaction, Transaction::new());
+        let mut items = crate::record::Items(&whole.bytes[TRANSACTION_HEADER..]).flatten();
+        items.by_ref().take(1).for_each(|item| self.transaction.push(&item));
+        self.commit_at_once(Data::None)?;
+        self.transaction = Transaction::new();
+        items.for_each(|item| self.transaction.push(&item));
+        Ok(())
+    }
+
+    fn apply_all(&self, in_place: InPlace) -> Result<()> {
+        let (early, rest) = self.transaction.items();
+        apply::apply(&self.core.nodes, &self.budget, early, in_place)?;
+        apply::apply(&self.core.nodes, &self.budget, rest, in_place)
+    }
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let core = self.core;
+        if self.is_half_done {
+            core.fail(&Error::Corrupt("a change was begun and could not be ended".to_string()));
+        }
+        for (first, length) in self.allocated.drain(..) {
+            core.nodes.allocator.free(first, length);
+        }
+        if let Some(number) = self.number.take() {
+            core.journal.abandon(&mut self.lane, number);
+        }
+        core.nodes.allocator.put_back(&mut self.lane.stock, &self.budget);
+    }
+}
