@@ -101,12 +101,13 @@ bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM 
 	@scripts/install-deps.sh bench-journaling
 	tests/bench/journaling.py $(BIN) $(JOURNALING)
 
-fuzz: ## damaged volumes, native and ext, mounted, checked, read, a minute each: FUZZ_SECONDS=60 (by a nightly compiler)
+fuzz: ## damaged volumes, native and ext, mounted, checked, read, written, a minute each: FUZZ_SECONDS=60 (by a nightly compiler)
 	@scripts/install-deps.sh build
 	@rustup run nightly rustc --version > /dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	@command -v cargo-fuzz > /dev/null || cargo install --locked cargo-fuzz --version '~0.13'
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 	cargo +nightly fuzz run read_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
+	cargo +nightly fuzz run --sanitizer none write_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
 crash: build ## power cuts at every moment: all operations in each way to log, all sequences of two, two at a time, an ext disk, repairs, an hour of random ones: CRASH_SECONDS=3600
 	for journal in adaptive block diff block-switch; do $(BIN) crash --journal $$journal || exit; done
