@@ -21,8 +21,9 @@ BENCH ?=
 EXT_PEERS := ext4-disk,ext4-disk:dirsync,ext4-disk:sync,ext4-disk:nojournal
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk,amberfs-ext-disk:dirsync,amberfs-ext-disk:sync
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:sync_writes=disk,amberfs-ext-disk:sync_writes=disk+transport=device+threads=16
-EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk:commit=3600,volume-ext-disk,fuse2fs-disk
+EXT_PEERS := $(EXT_PEERS),volume-ext-disk,volume-ext-disk:consistency=none,fuse2fs-disk
 EXT_AGAINST := --against ext4-disk --against ext4-disk:dirsync --against ext4-disk:sync
+EXT_AGAINST := $(EXT_AGAINST) --against ext4-disk:nojournal --against volume-ext-disk:consistency=none
 # Who stands beside a mount where programs sync.
 SYNCED_PEERS := amberfs,amberfs-op,ext4,xfs,btrfs,ext4-disk
 SYNCED = --rounds 3 --against ext4 --against ext4-disk --markdown --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)

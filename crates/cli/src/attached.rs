@@ -57,7 +57,8 @@ pub(crate) fn open_volume(
 impl Attached {
     /// Opens the volume as it is to be mounted.
     pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
-        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &options.mounted_ext())?);
+        let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
+        let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
         let background = match options.read_only {
             true => None,
             false => {

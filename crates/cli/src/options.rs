@@ -33,6 +33,8 @@ pub(crate) struct Options {
     pub(crate) synced_bytes: Option<u64>,
     /// Of a volume of kind ext: DRAM for bytes of files as the disk has them.
     pub(crate) clean_bytes: Option<u64>,
+    /// Of a volume of kind ext, in process: metadata is not versioned, to measure what that takes.
+    pub(crate) without_consistency: bool,
     /// Of a volume of kind ext: that it is as it always is was asked for, which means nothing elsewhere.
     pub(crate) data_ordered: bool,
     /// Of a volume of kind ext: where its disk is now.
@@ -74,6 +76,7 @@ impl Default for Options {
             fetch: ext::Fetch::Touch,
             synced_bytes: None,
             clean_bytes: None,
+            without_consistency: false,
             data_ordered: false,
             disk: None,
             snapshot: None,
@@ -168,13 +171,22 @@ impl Options {
             sync,
             sync_in_nvm: !self.sync_on_disk,
             fetch: self.fetch,
+            versions: !self.without_consistency,
             ..default
         }
     }
 
     /// What they mean for one that is mounted: the kernel's page cache keeps what is clean, and nothing is kept twice.
-    pub(crate) fn mounted_ext(&self) -> ext::Options {
-        ext::Options { clean_bytes: self.clean_bytes.unwrap_or(0), ..self.ext() }
+    ///
+    /// # Errors
+    /// What is for benchmarks alone.
+    pub(crate) fn mounted_ext(&self) -> Result<ext::Options, String> {
+        if self.without_consistency {
+            return Err("mount option 'consistency=none': a crash would leave anything; only 'amberfs bench' takes it, for a volume \
+                        in process that it makes itself"
+                .to_string());
+        }
+        Ok(ext::Options { clean_bytes: self.clean_bytes.unwrap_or(0), ..self.ext() })
     }
 
     fn set(&mut self, text: &str, sloppy: bool) -> Result<(), String> {
@@ -281,10 +293,14 @@ mod tests {
         for (list, bytes) in [("cache=64M", 64 << 20), ("cache=1024K", 1 << 20), ("cache=1.5G", 3 << 29)] {
             assert_eq!(parse(list).unwrap().cache_bytes, Some(bytes));
         }
-        let clean =
-            |list| parse(list).map(|options| (options.ext().clean_bytes, options.mounted_ext().clean_bytes));
+        let clean = |list| {
+            let options = parse(list)?;
+            Ok::<_, String>((options.ext().clean_bytes, options.mounted_ext()?.clean_bytes))
+        };
         assert_eq!(clean(""), Ok((256 << 20, 0)), "the kernel's page cache is above a mount");
         assert_eq!(clean("clean=8M"), Ok((8 << 20, 8 << 20)));
+        assert!(clean("consistency=versions").is_ok() && !parse("consistency=none").unwrap().ext().versions);
+        assert!(clean("consistency=none").unwrap_err().contains("a crash would leave anything"));
         let keep = parse("keep=hourly=24:daily=7,commit=1,keep_unchanged").unwrap();
         assert_eq!(keep.keep.unwrap().to_string(), "hourly=24,daily=7");
         assert!(keep.keep_unchanged);

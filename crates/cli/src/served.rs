@@ -90,8 +90,8 @@ impl Served {
                 (at_once, Some(account), open(region, options)?)
             }
             Medium::Disk(disk) => {
-                let volume = ext::Volume::open(disk, &options.mounted_ext())
-                    .doing("opening the disk's file system")?;
+                let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
+                let volume = ext::Volume::open(disk, &how).doing("opening the disk's file system")?;
                 let volume = Arc::new(volume);
                 (true, None, (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>))
             }

@@ -65,6 +65,8 @@ pub(crate) struct Home {
     checkpointing: Mutex<()>,
     /// The newest epoch of the log that is retired, durably.
     retired: AtomicU64,
+    /// Metadata is committed by records.
+    versions: bool,
 }
 
 impl Home {
@@ -80,7 +82,13 @@ impl Home {
             committing: Mutex::new(committing),
             checkpointing: Mutex::new(()),
             retired,
+            versions: true,
         }
+    }
+
+    /// Stores metadata to frames from now on, and has no records of it: what a crash leaves is anything.
+    pub(crate) fn without_versions(&mut self) {
+        self.versions = false;
     }
 
     pub(crate) fn region(&self) -> &Region {
@@ -115,7 +123,9 @@ impl Home {
     /// Commits the next transaction, or leaves it waiting; false if there is none.
     fn commit_next(&self, committing: &mut Committing, above: &dyn Above) -> Result<bool> {
         self.region.check().map_err(|error| Error::Io(error.to_string()))?;
-        let Some(transaction) = committing.waiting.take().or_else(|| above.take()) else { return Ok(false) };
+        let Some(mut transaction) = committing.waiting.take().or_else(|| above.take()) else {
+            return Ok(false);
+        };
         let numbers = transaction.blocks.iter().map(|(number, ..)| *number);
         match self.frames.reserve(numbers) {
             Ok(()) => {}
@@ -136,7 +146,11 @@ impl Home {
         if planted(Fault::AppliedTooEarly) {
             apply(&transaction);
         }
-        match self.append(committing, above, &transaction) {
+        let appended = match self.versions {
+            true => self.append(committing, above, &transaction),
+            false => self.append_items(committing, above, &mut transaction),
+        };
+        match appended {
             Ok(durable) => durable.ignore(),
             Err(log::Full) => {
                 committing.waiting = Some(transaction);
@@ -165,6 +179,26 @@ impl Home {
         committing.switch();
         above.half_filled();
         committing.log.append(transaction)
+    }
+
+    /// The same, of bytes of files alone; nothing if there are none. Of metadata it is found out which sub-blocks are to be stored.
+    fn append_items(
+        &self,
+        committing: &mut Committing,
+        above: &dyn Above,
+        transaction: &mut Transaction,
+    ) -> std::result::Result<Durable, log::Full> {
+        let mut items = Transaction { number: transaction.number, ..Transaction::default() };
+        std::mem::swap(&mut items.items, &mut transaction.items);
+        let appended = match items.items.is_empty() {
+            true => Ok(self.region.fence(nvm::Flushed::none())),
+            false => self.append(committing, above, &items),
+        };
+        transaction.items = items.items;
+        for (number, kind, parts, bytes) in &mut transaction.blocks {
+            *parts = self.frames.differing(*number, *kind, bytes);
+        }
+        appended
     }
 
     fn is_other_free(&self, committing: &Committing) -> bool {
@@ -378,7 +412,19 @@ mod tests {
                                     bytes[at + 8..at + 16].copy_from_slice(&word.to_le_bytes());
                                     bytes[..8].copy_from_slice(&word.to_le_bytes());
                                 };
-                                blocks.store.change(kind, number, |_| Ok(()), with).unwrap();
+                                // As a whole, or sub-block by sub-block, also both in one operation.
+                                if random.below(2) == 0 {
+                                    blocks.store.change(kind, number, |_| Ok(()), with).unwrap();
+                                } else {
+                                    for range in [0..8, at + 8..at + 16] {
+                                        let with =
+                                            |bytes: &mut [u8]| bytes.copy_from_slice(&word.to_le_bytes());
+                                        blocks
+                                            .store
+                                            .change_part(kind, number, range, |_| Ok(()), with)
+                                            .unwrap();
+                                    }
+                                }
                                 then.1.insert(number, word);
                             }
                             // What was given up in this transaction is not given out again.

@@ -8,23 +8,28 @@
 //! Here blocks are in DRAM, as many as fit; the least recently used go first, which nobody who holds one notices.
 //!
 //! **A change is all or nothing.** Who changes metadata does it between [`Store::begin`] and [`Store::finish`], alone (the volume's
-//! lock `tree` sees to it: no reader is inside). A block that is changed is copied first: what was is there until the end, for
+//! lock `tree` sees to it: no reader is inside). Of a block that is changed what was is kept until the end ([`before`]), for
 //! [`Store::undo`], and tells what of the block is new. What is finished is *running* until it is taken to be committed
 //! ([`Store::take_running`]), and is not evicted before somebody says that it is at [`Store::settled`].
 
+mod before;
+mod contents;
+
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use disk::{Buffer, Disk, Purpose};
+use disk::{Disk, Purpose};
 use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::clean::Clean;
-use crate::error::{corrupt, io};
+use crate::error::corrupt;
 use crate::home::{Frames, Transaction};
 pub(crate) use crate::kind::Kind;
+use before::{Before, Parts, Whole};
 
 /// A block's bytes, as they were when it was asked for.
 #[derive(Clone)]
@@ -64,8 +69,8 @@ struct Cached {
 /// What an operation has done so far.
 #[derive(Default)]
 struct Operation {
-    /// What the blocks were that it changed, made or gave up; nothing if they were no metadata.
-    before: HashMap<u64, Option<(Kind, Block, bool)>>,
+    /// What the blocks were that it changed, made or gave up.
+    before: HashMap<u64, Before>,
     /// Blocks of metadata that it gave up.
     freed: Vec<u64>,
     /// Ranges of blocks that it gave up.
@@ -127,6 +132,8 @@ pub(crate) struct Store {
     overlay: HashMap<u64, Logged>,
     /// Bytes of a sub-block: those of an inode (FSMAC III.C).
     part: usize,
+    /// What was is kept until what is there instead is committed ([`crate::Options::versions`]).
+    versions: bool,
     /// Blocks of files.
     pub(crate) clean: Clean,
     operation: Mutex<Option<Operation>>,
@@ -147,6 +154,7 @@ impl Store {
             clock: AtomicU64::new(0),
             overlay: HashMap::new(),
             part: part.max(block as usize / 64),
+            versions: true,
             clean: Clean::default(),
             operation: Mutex::new(None),
             running: Mutex::new(Running {
@@ -161,6 +169,11 @@ impl Store {
 
     pub(crate) fn disk(&self) -> &Arc<Disk> {
         &self.disk
+    }
+
+    /// Changes blocks in place from now on, once and for all.
+    pub(crate) fn without_versions(&mut self) {
+        self.versions = false;
     }
 
     /// Keeps so many bytes of files' blocks, as the disk has them.
@@ -252,11 +265,44 @@ impl Store {
         with: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         let block = self.read(kind, number, verify)?;
-        let mut bytes = block.0;
         self.remember(number);
-        let result = with(Arc::make_mut(&mut bytes));
-        self.put(kind, number, Block(bytes));
-        Ok(result)
+        Ok(self.change_in_place(kind, number, block, with))
+    }
+
+    /// The same, for who changes no more than `range` of the block: no more than its sub-blocks are kept as they were.
+    pub(crate) fn change_part<R>(
+        &self,
+        kind: Kind,
+        number: u64,
+        range: Range<usize>,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        with: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let block = self.read(kind, number, verify)?;
+        self.remember_part(number, &range);
+        Ok(self.change_in_place(kind, number, block, |block| with(&mut block[range])))
+    }
+
+    /// Changes a block of which is kept what it was. Who else holds it, a commit or who has read it, keeps it as it was.
+    fn change_in_place<R>(
+        &self,
+        kind: Kind,
+        number: u64,
+        block: Block,
+        with: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        let mut shard = self.shard(number).write();
+        let cached = match shard.entry(number) {
+            Entry::Occupied(entry) => {
+                drop(block);
+                entry.into_mut()
+            }
+            // Who only looks, and takes no lock, may have had it evicted meanwhile.
+            Entry::Vacant(entry) => entry.insert(Cached { kind, block, used, dirty: true }),
+        };
+        cached.dirty = true;
+        with(Arc::make_mut(&mut cached.block.0))
     }
 
     /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
@@ -291,12 +337,42 @@ impl Store {
     /// Keeps what block `number` is, before the operation does something to it for the first time.
     fn remember(&self, number: u64) {
         let mut operation = self.operation.lock();
-        operation.as_mut().expect("changes are made by an operation").before.entry(number).or_insert_with(
-            || {
-                let shard = self.shard(number).read();
-                shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.dirty))
-            },
-        );
+        let before = &mut operation.as_mut().expect("changes are made by an operation").before;
+        match before.entry(number) {
+            Entry::Vacant(entry) => drop(entry.insert(Before::Whole(self.whole(number)))),
+            Entry::Occupied(mut entry) => {
+                let Before::Parts(parts) = entry.get() else { return };
+                let whole = self.whole(number).map(|(kind, mut block, _)| {
+                    let was_dirty = parts.restore(Arc::make_mut(&mut block.0), self.part);
+                    (kind, block, was_dirty)
+                });
+                entry.insert(Before::Whole(whole));
+            }
+        }
+    }
+
+    /// The same, of a part of it that is to be changed.
+    fn remember_part(&self, number: u64, range: &Range<usize>) {
+        if !self.versions {
+            return self.remember(number);
+        }
+        let mut operation = self.operation.lock();
+        let before = &mut operation.as_mut().expect("changes are made by an operation").before;
+        let shard = self.shard(number).read();
+        let Some(cached) = shard.get(&number) else {
+            before.entry(number).or_insert(Before::Whole(None));
+            return;
+        };
+        let before = before.entry(number).or_insert_with(|| Before::Parts(Parts::new(cached.dirty)));
+        if let Before::Parts(parts) = before {
+            parts.keep(&cached.block, range, self.part);
+        }
+    }
+
+    /// What block `number` is, if it is to be kept.
+    fn whole(&self, number: u64) -> Option<Whole> {
+        let shard = self.versions.then(|| self.shard(number).read())?;
+        shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.dirty))
     }
 
     fn put(&self, kind: Kind, number: u64, block: Block) {
@@ -320,10 +396,12 @@ impl Store {
             let shard = self.shard(number).read();
             let Some(now) = shard.get(&number) else { continue };
             let parts = match &before {
-                Some((kind, block, _)) if *kind == now.kind && !running.freed.contains(&number) => {
+                _ if running.freed.contains(&number) => u64::MAX,
+                Before::Whole(Some((kind, block, _))) if *kind == now.kind => {
                     self.differing(block, &now.block)
                 }
-                _ => u64::MAX,
+                Before::Whole(_) => u64::MAX,
+                Before::Parts(parts) => parts.differing(&now.block, self.part),
             };
             if parts != 0 {
                 let was = running.blocks.get(&number).map(|(_, parts)| *parts);
@@ -336,20 +414,30 @@ impl Store {
 
     /// Bytes that a record has of a block of which these parts have changed.
     fn recorded(&self, parts: u64) -> u64 {
+        if !self.versions {
+            return 0;
+        }
         ITEM_HEAD + (u64::from(parts.count_ones()) * self.part as u64).min(self.block)
     }
 
     /// Ends an operation as if it had not been.
     pub(crate) fn undo(&self) {
+        if !self.versions {
+            return self.finish();
+        }
         let Operation { before, .. } = self.operation.lock().take().expect("an operation");
         for (number, before) in before {
             let mut shard = self.shard(number).write();
             match before {
-                Some((kind, block, dirty)) => {
+                Before::Parts(parts) => {
+                    let Some(cached) = shard.get_mut(&number) else { continue };
+                    cached.dirty = parts.restore(Arc::make_mut(&mut cached.block.0), self.part);
+                }
+                Before::Whole(Some((kind, block, dirty))) => {
                     let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
                     shard.insert(number, Cached { kind, block, used, dirty });
                 }
-                None => drop(shard.remove(&number)),
+                Before::Whole(None) => drop(shard.remove(&number)),
             }
         }
     }
@@ -430,93 +518,6 @@ impl Store {
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
             cached.dirty = false;
         }
-    }
-
-    /// Reads bytes of a file from `offset` in block `number` on, which are all on the disk or [clean](Clean) in DRAM, by who has the file's lock. The
-    /// first `ahead` blocks behind them are the file's, too, and may be read with them.
-    pub(crate) fn read_data(&self, number: u64, offset: u64, into: &mut [u8], ahead: u64) -> Result<()> {
-        if !self.clean.has_room() {
-            return self.read_through(Purpose::Data, number, offset, into);
-        }
-        let block = self.block as usize;
-        let (mut number, mut offset) = (number + offset / self.block, (offset % self.block) as usize);
-        let mut rest = into;
-        while !rest.is_empty() {
-            let here = rest.len().min(block - offset);
-            if let Some(bytes) = self.clean.get(number) {
-                let (part, behind) = rest.split_at_mut(here);
-                part.copy_from_slice(&bytes[offset..offset + here]);
-                (rest, number, offset) = (behind, number + 1, 0);
-                continue;
-            }
-            let asked = (offset + rest.len()).div_ceil(block) as u64;
-            let is_missing = |n: &u64| !self.clean.has(number + n);
-            let missing = 1 + (1..asked).take_while(is_missing).count() as u64;
-            // Before what is here nothing more is wanted.
-            let more =
-                (asked..asked + ahead).take_while(|n| missing == asked && is_missing(n)).count() as u64;
-            let mut buffer = Buffer::zeroed((missing + more) as usize * block);
-            self.read_through(Purpose::Data, number, 0, &mut buffer)?;
-            (number..).zip(buffer.chunks(block)).for_each(|(number, bytes)| self.clean.put(number, bytes));
-            let here = rest.len().min(missing as usize * block - offset);
-            let (part, behind) = rest.split_at_mut(here);
-            part.copy_from_slice(&buffer[offset..offset + here]);
-            (rest, number, offset) = (behind, number + missing, 0);
-        }
-        Ok(())
-    }
-
-    /// Reads bytes from `offset` in block `number` on, which are all on the disk, past the cache.
-    pub(crate) fn read_through(
-        &self,
-        purpose: Purpose,
-        number: u64,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<()> {
-        if let (Purpose::Data, Some(frames)) = (purpose, &self.frames)
-            && frames.has_refused()
-        {
-            return self.read_around(frames, number, offset, into);
-        }
-        if self.overlay.is_empty() {
-            return self.disk.read(purpose, number * self.block + offset, into).map_err(|error| io(&error));
-        }
-        let (mut number, mut offset) = (number + offset / self.block, offset % self.block);
-        let mut rest = into;
-        while !rest.is_empty() {
-            let here = rest.len().min((self.block - offset) as usize);
-            let (part, behind) = rest.split_at_mut(here);
-            let logged = self.overlay.get(&number).copied().unwrap_or(Logged { at: number, begins: None });
-            self.disk.read(purpose, logged.at * self.block + offset, part).map_err(|error| io(&error))?;
-            if let Some(begins) = logged.begins {
-                begins.iter().skip(offset as usize).zip(part).for_each(|(byte, place)| *place = *byte);
-            }
-            (rest, number, offset) = (behind, number + 1, 0);
-        }
-        Ok(())
-    }
-
-    /// Reads bytes of files of which the disk may have refused some: those are in NVM.
-    fn read_around(&self, frames: &Frames, number: u64, offset: u64, into: &mut [u8]) -> Result<()> {
-        let end = number + (offset + into.len() as u64).div_ceil(self.block);
-        // Before the disk is read: what it takes meanwhile is no longer there then, and on the disk.
-        let refused = frames.refused_among(number..end)?;
-        let start = number * self.block + offset;
-        let (mut at, mut rest) = (start, into);
-        let purpose = Purpose::Data;
-        for (block, bytes) in refused {
-            let before = (block * self.block).saturating_sub(at) as usize;
-            let (part, behind) = rest.split_at_mut(before);
-            self.disk.read(purpose, at, part).map_err(|error| io(&error))?;
-            at += before as u64;
-            let here = &bytes[(at - block * self.block) as usize..];
-            let (part, behind) = behind.split_at_mut(here.len().min(behind.len()));
-            part.copy_from_slice(&here[..part.len()]);
-            at += part.len() as u64;
-            rest = behind;
-        }
-        self.disk.read(purpose, at, rest).map_err(|error| io(&error))
     }
 }
 

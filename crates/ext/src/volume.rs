@@ -38,6 +38,9 @@ pub struct Options {
     pub sync_in_nvm: bool,
     /// When metadata whose place is fixed comes to NVM.
     pub fetch: Fetch,
+    /// Metadata has versions, and its changes are committed (FSMAC III.C). Without, only to measure what that takes (FSMAC V.G): a crash leaves
+    /// anything, and so does an operation that fails half-way.
+    pub versions: bool,
 }
 
 impl Default for Options {
@@ -49,6 +52,7 @@ impl Default for Options {
             sync: Sync::Nosync,
             sync_in_nvm: true,
             fetch: Fetch::Touch,
+            versions: true,
             synced_bytes: 64 << 20,
         }
     }
@@ -231,13 +235,17 @@ impl Volume {
     pub(crate) fn with_home(
         disk: Arc<Disk>,
         superblock: Superblock,
-        home: Home,
+        mut home: Home,
         next: u64,
         options: &Options,
     ) -> std::result::Result<Volume, Error> {
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         store.attach(home.frames.clone(), next);
+        if !options.versions {
+            store.without_versions();
+            home.without_versions();
+        }
         store.keep_clean(options.clean_bytes);
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);

@@ -174,6 +174,19 @@ pub(super) const TABLE: &[MountOption] = &[
         }),
     },
     MountOption {
+        name: "consistency",
+        help: "for a volume of kind ext: metadata has versions until it is committed, as always here (versions). UNSAFE, and only for \
+               'amberfs bench' and a volume in process, to measure what that takes: it has none, and a crash leaves anything (none)",
+        effect: Effect::Value("versions|none", |options, value| {
+            options.without_consistency = match value {
+                "versions" => false,
+                "none" => true,
+                _ => return Err("choose versions".to_string()),
+            };
+            Ok(())
+        }),
+    },
+    MountOption {
         name: "data",
         help: "for a volume of kind ext: bytes of files are on the disk, or in NVM, before the metadata that leads to them, as always \
                here (ordered)",

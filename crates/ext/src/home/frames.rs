@@ -271,6 +271,19 @@ impl Frames {
         }
     }
 
+    /// Which sub-blocks of a block its frame has otherwise; all, if it has none.
+    pub(crate) fn differing(&self, number: u64, kind: Kind, bytes: &[u8]) -> u64 {
+        let state = self.state.read();
+        let Some(&n) = state.of.get(&number) else { return u64::MAX };
+        if state.frames[n as usize].kind != kind {
+            return u64::MAX;
+        }
+        let part = self.area.part as usize;
+        let frame = self.region.bytes(self.area.frame_at(n), bytes.len());
+        let pairs = frame.chunks(part).zip(bytes.chunks(part)).enumerate();
+        pairs.filter(|(_, (one, other))| one != other).fold(0, |bits, (n, _)| bits | 1 << n)
+    }
+
     /// Whether block `number` has a frame.
     pub(crate) fn holds(&self, number: u64) -> bool {
         self.state.read().of.contains_key(&number)
