@@ -207,7 +207,7 @@ def look(top, out):
         status = os.stat(where)
         subdirectories = [name for name in dirs if not os.path.islink(os.path.join(where, name))]
         assert status.st_nlink == 2 + len(subdirectories), f"{where}: {status.st_nlink} links, {len(subdirectories)} directories"
-        lines.append(("d", os.path.relpath(where, tree), status.st_mode, status.st_mtime_ns))
+        lines.append(("d", os.path.relpath(where, tree), status.st_mode, status.st_mtime_ns, status.st_ctime_ns))
         for name in files + [name for name in dirs if name not in subdirectories]:
             path = os.path.join(where, name)
             status = os.lstat(path)
@@ -223,7 +223,7 @@ def look(top, out):
                 attributes = sorted((key, os.getxattr(path, key)) for key in os.listxattr(path))
             elif stat.S_ISLNK(status.st_mode):
                 what = os.readlink(path)
-            lines.append((os.path.relpath(path, tree), status.st_mode, status.st_nlink, status.st_size, status.st_mtime_ns, what, attributes))
+            lines.append((os.path.relpath(path, tree), status.st_mode, status.st_nlink, status.st_size, status.st_mtime_ns, status.st_ctime_ns, what, attributes))
     for ino, (path, count) in found.items():
         assert links[ino] == count, f"{path}: {count} links, {links[ino]} names"
     with open(out, "w") as file:
