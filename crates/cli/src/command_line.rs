@@ -111,7 +111,7 @@ pub(crate) struct ZoneCreate {
 
 #[derive(Args, Debug)]
 pub(crate) struct ZoneList {
-    /// Zones, or directories to look in; without them, DAX devices and zones being served
+    /// Zones, or directories to look in; without them, DAX devices and zones being served by this user (as root: by anybody)
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// Answer in JSON

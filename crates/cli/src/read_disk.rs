@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use disk::{Account, Disk, OpenOptions, Purpose, Source};
 use nvm::Zone;
 
-use crate::control;
 use crate::failure::{Explain, Failure};
+use crate::find_server;
 use crate::options::Options;
 use crate::report::{Fields, Value};
 
@@ -58,7 +58,7 @@ fn is_zone(path: &Path) -> bool {
     match Zone::open(path, &options) {
         Ok(_) => true,
         // Or another server reads that disk.
-        Err(nvm::Error::Locked { .. }) => control::server_of_zone(path)
+        Err(nvm::Error::Locked { .. }) => find_server::of_zone(path)
             .is_some_and(|server| server.hello.mounts.iter().any(|(volume, _)| !volume.is_empty())),
         Err(_) => false,
     }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use nvm::{OpenOptions, Zone};
 
-use crate::control::{self, Client};
+use crate::control::Client;
 use crate::failure::Failure;
+use crate::find_server;
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
 const ENDING_PATIENCE: Duration = Duration::from_secs(3);
@@ -27,7 +28,7 @@ pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
     loop {
         match Zone::open(path, &options) {
             Ok(zone) => return Ok(Access::Open(zone)),
-            Err(error @ nvm::Error::Locked { .. }) => match control::server_of_zone(path) {
+            Err(error @ nvm::Error::Locked { .. }) => match find_server::of_zone(path) {
                 Some(client) => return Ok(Access::Served(client)),
                 None if Instant::now() < patience => std::thread::sleep(ENDING_PAUSE),
                 None => return Err(Failure::new(error).doing("opening the zone")),

@@ -218,7 +218,13 @@ fn an_ordinary_user_mounts_with_fusermount() {
         cp "$2" "$dir/amberfs"
         mkdir "$home"
         chown nobody "$home"
-        as_user() { (cd / && runuser -u nobody -- env XDG_RUNTIME_DIR="$home" "$@"); }
+        # As a login makes it, here alone.
+        mkdir -p /run/user
+        mount -t tmpfs -o mode=755 tmpfs /run/user
+        run=/run/user/$(id -u nobody)
+        mkdir -m 700 "$run"
+        chown nobody "$run"
+        as_user() { (cd / && runuser -u nobody -- env XDG_RUNTIME_DIR="$run" "$@"); }
         user() { as_user "$dir/amberfs" "$@"; }
         as_user mkdir "$home/mnt"
         user zone create "$home/zone" --size 64M
@@ -227,6 +233,13 @@ fn an_ordinary_user_mounts_with_fusermount() {
         as_user sh -ec 'echo hello > "$1/file"; sync "$1/file"' sh "$home/mnt"
         [ "$(as_user cat "$home/mnt/file")" = hello ]
         user stats "$home/mnt" --json | grep -F "$home/zone:mine"
+        # Root may ask, and unmount.
+        "$dir/amberfs" stats "$home/mnt" --json | grep -F "$home/zone:mine"
+        "$dir/amberfs" info "$home/zone:mine" | grep "mounted *$home/mnt"
+        "$dir/amberfs" zone list | grep "^ *$home/zone .*mine on $home/mnt"
+        "$dir/amberfs" umount "$home/mnt"
+        user info "$home/zone:mine" | grep "clean *yes"
+        user mount "$home/zone:mine" "$home/mnt"
         user umount "$home/mnt"
         user fsck "$home/zone:mine"
         # Root's zone is not the user's.

@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::place::Place;
 use crate::report;
 use crate::zone_access;
-use crate::{control, exit, mount_table};
+use crate::{exit, find_server, mount_table};
 
 /// What is measured with --quick, and without.
 struct Extent {
@@ -211,9 +211,9 @@ fn server_of(dir: &Path) -> Option<Server> {
         // The innermost mount is the one that counts, whatever it is.
         Some((entry.kind == mount_table::TYPE).then(|| dir.to_path_buf()))
     })??;
-    let pid = control::server_of_mount(&top)?.hello.pid;
+    let pid = find_server::of_mount(&top)?.hello.pid;
     let settle = move || {
-        let mut server = control::server_of_mount(&top).ok_or("its server does not answer")?;
+        let mut server = find_server::of_mount(&top).ok_or("its server does not answer")?;
         let volume = server.volume_at(&top).unwrap_or_default().to_string();
         server.ask(&Request::Settle { volume }).map(drop).map_err(|failure| failure.what)
     };

@@ -7,12 +7,12 @@ use serde_json::Value as Json;
 
 use crate::command_line::Df;
 use crate::commands::{info, zone};
-use crate::control::{self, Request};
+use crate::control::Request;
 use crate::failure::{Explain, Failure};
-use crate::mount_table;
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
+use crate::{find_server, mount_table};
 
 /// Volumes, and their snapshots.
 #[derive(Default)]
@@ -110,7 +110,7 @@ impl Answer {
             None => self.add_mounted(&mount.source, &mount.dir)?,
         }
         // Only who mounted it, and root, may ask its server.
-        let server = control::server_of_mount(&mount.dir);
+        let server = find_server::of_mount(&mount.dir);
         self.snapshots_unknown = server.is_none();
         if let Some(mut server) = server {
             let volume = server.volume_at(&mount.dir).unwrap_or_default().to_string();

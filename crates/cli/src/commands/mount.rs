@@ -12,7 +12,7 @@ use crate::launch::{self, Launch};
 use crate::options::Options;
 use crate::place::MountSource;
 use crate::server::{self, MountRequest};
-use crate::{control, mount_namespace, mount_table, report, size};
+use crate::{find_server, mount_namespace, mount_table, report, size};
 
 pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
     let options = Options::parse(&arguments.options, arguments.sloppy)
@@ -70,7 +70,7 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
 
 /// Before changes, the server must be able to make them; when there are to be no more, those made are made durable.
 fn remount(dir: &Path, source: &MountSource, options: &Options) -> Result<(), Failure> {
-    let (mut server, volume) = control::volume_of_mount(dir)?;
+    let (mut server, volume) = find_server::volume_of_mount(dir)?;
     let ask = Request::Remount { volume, read_only: options.read_only };
     if !options.read_only {
         server.ask(&ask)?;
@@ -92,7 +92,7 @@ fn by_server(request: &MountRequest, options: &Options) -> Option<Result<Json, F
         from: options.directory.clone(),
         sloppy: request.sloppy,
     };
-    control::server_of_zone(&place.zone).map(|mut client| {
+    find_server::of_zone(&place.zone).map(|mut client| {
         let pid = client.hello.pid;
         if mount_namespace::is_other(pid) {
             let what = format!("process {pid} serves the zone, in another mount namespace");

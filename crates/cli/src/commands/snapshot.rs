@@ -11,14 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
 use crate::commands::snapshot_diff;
-use crate::control::{self, Client, Parts, Request};
+use crate::control::{Client, Parts, Request};
 use crate::failure::{Explain, Failure};
-use crate::mount_table;
 use crate::place::Place;
 use crate::report::{self, Fields, Value};
 use crate::retention::{Policy, Scheduled};
-use crate::size;
 use crate::zone_access::{Access, reach};
+use crate::{find_server, mount_table, size};
 
 /// What is asked of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,7 +96,7 @@ pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Fail
     match &place.volume {
         None => {
             let dir = mount_table::resolve(&place.zone)?;
-            let (client, volume) = control::volume_of_mount(&dir)?;
+            let (client, volume) = find_server::volume_of_mount(&dir)?;
             Ok(Reached::Served(client, volume))
         }
         Some(volume) => Ok(match reach(&place.zone, changes)? {

@@ -6,8 +6,9 @@ use nvm::{Account, Purpose, Written};
 use serde_json::Value as Json;
 
 use crate::command_line::Stats;
-use crate::control::{self, Client, Request};
+use crate::control::{Client, Request};
 use crate::failure::Failure;
+use crate::find_server;
 use crate::report::{self, Fields, Value};
 use crate::{mount_table, size};
 
@@ -30,9 +31,9 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
     };
     if place.volume.is_none() && mount_table::is_directory(&place.zone) {
         let dir = mount_table::resolve(&place.zone)?;
-        return control::volume_of_mount(&dir);
+        return find_server::volume_of_mount(&dir);
     }
-    let client = control::server_of_zone(&place.zone);
+    let client = find_server::of_zone(&place.zone);
     let client =
         client.ok_or_else(|| not_served(format!("no volume of {} is mounted", place.zone.display())))?;
     let volume = match (&place.volume, &client.hello.mounts[..]) {

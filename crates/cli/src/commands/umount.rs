@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::command_line::{Detach, Umount};
 use crate::commands::{attach, zone};
-use crate::control::{self, Client, Request};
+use crate::control::{Client, Request};
 use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
-use crate::{mount_namespace, mount_table, report};
+use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             return Err(fail(Failure::new(what).leaving("nothing was unmounted")));
         }
     }
-    let mut server = control::server_of_mount(&dir);
+    let mut server = find_server::of_mount(&dir);
     let place = match (&entry, arguments.detach) {
         (Some(entry), true) => Some(with_disk(&entry.source, server.as_mut()).map_err(fail)?),
         _ => None,
@@ -41,8 +41,12 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     // Asked before, answered after: the server's answer is what we wait for. One that has read the request does not end without it.
     if let Some(client) = &mut server {
         let volume = client.volume_at(&dir).unwrap_or_default().to_string();
-        client.send(&Request::Ended { volume }).map_err(fail)?;
-        client.receive().map_err(fail)?;
+        match client.send(&Request::Ended { volume }).and_then(|()| client.receive()) {
+            Ok(_) => {}
+            // Another user's server does not keep root from unmounting.
+            Err(_) if client.is_others() => server = None,
+            Err(failure) => return Err(fail(failure)),
+        }
     }
     fuse::unmount(&dir, arguments.lazy).map_err(|error| {
         let busy = matches!(error, fuse::Error::Busy(_));

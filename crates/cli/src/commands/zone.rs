@@ -6,11 +6,11 @@ use nvm::{EntranceHealth, OpenOptions, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
-use crate::control::{self, Request};
+use crate::control::{Client, Request};
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
-use crate::size;
 use crate::zone_access::{Access, reach};
+use crate::{find_server, size};
 
 pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
     let path = &arguments.path;
@@ -103,11 +103,14 @@ fn volumes(zone: &Zone) -> Value {
 }
 
 pub(crate) fn list(arguments: &ZoneList) -> Result<(), Failure> {
-    let mut rows = Vec::new();
+    let mut rows = if arguments.paths.is_empty() { served() } else { Vec::new() };
     let mut failures = 0;
     for (path, named) in candidates(&arguments.paths) {
+        if rows.iter().any(|(there, _)| *there == path) {
+            continue;
+        }
         match row(&path) {
-            Ok(row) => rows.push(row),
+            Ok(row) => rows.push((path, row)),
             Err(failure) if named => {
                 eprintln!("amberfs: {}", failure.what);
                 failures += 1;
@@ -115,6 +118,10 @@ pub(crate) fn list(arguments: &ZoneList) -> Result<(), Failure> {
             Err(_) => {}
         }
     }
+    if arguments.paths.is_empty() {
+        rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
     report::print(&Fields::new().with("zones", Value::Rows(rows)), arguments.json)?;
     match failures {
         0 => Ok(()),
@@ -143,29 +150,42 @@ fn candidates(paths: &[PathBuf]) -> Vec<(PathBuf, bool)> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         name.starts_with("dax") || name.starts_with("pmem")
     };
-    let mut found: Vec<PathBuf> = files(Path::new("/dev")).into_iter().filter(is_dax).collect();
-    found.extend(control::servers().into_iter().map(|client| client.hello.zone));
-    found.sort();
-    found.dedup();
-    found.into_iter().map(|path| (path, false)).collect()
+    files(Path::new("/dev")).into_iter().filter(is_dax).map(|path| (path, false)).collect()
+}
+
+/// Zones that are being served, as their servers tell of them: what another user's server calls its zone is not opened.
+fn served() -> Vec<(PathBuf, Fields)> {
+    let told = |client: Client| {
+        let path = client.hello.zone.clone();
+        Some((path.clone(), served_row(&path, client).ok()?))
+    };
+    find_server::of_all_zones(told)
 }
 
 fn row(path: &Path) -> Result<Fields, Failure> {
-    let (json, mounted) = match reach(path, false)? {
-        Access::Open(zone) => (describe(&zone).json(), Vec::new()),
-        Access::Served(mut client) => (unpack(client.ask(&Request::Zone)?).1, client.hello.mounts),
-    };
+    match reach(path, false)? {
+        Access::Open(zone) => Ok(listed(path, &describe(&zone).json(), Vec::new())),
+        Access::Served(client) => served_row(path, client),
+    }
+}
+
+fn served_row(path: &Path, mut client: Client) -> Result<Fields, Failure> {
+    let told = unpack(client.ask(&Request::Zone)?).1;
+    Ok(listed(path, &told, client.hello.mounts))
+}
+
+fn listed(path: &Path, json: &Json, mounted: Vec<(String, PathBuf)>) -> Fields {
     let names = json["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str());
     let names: Vec<&str> = names.collect();
     let mounted: Vec<String> =
         mounted.iter().map(|(volume, dir)| format!("{volume} on {}", dir.display())).collect();
-    Ok(Fields::new()
+    Fields::new()
         .with("path", path.display().to_string())
         .with("bytes", Value::Bytes(json["bytes"].as_u64().unwrap_or(0)))
         .with("free_bytes", Value::Bytes(json["free_bytes"].as_u64().unwrap_or(0)))
         .with("backing", json["backing"].as_str().unwrap_or_default())
         .with("volumes", names.join(" "))
-        .with("mounted", mounted.join(", ")))
+        .with("mounted", mounted.join(", "))
 }
 
 pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {

@@ -1,0 +1,201 @@
+//! Finding the server that a command has to ask.
+//!
+//! **A command talks only to a server that runs as the user in whose private directory it listens, and believes what it says of a mount or a zone only if that
+//! user may serve it**: a mount, if the kernel says that this user mounted it; a zone, if it is this process's user or owns the zone's file. So nobody
+//! else is asked at all: who answers for a mount or a zone is looked for where these users' servers listen.
+//!
+//! What others have put there costs root two seconds at most: their directories are read, and their servers met, in threads of their own, that are not waited for
+//! any longer.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::control::Client;
+use crate::failure::Failure;
+use crate::mount_table::{self, MountEntry};
+use crate::runtime_directory::{RuntimeDirectory, other_users, this_user};
+
+/// How long this user's servers may take to say who they are, all together.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The same of other users' servers.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(2);
+/// As many servers of another user are asked.
+const SERVERS_OF_OTHERS_MAX: usize = 64;
+
+/// What is wanted of a server, if it is one that has it.
+trait Take<T>: Fn(Client) -> Option<T> + Clone + Send + 'static {}
+impl<T, F: Fn(Client) -> Option<T> + Clone + Send + 'static> Take<T> for F {}
+
+/// What `take` takes of the servers of `users`, all of whom are asked side by side; as it comes, until they have had their time.
+fn ask<T: Send + 'static>(users: Vec<u32>, take: impl Take<T>) -> impl Iterator<Item = T> {
+    let all_own = users.iter().all(|user| *user == this_user());
+    let patience = if all_own { PATIENCE } else { PATIENCE_WITH_OTHERS };
+    let until = Instant::now() + patience;
+    let (taken, takes) = channel();
+    for user in users {
+        let (taken, take) = (taken.clone(), take.clone());
+        if user == this_user() {
+            // Here, so that sockets of servers that are gone are removed when we end.
+            meet_all(user, patience, &take, &taken);
+        } else {
+            in_a_thread(move || meet_all(user, patience, &take, &taken));
+        }
+    }
+    drop(taken);
+    std::iter::from_fn(move || takes.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+}
+
+/// Where no thread can be had, nobody is met.
+fn in_a_thread(what: impl FnOnce() + Send + 'static) {
+    let _ = std::thread::Builder::new().spawn(what);
+}
+
+fn meet_all<T: Send + 'static>(user: u32, patience: Duration, take: &impl Take<T>, taken: &Sender<T>) {
+    let most = if user == this_user() { usize::MAX } else { SERVERS_OF_OTHERS_MAX };
+    let streams = RuntimeDirectory::of(user).flat_map(|dir| {
+        let names = dir.names();
+        names.into_iter().filter_map(move |name| reach(&dir, &name))
+    });
+    for stream in streams.take(most) {
+        let (taken, take) = (taken.clone(), take.clone());
+        in_a_thread(move || {
+            if let Some(found) = Client::meet(stream, user, patience).ok().and_then(take) {
+                let _ = taken.send(found);
+            }
+        });
+    }
+}
+
+/// Whoever listens on a socket. One that nobody listens on is removed, if it is this user's.
+fn reach(dir: &RuntimeDirectory, name: &OsStr) -> Option<UnixStream> {
+    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    match dir.connect(name) {
+        Err(error) if refused(&error) && !dir.is_others() => {}
+        stream => return stream.ok(),
+    }
+    // It may be a moment from listening, or have been replaced by one that does. With the lock, what is dead stays so.
+    let _lock = dir.lock().ok()?;
+    match dir.connect(name) {
+        Err(error) if refused(&error) => {
+            dir.remove(name);
+            None
+        }
+        stream => stream.ok(),
+    }
+}
+
+/// The first of this user's servers, or else of `other`'s, of which `take` takes something.
+fn first<T: Send + 'static>(other: u32, take: impl Take<T>) -> Option<T> {
+    let own = ask(vec![this_user()], take.clone()).next();
+    own.or_else(|| if other == this_user() { None } else { ask(vec![other], take).next() })
+}
+
+/// The server that has this zone open: one of this user's, or of the user who owns its file.
+pub(crate) fn of_zone(zone: &Path) -> Option<Client> {
+    let zone = std::fs::canonicalize(zone).ok()?;
+    let owner = std::fs::metadata(&zone).ok()?.uid();
+    first(owner, move |client| (client.hello.zone == zone).then_some(client))
+}
+
+/// The server of what is mounted on `dir` (a path without symbolic links): one of the user who mounted it.
+pub(crate) fn of_mount(dir: &Path) -> Option<Client> {
+    let entry = mount_table::at(dir).ok()?.filter(|entry| entry.kind == mount_table::TYPE)?;
+    let dir = dir.to_path_buf();
+    ask(vec![entry.user?], move |client: Client| client.volume_at(&dir).is_some().then_some(client)).next()
+}
+
+/// What `take` takes of all servers that have a zone open which they may serve.
+pub(crate) fn of_all_zones<T: Send + 'static>(
+    take: impl Fn(Client) -> Option<T> + Clone + Send + 'static,
+) -> Vec<T> {
+    let theirs = take.clone();
+    let theirs = move |client: Client| {
+        let owner = std::fs::metadata(&client.hello.zone).ok()?.uid();
+        (owner == client.user).then_some(client).and_then(&theirs)
+    };
+    let others: Vec<u32> = other_users().into_iter().collect();
+    let mut all: Vec<T> = ask(vec![this_user()], take).collect();
+    all.extend(ask(others, theirs));
+    all
+}
+
+/// The same, and the volume's name; or why nobody answers for it.
+pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
+    if let Some(client) = of_mount(dir) {
+        let volume = client.volume_at(dir).unwrap_or_default().to_string();
+        return Ok((client, volume));
+    }
+    let entry = mount_table::at(dir)?.filter(|entry| entry.kind == mount_table::TYPE);
+    let failure = |what: String| Failure::new(what).doing("looking for its server");
+    Err(match entry {
+        None => failure(format!("no volume is served on {}", dir.display()))
+            .remedy("name a volume as ZONE:VOLUME, or where it is mounted"),
+        Some(MountEntry { user: Some(user), source, .. }) if user != this_user() && this_user() != 0 => {
+            let who = if user == 0 { "root".to_string() } else { format!("user {user}") };
+            failure(format!(
+                "{source} is mounted on {} and served by {who}, whom only they and root may ask",
+                dir.display()
+            ))
+            .remedy(format!("have {who} do it, or root"))
+        }
+        Some(MountEntry { source, .. }) => {
+            failure(format!("{source} is mounted on {}, and its server does not answer", dir.display()))
+                .remedy(format!(
+                    "if it is gone: amberfs umount {}, then mount again: it recovers",
+                    dir.display()
+                ))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use crate::control::{Handler, Hello, Listener};
+
+    use super::*;
+
+    /// Who looks for servers while one begins to listen took its socket for a dead one's, and removed it.
+    #[test]
+    fn a_socket_about_to_listen_is_not_a_dead_one() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("zone.sock");
+        let name = OsStr::new("zone.sock");
+        let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
+        let handler: Handler = Arc::new(|_, _| {
+            let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+            serde_json::to_value(hello).map_err(Failure::new)
+        });
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Relaxed) {
+                        reach(&dir, name);
+                    }
+                });
+            }
+            for round in 0..2000 {
+                let listener = Listener::at(&dir, "zone.sock", handler.clone(), Arc::default());
+                let alive = listener.is_ok() && path.exists();
+                done.store(!alive, Relaxed);
+                assert!(alive, "round {round}");
+            }
+            done.store(true, Relaxed);
+        });
+        // What a server that was killed left behind goes.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(reach(&dir, name).is_none() && !path.exists());
+        // What is no socket stays, and nobody waits for its other end.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert!(reach(&dir, name).is_none() && path.exists());
+    }
+}
