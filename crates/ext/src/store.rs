@@ -256,7 +256,8 @@ impl Store {
     }
 
     /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
-    /// What `with` does is undone only with the whole operation: it must not fail half-way in a way that matters.
+    /// What `with` does is undone only with the whole operation: it must not fail half-way in a way that matters, nor ask the
+    /// store for anything: other blocks wait with this one.
     pub(crate) fn change<R>(
         &self,
         kind: Kind,
