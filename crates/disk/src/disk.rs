@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::account::{Account, Ledger, Purpose};
 use crate::buffer::{self, Buffer};
@@ -15,12 +16,20 @@ use crate::nbd::Nbd;
 use crate::source::Source;
 
 /// How to open a disk.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// For reading only. A disk that cannot be written is opened so anyway, and says so.
     pub read_only: bool,
     /// Around the page cache (`O_DIRECT`). By default block special files are, and image files are not.
     pub direct: Option<bool>,
+    /// How long the server of an NBD export may take for one answer; 30 s by default.
+    pub patience: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { read_only: false, direct: None, patience: Duration::from_secs(30) }
+    }
 }
 
 /// A disk: a device, its name, and what went over its wire. Addresses and lengths are bytes.
@@ -48,7 +57,7 @@ impl Disk {
             Source::Path(path) => Arc::new(BlockFile::open(path, options)?),
             Source::Nbd { address, export } => {
                 let cannot = |cause| Error::Open { disk: source.to_string(), source: cause };
-                Arc::new(Nbd::connect(address, export, options.read_only).map_err(cannot)?)
+                Arc::new(Nbd::connect(address, export, options).map_err(cannot)?)
             }
         };
         Ok(Disk::over(source.to_string(), device))

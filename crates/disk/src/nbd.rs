@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::device::{Device, Geometry};
+use crate::disk::OpenOptions;
 use crate::source::NbdAddress;
-use connection::{Connection, PATIENCE};
+use connection::Connection;
 use label::Label;
 use unflushed::Unflushed;
 use wire::Command;
@@ -34,6 +35,8 @@ const UNFLUSHED_MAX: usize = 64 << 20;
 pub(crate) struct Nbd {
     address: NbdAddress,
     export: String,
+    /// How long the server may take for an answer.
+    patience: Duration,
     geometry: Geometry,
     /// Shared by who uses it, until what was written is remembered; alone by who makes another.
     connection: RwLock<Connection>,
@@ -44,15 +47,15 @@ pub(crate) struct Nbd {
 }
 
 impl Nbd {
-    pub(crate) fn connect(address: &NbdAddress, export: &str, read_only: bool) -> io::Result<Nbd> {
-        let connection = Connection::begin(address, export, PATIENCE)?;
-        let geometry = connection.geometry(read_only);
-        // A disk whose beginning cannot be read is one, but is not known again.
-        let label = Label::read(geometry, |at, into| read(&connection, at, &mut [IoSliceMut::new(into)]));
-        let label = label.unwrap_or_default();
+    pub(crate) fn connect(address: &NbdAddress, export: &str, options: &OpenOptions) -> io::Result<Nbd> {
+        let patience = options.patience;
+        let connection = Connection::begin(address, export, patience, patience)?;
+        let geometry = connection.geometry(options.read_only);
+        let label = Label::read(geometry, |at, into| read(&connection, at, &mut [IoSliceMut::new(into)]))?;
         Ok(Nbd {
             address: address.clone(),
             export: export.into(),
+            patience,
             geometry,
             connection: RwLock::new(connection),
             looked: Mutex::new(Instant::now()),
@@ -84,7 +87,8 @@ impl Nbd {
 
     /// Connects anew, if it is the same disk, and gives it what it may have lost.
     fn find_again(&self) -> io::Result<Connection> {
-        let connection = Connection::begin(&self.address, &self.export, PATIENCE_AGAIN)?;
+        let connection =
+            Connection::begin(&self.address, &self.export, PATIENCE_AGAIN.min(self.patience), self.patience)?;
         if connection.geometry(self.geometry.read_only) != self.geometry {
             return Err(io::Error::other("it shows a disk of another size or kind"));
         }

@@ -319,9 +319,13 @@ fn a_server_that_ends_is_a_disk_that_vanished() {
 
 #[test]
 fn an_error_of_the_server_is_no_end() {
-    let server =
-        NbdServer::nbdkit(&["--filter=error", "memory", "16M", "error-pread=EIO", "error-pread-rate=100%"]);
+    let dir = tempfile::tempdir().unwrap();
+    let begin = dir.path().join("begin");
+    let errors =
+        ["error-pread=EIO", "error-pread-rate=100%", &format!("error-pread-file={}", begin.display())];
+    let server = NbdServer::nbdkit(&[&["--filter=error", "memory", "16M"], &errors[..]].concat());
     let disk = over_nbd(&server);
+    std::fs::write(begin, "").unwrap();
     let error = disk.read(Purpose::Data, 0, &mut [0; 512]).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
     disk.write(Purpose::Data, 0, &[1; 512]).unwrap();

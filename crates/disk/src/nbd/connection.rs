@@ -1,7 +1,7 @@
 //! A connection to a server, from its handshake to its end, which is for ever.
 //!
 //! Requests of many threads are in flight at once; a thread of its own hands the replies out. What the server says is not believed: lengths,
-//! flags and cookies are checked, and a server that breaks the protocol has vanished. So has one that does not answer within [`PATIENCE`].
+//! flags and cookies are checked, and a server that breaks the protocol has vanished. So has one that does not answer in time.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, Write};
@@ -18,12 +18,11 @@ use crate::device::Geometry;
 use crate::source::NbdAddress;
 use crate::usual::Usual;
 
-/// How long a server may take to answer one request.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-
 /// A connection.
 pub(super) struct Connection {
     export: Export,
+    /// How long the server may take to answer one request.
+    patience: Duration,
     sender: Mutex<Stream>,
     replies: Arc<Replies>,
     receiver: Option<JoinHandle<()>>,
@@ -49,9 +48,14 @@ struct Waiter {
 }
 
 impl Connection {
-    /// Begins to talk with a server, which may take `patience` for each word of the handshake.
-    pub(super) fn begin(address: &NbdAddress, export: &str, patience: Duration) -> io::Result<Connection> {
-        let mut stream = Stream::connect(address, patience)?;
+    /// Begins to talk with a server, which may take `at_first` for each word of the handshake, and then `patience` for each answer.
+    pub(super) fn begin(
+        address: &NbdAddress,
+        export: &str,
+        at_first: Duration,
+        patience: Duration,
+    ) -> io::Result<Connection> {
+        let mut stream = Stream::connect(address, at_first)?;
         let export = handshake::negotiate(&mut stream, export)?;
         stream.set_read_timeout(None)?;
         let mut incoming = stream.try_clone()?;
@@ -64,7 +68,7 @@ impl Connection {
             }
         };
         let receiver = std::thread::Builder::new().name("nbd-replies".into()).spawn(hand_out)?;
-        Ok(Connection { export, sender: Mutex::new(stream), replies, receiver: Some(receiver) })
+        Ok(Connection { export, patience, sender: Mutex::new(stream), replies, receiver: Some(receiver) })
     }
 
     pub(super) fn geometry(&self, read_only: bool) -> Geometry {
@@ -106,13 +110,13 @@ impl Connection {
             // Half a request may be on its way: nothing can follow it.
             self.end(error.kind(), &error.to_string());
         }
-        match answered.recv_timeout(PATIENCE) {
+        match answered.recv_timeout(self.patience) {
             Ok(reply) => reply,
             Err(RecvTimeoutError::Disconnected) => Err(self.replies.gone()),
             Err(RecvTimeoutError::Timeout) => {
                 self.end(
                     io::ErrorKind::TimedOut,
-                    &format!("the server did not answer within {} s", PATIENCE.as_secs()),
+                    &format!("the server did not answer within {} s", self.patience.as_secs_f64()),
                 );
                 Err(self.replies.gone())
             }

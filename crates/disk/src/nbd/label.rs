@@ -10,7 +10,6 @@ use crate::device::Geometry;
 const BYTES: u64 = 4096;
 
 /// The first bytes of a disk.
-#[derive(Default)]
 pub(super) struct Label(Vec<u8>);
 
 impl Label {
@@ -22,7 +21,12 @@ impl Label {
         let length = BYTES.max(geometry.sector.into()).min(geometry.bytes);
         let mut bytes = vec![0; length as usize];
         if length > 0 {
-            read(0, &mut bytes)?;
+            let unknowable = |error: io::Error| {
+                let what =
+                    format!("its first {length} bytes, by which it is known again, cannot be read: {error}");
+                io::Error::new(error.kind(), what)
+            };
+            read(0, &mut bytes).map_err(unknowable)?;
         }
         Ok(Label(bytes))
     }

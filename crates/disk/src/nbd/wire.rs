@@ -3,7 +3,11 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::source::NbdAddress;
 
@@ -31,7 +35,7 @@ pub(super) enum Stream {
 impl Stream {
     pub(super) fn connect(address: &NbdAddress, patience: Duration) -> io::Result<Stream> {
         let stream = match address {
-            NbdAddress::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+            NbdAddress::Unix(path) => Stream::Unix(connect_to_socket(path, patience)?),
             NbdAddress::Tcp(host, port) => {
                 let mut failure = io::Error::new(io::ErrorKind::NotFound, format!("'{host}' has no address"));
                 let mut found = None;
@@ -78,6 +82,14 @@ impl Stream {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
+}
+
+/// A server that takes no connections has a queue of them, which fills; who comes then waits.
+fn connect_to_socket(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
+    Ok(stream.into())
 }
 
 impl Read for Stream {

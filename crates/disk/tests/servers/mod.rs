@@ -122,6 +122,12 @@ impl NbdServer {
         panic!("the server does not begin");
     }
 
+    /// Sends its process a signal, `STOP` for instance.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
