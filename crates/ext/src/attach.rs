@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use disk::Disk;
-use nvm::Region;
+use nvm::{Mounted, Region};
 use vfs::Statfs;
 use zerocopy::IntoBytes;
 
@@ -89,11 +89,17 @@ pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
     }))
 }
 
+/// Nobody else in this process opens the volume until that is dropped: two would change one area each in their own way.
+fn claim(region: &Region) -> Result<Mounted, Error> {
+    region.claim().ok_or_else(|| Error::Mounted { volume: region.name().into() })
+}
+
 /// How much of an attached disk is used, of a volume that nobody has open: as of its newest checkpoint, which unmounting makes. Nothing is changed.
 ///
 /// # Errors
-/// [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
+/// [`Error::Mounted`], [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
 pub fn space_at_rest(region: &Region, disk: &Arc<Disk>) -> Result<Statfs, Error> {
+    let _mounted = claim(region)?;
     let area = Area::read(region)?.filter(|area| area.state != State::Detached);
     let Some(area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
     check_disk(&area, region, disk)?;
@@ -119,7 +125,7 @@ pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
 /// the bytes of metadata whose place is fixed and that is in use.
 ///
 /// # Errors
-/// What keeps the file system from being written, a volume that has a disk, a disk that has a volume. The disk is unchanged then but for
+/// What keeps the file system from being written, a volume that is in use or has a disk, a disk that has a volume. The disk is unchanged then but for
 /// its journal.
 pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<u64, Error> {
     attach_within(region, disk, None)
@@ -130,6 +136,7 @@ pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<u64, Error> {
 /// # Errors
 /// As [`attach`].
 pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> Result<u64, Error> {
+    let _mounted = claim(region)?;
     let old = Area::read(region)?;
     if let Some(area) = &old
         && area.state != State::Detached
@@ -211,9 +218,10 @@ impl Volume {
     /// applied again (in time that follows that alone), and removed files that were open are reclaimed.
     ///
     /// # Errors
-    /// [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
+    /// [`Error::Mounted`], [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
     pub fn mount(region: &Region, disk: Arc<Disk>, options: &Options) -> Result<Volume, Error> {
         let started = Instant::now();
+        let mounted = claim(region)?;
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
@@ -226,7 +234,7 @@ impl Volume {
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
         let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
         let superblock = superblock_of(&frames, &area, &disk)?;
-        let home = Home::begin(region.clone(), area.clone(), frames.clone(), next);
+        let home = Home::begin(region.clone(), mounted, area.clone(), frames.clone(), next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
         volume.unmark(&area, &frames)?;
         if options.fetch == Fetch::Eager {

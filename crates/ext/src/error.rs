@@ -46,6 +46,12 @@ pub enum Error {
         /// The volume that has it.
         volume: [u8; 16],
     },
+    /// This process has the volume open already.
+    #[error("volume '{volume}' is in use already, by this very process; nothing was changed")]
+    Mounted {
+        /// The volume.
+        volume: String,
+    },
     /// The volume has no disk.
     #[error("volume '{volume}' has no disk; attach one: `amberfs attach ZONE:{volume} DISK`")]
     NotAttached {
@@ -169,7 +175,7 @@ impl From<Error> for vfs::Error {
         match error {
             Error::Volume(inner) => inner,
             Error::Disk(inner) => io(&inner),
-            Error::InUse { .. } => vfs::Error::Busy,
+            Error::InUse { .. } | Error::Mounted { .. } => vfs::Error::Busy,
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }

@@ -14,7 +14,7 @@ mod area;
 mod frames;
 mod log;
 
-use nvm::{Durable, Region};
+use nvm::{Durable, Mounted, Region};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +59,8 @@ struct Committing {
 /// The area in use.
 pub(crate) struct Home {
     region: Region,
+    /// Nobody else in this process opens the area.
+    _mounted: Mounted,
     pub(crate) area: Mutex<Area>,
     pub(crate) frames: Arc<Frames>,
     committing: Mutex<Committing>,
@@ -71,12 +73,19 @@ pub(crate) struct Home {
 
 impl Home {
     /// Begins with an empty log; `next` is the number of the next transaction.
-    pub(crate) fn begin(region: Region, area: Area, frames: Arc<Frames>, next: u64) -> Home {
+    pub(crate) fn begin(
+        region: Region,
+        mounted: Mounted,
+        area: Area,
+        frames: Arc<Frames>,
+        next: u64,
+    ) -> Home {
         let log = Log::begin(region.clone(), area.clone(), next);
         let retired = AtomicU64::new(area.retired(&region));
         let committing = Committing { log, waiting: None, committed: next - 1, committed_before: next - 1 };
         Home {
             region,
+            _mounted: mounted,
             area: Mutex::new(area),
             frames,
             committing: Mutex::new(committing),
@@ -334,7 +343,7 @@ mod tests {
             let frames = Arc::new(frames);
             let mut store = Store::new(disk.clone(), BLOCK, area.part as usize, 0);
             store.attach(frames.clone(), next);
-            Blocks { store, home: Home::begin(region, area, frames, next) }
+            Blocks { store, home: Home::begin(region.clone(), region.claim().unwrap(), area, frames, next) }
         }
 
         /// What every block begins with.
