@@ -84,7 +84,7 @@ pub(crate) fn run(
         }
         // Several may read it.
         MountSource::Disk(disk) => {
-            (Opened::Disk(read_disk::open(disk, options)?), true, format!("disk-{}", std::process::id()))
+            (Opened::Disk(read_disk::open(disk, options)?), true, format!("disk-{}", uuid::Uuid::new_v4()))
         }
     };
     let server = Arc::new(Server {

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 mod support;
 
@@ -11,7 +12,7 @@ mod servers;
 
 use servers::NbdServer;
 use support::mounted::shell;
-use support::{Scratch, can_mount, eventually, run};
+use support::{PROGRAM, Scratch, can_mount, eventually, run};
 
 /// A scratch directory, a zone in it, and as many disks with an ext4 on them, of which each has a file.
 fn place(disks: usize) -> Option<(Scratch, String, Vec<String>)> {
@@ -178,4 +179,37 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
     run(&format!("umount --detach {dir}")).ok();
     drop(server);
     check_plain(&scratch, &disks[0], 80);
+}
+
+/// Their sockets had the process's number in their names: the second server took the first one's away.
+#[test]
+fn servers_of_disks_in_two_containers_have_sockets_of_their_own() {
+    let Some((scratch, _, disks)) = place(2) else { return };
+    let mut servers = Vec::new();
+    let dirs = [scratch.mount_point("one"), scratch.mount_point("two")];
+    for (disk, dir) in disks.iter().zip(&dirs) {
+        let mut server = Command::new("unshare");
+        server.args([
+            "--pid",
+            "--fork",
+            "--kill-child",
+            PROGRAM,
+            "mount",
+            "--foreground",
+            "-o",
+            "ro",
+            disk,
+            dir,
+        ]);
+        servers.push(server.stdout(Stdio::null()).spawn().unwrap());
+        eventually("it mounts", || run(&format!("stats {dir}")).code == 0);
+    }
+    for (disk, dir) in disks.iter().zip(&dirs) {
+        let stats = run(&format!("stats {dir} --json")).ok().json();
+        assert_eq!((&stats["volume"], &stats["pid"]), (&disk.clone().into(), &1.into()));
+        run(&format!("umount {dir}")).ok();
+    }
+    for mut server in servers {
+        assert!(server.wait().unwrap().success());
+    }
 }
