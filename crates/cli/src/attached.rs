@@ -1,6 +1,7 @@
 //! Volumes of kind ext in use: finding the disk, keeping it, telling of it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use disk::{Disk, OpenOptions, Source};
 use nvm::Region;
@@ -30,11 +31,19 @@ pub(crate) fn attachment(region: &Region) -> Result<ext::Attachment, Failure> {
 
 /// Opens a disk that a user names. Its own name is one that holds from any directory: an area in NVM keeps it, and servers have another
 /// working directory than who attaches.
-pub(crate) fn open_disk(name: &str, read_only: bool) -> Result<Arc<Disk>, Failure> {
+pub(crate) fn open_disk(name: &str) -> Result<Arc<Disk>, Failure> {
+    open_disk_with(name, OpenOptions::default())
+}
+
+/// The same to be looked at, by who does not wait for long.
+pub(crate) fn look_at_disk(name: &str, patience: Duration) -> Result<Arc<Disk>, Failure> {
+    open_disk_with(name, OpenOptions { read_only: true, patience, ..OpenOptions::default() })
+}
+
+fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure> {
     let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
     let here = std::env::current_dir().unwrap_or_default();
     let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
-    let options = OpenOptions { read_only, ..OpenOptions::default() };
     let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
     Ok(Arc::new(disk))
 }
@@ -46,7 +55,7 @@ pub(crate) fn open_volume(
     how: &ext::Options,
 ) -> Result<ext::Volume, Failure> {
     let attachment = attachment(region)?;
-    let disk = open_disk(now_at.unwrap_or(&attachment.disk), false);
+    let disk = open_disk(now_at.unwrap_or(&attachment.disk));
     let disk = disk.map_err(|failure| match now_at {
         Some(_) => failure,
         None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),

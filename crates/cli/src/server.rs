@@ -1,7 +1,7 @@
 //! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount. That of a disk by itself
 //! has only that.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,6 +45,15 @@ enum Opened {
     Disk(Arc<Disk>),
 }
 
+/// What is being done with a volume that is not served, without the lock: its disk may be slow, or gone, and the other volumes have theirs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// It is changed as a whole. Who wants it is told so.
+    Change,
+    /// It is opened, to be mounted or looked at. Who wants it waits.
+    Opening,
+}
+
 /// The zone and what is served of it.
 struct Server {
     path: PathBuf,
@@ -58,8 +67,8 @@ struct State {
     /// None once the last volume is closed: nothing more is served then.
     opened: Option<Opened>,
     served: BTreeMap<String, Arc<Served>>,
-    /// Volumes that a request changes as a whole: nobody mounts them meanwhile, and the zone stays open.
-    at_work: BTreeSet<String>,
+    /// Volumes that somebody is at work on: nobody else mounts or changes them meanwhile, and the zone stays open.
+    at_work: BTreeMap<String, Work>,
     /// None while the socket could not be opened, and at the end.
     listener: Option<Listener>,
     /// What went wrong while volumes were closed.
@@ -93,7 +102,7 @@ pub(crate) fn run(
         state: Mutex::new(State {
             opened: Some(opened),
             served: BTreeMap::new(),
-            at_work: BTreeSet::new(),
+            at_work: BTreeMap::new(),
             listener: None,
             failures: BTreeMap::new(),
         }),
@@ -205,7 +214,7 @@ impl Server {
     /// Mounts a volume and starts serving it; gives what recovery did.
     fn mount(self: &Arc<Server>, request: &MountRequest, options: &Options) -> Result<Json, Failure> {
         let name = request.source.volume();
-        let mut state = self.lock();
+        let mut state = self.when_not_opening(name);
         let Some(opened) = state.opened.clone() else {
             return Err(Failure::new("the zone's server is just ending").remedy("try again"));
         };
@@ -222,13 +231,12 @@ impl Server {
                 failure.remedy(format!("for a second place: mount --bind {there} {here}"))
             });
         }
-        if state.at_work.contains(name) {
-            return Err(at_work(name));
-        }
         if self.read_only && !options.read_only {
             return Err(Failure::new("the zone is open read-only for another mount")
                 .remedy("mount with -o ro, or unmount the other one first"));
         }
+        let _at_work = self.begin(&mut state, name, Work::Opening)?;
+        drop(state);
         let medium = match opened {
             Opened::Zone(zone) => {
                 Medium::Volume { region: mountable(&zone, name, options)?.0, account: zone.volume(name)? }
@@ -241,6 +249,7 @@ impl Server {
         };
         let (served, mount) = Served::mount(request, options, medium)?;
         let recovery = served.recovery();
+        let mut state = self.lock();
         state.failures.remove(name);
         state.served.insert(name.to_string(), served);
         let (server, name) = (self.clone(), name.to_string());
@@ -338,10 +347,16 @@ impl Server {
             Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
                 let zone = zone()?;
-                let state = self.lock();
+                let mut state = self.when_not_opening(&volume);
                 let Some(served) = state.served.get(&volume).cloned() else {
-                    // With the lock: nobody mounts it while its disk is looked at.
-                    return Ok(zone::pack(&info::describe_at_rest(&zone, &volume)?));
+                    let at_work = self.begin(&mut state, &volume, Work::Opening);
+                    drop(state);
+                    // Who changes the volume has its disk.
+                    let fields = match at_work {
+                        Ok(_at_work) => info::describe_at_rest(&zone, &volume)?,
+                        Err(_) => info::describe(&zone, &volume, None)?,
+                    };
+                    return Ok(zone::pack(&fields));
                 };
                 drop(state);
                 let fields = info::describe(&zone, &volume, served.list_snapshots())?;
@@ -446,21 +461,35 @@ impl Server {
     /// Keeps a volume that is not mounted from being mounted, and from being changed by anybody else, until what this returns is
     /// dropped.
     fn reserve(&self, volume: &str) -> Result<AtWork<'_>, Failure> {
-        let mut state = self.lock();
+        let mut state = self.when_not_opening(volume);
         if let Some(served) = state.served.get(volume) {
             let dir = served.dir.display();
             return Err(Failure::new(format!("volume '{volume}' is mounted on {dir}"))
                 .leaving("nothing was changed")
                 .remedy(format!("amberfs umount {dir}")));
         }
-        match state.at_work.insert(volume.to_string()) {
-            true => Ok(AtWork { server: self, volume: volume.to_string() }),
-            false => Err(at_work(volume)),
+        self.begin(&mut state, volume, Work::Change)
+    }
+
+    /// What there is when nobody opens `volume`.
+    fn when_not_opening(&self, volume: &str) -> MutexGuard<'_, State> {
+        let opening = |state: &mut State| state.at_work.get(volume) == Some(&Work::Opening);
+        self.changed.wait_while(self.lock(), opening).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to work on a volume that is not served.
+    fn begin(&self, state: &mut State, volume: &str, work: Work) -> Result<AtWork<'_>, Failure> {
+        if state.at_work.contains_key(volume) {
+            return Err(Failure::new(format!("volume '{volume}' is being changed by another command"))
+                .leaving("nothing was changed")
+                .remedy("try again when that has ended"));
         }
+        state.at_work.insert(volume.to_string(), work);
+        Ok(AtWork { server: self, volume: volume.to_string() })
     }
 }
 
-/// A volume that a request changes as a whole.
+/// A volume that somebody is at work on, until this is dropped; not while the server is locked.
 struct AtWork<'a> {
     server: &'a Server,
     volume: String,
@@ -472,12 +501,6 @@ impl Drop for AtWork<'_> {
         state.at_work.remove(&self.volume);
         self.server.end_if_idle(&mut state);
     }
-}
-
-fn at_work(volume: &str) -> Failure {
-    Failure::new(format!("volume '{volume}' is being changed by another command"))
-        .leaving("nothing was changed")
-        .remedy("try again when that has ended")
 }
 
 pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::MountOptions {

@@ -4,6 +4,9 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value as Json;
 
 mod support;
 
@@ -179,6 +182,66 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
     run(&format!("umount --detach {dir}")).ok();
     drop(server);
     check_plain(&scratch, &disks[0], 80);
+}
+
+/// The server held its lock while it looked for the disk of one volume: half a minute for every command about another.
+#[test]
+fn a_disk_that_does_not_answer_keeps_no_other_volume_waiting() {
+    let Some((scratch, zone, disks)) = place(1) else { return };
+    let (dir, home) = (scratch.mount_point("mnt"), scratch.mount_point("home"));
+    let server = forgetful(&disks[0]);
+    run(&format!("attach {zone}:disk {} --size 12M", server.uri)).ok();
+    run(&format!("mkfs {zone}:home --size 16M")).ok();
+    run(&format!("mount {zone}:home {home}")).ok();
+    server.signal("STOP");
+    let mut mounting = Command::new(PROGRAM).args(["mount", &format!("{zone}:disk"), &dir]).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    run(&format!("stats {home}")).ok();
+    run(&format!("info {zone}:home")).ok();
+    run(&format!("snapshot take {home} one")).ok();
+    assert!(mounting.try_wait().unwrap().is_none(), "it waits for the disk, and nobody for it");
+    server.signal("CONT");
+    assert!(mounting.wait().unwrap().success());
+    write_files(&dir, 0, 10);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("umount {home}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    drop(server);
+    check_plain(&scratch, &disks[0], 10);
+}
+
+/// Of such a disk, `df` showed the size of its NVM and no use.
+#[test]
+fn the_use_of_an_unmounted_disk_at_the_end_of_a_network_is_told_if_it_answers() {
+    let Some((scratch, zone, disks)) = place(1) else { return };
+    let dir = scratch.mount_point("mnt");
+    let mut server = forgetful(&disks[0]);
+    run(&format!("attach {zone}:disk {} --size 12M", server.uri)).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    write_files(&dir, 0, 20);
+    let row = |of: &str| run(&format!("df {of} --json")).ok().json()["volumes"][0].clone();
+    run(&format!("umount {dir}")).ok();
+    let at_rest = row(&format!("{zone}:disk"));
+    run(&format!("mount {zone}:disk {dir} -o ro")).ok();
+    let mounted = row(&dir);
+    run(&format!("umount {dir}")).ok();
+    for key in ["bytes", "used_bytes", "free_bytes", "used_percent", "files"] {
+        assert!(at_rest[key].as_u64() > Some(0) && at_rest[key] == mounted[key], "{at_rest} {mounted}");
+    }
+    let uri = server.uri.clone();
+    let is_not_known = || {
+        let told = run(&format!("df {zone}:disk --json")).ok();
+        assert!(told.err.contains("how much of it is used is not known"), "{}", told.err);
+        let row = &told.json()["volumes"][0];
+        assert_eq!((&row["bytes"], &row["used_bytes"]), (&(64 << 20).into(), &Json::Null));
+        let told = run(&format!("info {zone}:disk --json")).ok().json();
+        assert!(told["use_not_known"].as_str().unwrap().contains(&uri), "{told}");
+        assert_eq!(told["free_bytes"], Json::Null);
+    };
+    server.signal("STOP");
+    is_not_known();
+    server.kill();
+    is_not_known();
 }
 
 /// Their sockets had the process's number in their names: the second server took the first one's away.

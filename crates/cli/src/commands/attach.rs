@@ -64,7 +64,7 @@ struct Lacks {
 
 /// Attaches a disk to a volume of an open zone.
 pub(crate) fn attach_to(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
-    let disk = open_disk(disk, false)?;
+    let disk = open_disk(disk)?;
     let (region, is_new) = volume_for(zone, volume, bytes)?;
     let attached = ext::attach(&region, &disk).doing("attaching the disk");
     if attached.is_err() && is_new {
@@ -112,7 +112,7 @@ fn volume_for(zone: &Zone, name: &str, bytes: Option<u64>) -> Result<(Region, bo
 }
 
 fn force_from_disk(name: &str) -> Result<(), Failure> {
-    let disk = open_disk(name, false)?;
+    let disk = open_disk(name)?;
     let forced = ext::force_from_disk(&disk).doing("taking the disk's mark away")?;
     report::print_text(&match forced {
         true => format!(

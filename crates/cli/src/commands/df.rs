@@ -69,11 +69,14 @@ impl Answer {
         Ok(())
     }
 
-    /// Adds what `amberfs info` tells of a volume that is not mounted.
+    /// Adds what `amberfs info` tells of a volume that is not mounted: of a disk that cannot be asked, its size.
     fn add_told(&mut self, volume: &str, told: &Json) {
         let number = |key: &str| told[key].as_u64();
         let main_area = number("blocks").map(|blocks| blocks * nvm::BLOCK);
-        let bytes = number("space_bytes").or(main_area).or(number("bytes"));
+        let bytes = number("space_bytes").or(main_area).or(number("disk_bytes")).or(number("bytes"));
+        if let Some(why) = told["use_not_known"].as_str() {
+            eprintln!("amberfs: {volume}: how much of it is used is not known: {why}");
+        }
         self.add(volume, bytes.unwrap_or(0), number("free_bytes"), number("inodes"), None);
         self.add_snapshots(volume, told, None);
     }

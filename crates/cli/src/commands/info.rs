@@ -1,15 +1,19 @@
 //! `amberfs info`: what a zone, a volume or an ext disk is.
 
-use disk::Source;
+use std::time::Duration;
+
 use nvm::{Region, VolumeKind, Zone};
 
-use crate::attached::open_disk;
+use crate::attached::look_at_disk;
 use crate::command_line::Info;
 use crate::commands::{disk_info, snapshot, zone};
 use crate::control::Request;
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
+
+/// How long the server of an unmounted disk may take for an answer: of that disk all but its use is known without it.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
     let place = &arguments.place;
@@ -40,21 +44,19 @@ fn both(fields: Fields) -> (String, serde_json::Value) {
     (fields.text(), fields.json())
 }
 
-/// What a volume is that nobody has open: of a disk of this machine also how much is used. One of another machine, which may not answer for long,
-/// is not asked.
+/// What a volume is that nobody has open: of a disk also how much is used, or why that is not known.
 pub(crate) fn describe_at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
     let fields = describe(zone, name, None)?;
     let region = zone.volume(name)?;
     if region.kind() != VolumeKind::Ext {
         return Ok(fields);
     }
-    let Some(attachment) =
-        ext::attachment(&region)?.filter(|told| matches!(told.disk.parse(), Ok(Source::Path(_))))
-    else {
-        return Ok(fields);
+    let Some(attachment) = ext::attachment(&region)? else { return Ok(fields) };
+    let disk = look_at_disk(&attachment.disk, LOOK_PATIENCE);
+    let space = match disk.and_then(|disk| Ok(ext::space_at_rest(&region, &disk)?)) {
+        Ok(space) => space,
+        Err(failure) => return Ok(fields.with("use_not_known", failure.what)),
     };
-    let space = open_disk(&attachment.disk, true).and_then(|disk| Ok(ext::space_at_rest(&region, &disk)?));
-    let Ok(space) = space else { return Ok(fields) };
     let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
     Ok(fields
         .with("space_bytes", bytes(space.blocks))
