@@ -63,11 +63,22 @@ fn meet_all<T: Send + 'static>(user: u32, patience: Duration, take: &impl Take<T
     for stream in streams.take(most) {
         let (taken, take) = (taken.clone(), take.clone());
         in_a_thread(move || {
-            if let Some(found) = Client::meet(stream, user, patience).ok().and_then(take) {
+            if let Some(found) = Client::meet(stream, user, patience).ok().map(believed).and_then(take) {
                 let _ = taken.send(found);
             }
         });
     }
+}
+
+/// The server, of another user without the mounts that are not theirs, as far as the kernel tells here.
+fn believed(mut client: Client) -> Client {
+    if client.is_others() {
+        let (user, mounts) = (Some(client.user), mount_table::read().unwrap_or_default());
+        let theirs = |mount: &MountEntry| mount.kind == mount_table::TYPE && mount.user == user;
+        let newest_on = |dir: &Path| mounts.iter().rev().find(|mount| mount.dir == dir);
+        client.hello.mounts.retain(|(_, dir)| newest_on(dir).is_some_and(theirs));
+    }
+    client
 }
 
 /// Whoever listens on a socket. One that nobody listens on is removed, if it is this user's.
