@@ -248,3 +248,175 @@ impl Search<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nvm::Line;
+
+    use super::*;
+    use crate::unit::Unit;
+
+    /// Words of lines, by line and word.
+    type State = Vec<[u64; 8]>;
+
+    /// A line that holds these words first, and zeros.
+    fn line(words: &[u64]) -> Line {
+        let mut line = [0; 64];
+        words
+            .iter()
+            .zip(line.chunks_mut(8))
+            .for_each(|(word, bytes)| bytes.copy_from_slice(&word.to_le_bytes()));
+        line
+    }
+
+    /// Units of single lines 10, 20, 30 and so on, by the words of their versions.
+    fn units(all: &[&[&[u64]]]) -> Units {
+        let unit = |(index, versions): (usize, &&[&[u64]])| Unit {
+            first: (index as u32 + 1) * 10,
+            versions: versions.iter().map(|words| vec![line(words)]).collect(),
+            torn: Vec::new(),
+        };
+        Units::of_all(all.iter().enumerate().map(unit).collect())
+    }
+
+    /// Reads words, by unit and word, in an order that follows from what they hold.
+    type Function<'f> = dyn Fn(&mut dyn FnMut(usize, usize) -> u64) + 'f;
+
+    /// What such a function found, in order: unit, word, and what that held.
+    type Path = Vec<(usize, usize, u64)>;
+
+    struct Reads<'f> {
+        function: &'f Function<'f>,
+        runs: Vec<Path>,
+    }
+
+    fn state_of(units: &Units, choices: &Choices) -> State {
+        let held = |(unit, choice): (&Unit, &usize)| {
+            let words =
+                unit.contents(*choice)[0].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+            words.collect::<Vec<_>>().try_into().expect("eight words")
+        };
+        units.all.iter().zip(choices).map(held).collect()
+    }
+
+    fn found(function: &Function<'_>, state: &State) -> Path {
+        let mut path = Vec::new();
+        function(&mut |unit, word| {
+            if !path.iter().any(|(u, w, _)| (*u, *w) == (unit, word)) {
+                path.push((unit, word, state[unit][word]));
+            }
+            state[unit][word]
+        });
+        path
+    }
+
+    impl Run for Reads<'_> {
+        fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation> {
+            let path = found(self.function, &state_of(units, choices));
+            let read = path
+                .iter()
+                .map(|(unit, word, _)| LineWords { line: units.all[*unit].first, words: 1 << word });
+            let read = read.collect();
+            self.runs.push(path);
+            Ok(read)
+        }
+    }
+
+    /// What [`search`] finds of a function, and what all combinations of versions have.
+    fn whole(units: &Units, function: &Function<'_>) -> (Vec<Path>, BTreeSet<Path>) {
+        let mut all = BTreeSet::new();
+        let mut choices = vec![0; units.all.len()];
+        loop {
+            all.insert(found(function, &state_of(units, &choices)));
+            let Some(next) =
+                (0..choices.len()).find(|unit| choices[*unit] + 1 < units.all[*unit].versions.len())
+            else {
+                break;
+            };
+            choices[next] += 1;
+            choices[..next].fill(0);
+        }
+        let mut reads = Reads { function, runs: Vec::new() };
+        assert!(search(units, 7, &mut reads).is_ok());
+        (reads.runs, all)
+    }
+
+    #[test]
+    fn every_combination_that_reads_something_else_is_run_once() {
+        let units = units(&[
+            &[&[0], &[1], &[1, 5]],
+            &[&[0, 0], &[3, 0], &[3, 9], &[4, 9]],
+            &[&[0, 0, 0], &[0, 7, 0], &[0, 7, 8]],
+            &[&[0], &[2]],
+        ]);
+        let function = |read: &mut dyn FnMut(usize, usize) -> u64| {
+            if read(0, 0) == 0 {
+                read(1, 0);
+            } else if read(1, 1) == 9 {
+                // Of one unit, a word after another: only versions with the first one's value are left.
+                read(2, 2);
+                read(2, 1);
+                read(1, 0);
+                read(0, 1);
+            } else {
+                read(3, 0);
+                read(0, 0);
+            }
+        };
+        let (runs, all) = whole(&units, &function);
+        let distinct: BTreeSet<_> = runs.iter().cloned().collect();
+        assert_eq!(distinct, all);
+        // The run of the newest of all comes first, and may be met again.
+        assert!(runs.len() <= all.len() + 1, "{runs:?}");
+    }
+
+    #[test]
+    fn random_functions_are_searched_wholly() {
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let versions: Vec<Vec<Vec<u64>>> = (0..1 + random.below(4))
+                .map(|_| {
+                    let mut words = vec![0; 8];
+                    let mut next = |_| {
+                        words[random.below(8) as usize] = random.below(3);
+                        words.clone()
+                    };
+                    (0..1 + seed % 5).map(&mut next).collect()
+                })
+                .collect();
+            let versions: Vec<Vec<&[u64]>> =
+                versions.iter().map(|unit| unit.iter().map(|words| &words[..]).collect()).collect();
+            let versions: Vec<&[&[u64]]> = versions.iter().map(|unit| &unit[..]).collect();
+            let units = units(&versions);
+            let function = |read: &mut dyn FnMut(usize, usize) -> u64| {
+                let mut sum = seed;
+                for _ in 0..seed % 9 {
+                    sum = hash::mix(sum, 1);
+                    sum = hash::mix(sum, read(sum as usize % units.all.len(), sum as usize / 64 % 8));
+                }
+            };
+            let (runs, all) = whole(&units, &function);
+            let distinct: BTreeSet<_> = runs.iter().cloned().collect();
+            assert_eq!(distinct, all, "seed {seed}");
+            assert!(runs.len() <= all.len() + 1, "seed {seed}: {} runs for {} states", runs.len(), all.len());
+        }
+    }
+
+    #[test]
+    fn a_violation_ends_the_search() {
+        struct Fails(usize);
+        impl Run for Fails {
+            fn run(&mut self, units: &Units, _: &Choices) -> Result<Vec<LineWords>, Violation> {
+                self.0 += 1;
+                let violation =
+                    Violation { event: 0, lines: Vec::new(), disk: None, what: "it".into(), deeper: None };
+                let all = units.all.iter().map(|unit| LineWords { line: unit.first, words: 1 });
+                if self.0 == 3 { Err(violation) } else { Ok(all.collect()) }
+            }
+        }
+        let units = units(&[&[&[0], &[1]], &[&[0], &[1]]]);
+        let mut fails = Fails(0);
+        assert_eq!(search(&units, 0, &mut fails).map_err(|violation| violation.what), Err("it".into()));
+        assert_eq!(fails.0, 3);
+    }
+}

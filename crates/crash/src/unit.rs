@@ -92,6 +92,11 @@ impl Units {
                 }
             }
         }
+        Units::of_all(all)
+    }
+
+    /// These units, which are by their lines.
+    pub(crate) fn of_all(all: Vec<Unit>) -> Units {
         let mut filter = [0; FILTER_WORDS];
         for line in all.iter().flat_map(Unit::lines) {
             let (word, bit) = filter_bit(line as u32);
