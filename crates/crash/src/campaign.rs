@@ -181,9 +181,12 @@ impl Campaign {
         report
     }
 
-    /// All sequences of one entry.
+    /// All sequences of one entry, from the last one on: the longest are there, and the threads end together if these come first.
     pub fn one(&self, catalogue: &[Entry], progress: &(dyn Fn(Progress) + Sync)) -> Report {
-        self.run(catalogue.len(), &|index| Workload::of(&[&catalogue[index]], 0), progress)
+        let from_last = |index: usize| Workload::of(&[&catalogue[catalogue.len() - 1 - index]], 0);
+        let mut report = self.run(catalogue.len(), &from_last, progress);
+        report.failures.reverse();
+        report
     }
 
     /// `limit` of the sequences of two entries, or all; those of a limited number are spread over all.
