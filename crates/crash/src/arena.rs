@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use nvm::{Line, LineWords, OpenOptions, Region, WatchMark, Zone};
+use nvm::{Line, LineWords, Look, OpenOptions, Region, WatchMark, Zone};
 
 use crate::hash;
 use crate::memo::{Runs, Step};
@@ -80,26 +80,37 @@ impl Arena {
     }
 
     /// What [`Arena::seek`] found so far, in order.
-    pub(crate) fn read(&self) -> Vec<LineWords> {
+    pub(crate) fn looks(&self) -> Vec<Look> {
         self.watched(|watch| watch.read().to_vec())
     }
 
-    /// What is known of a function of memory that read the same before; see [`Runs::get`].
-    pub(crate) fn known<V: Clone>(&self, runs: &Runs<V>, read: &mut Vec<LineWords>) -> Option<V> {
-        let held =
-            |watch: &nvm::Watch, it: LineWords| hash::of_words(it.words, &watch.line(u64::from(it.line)));
-        self.watched(|watch| runs.get(|words| held(watch, words), read).cloned())
+    /// What is known of a function of memory that found the same before; see [`Runs::get`].
+    pub(crate) fn known<V: Clone>(&self, runs: &Runs<V>, looks: &mut Vec<Look>) -> Option<V> {
+        self.watched(|watch| runs.get(|look| find(watch, look), looks).cloned())
     }
 
-    /// What words hold, as steps of a run that read them.
-    pub(crate) fn steps(&self, read: &[LineWords]) -> Vec<Step> {
+    /// What looks find, as steps of a run.
+    pub(crate) fn steps(&self, looks: &[Look]) -> Vec<Step> {
         self.watched(|watch| {
-            let step = |read: &LineWords| {
-                let held = hash::of_words(read.words, &watch.line(u64::from(read.line)));
-                Step { read: *read, held }
-            };
-            read.iter().map(step).collect()
+            looks.iter().map(|look| Step { look: *look, found: find(watch, *look) }).collect()
         })
+    }
+
+    /// The words that looks are at, of lines that `matters` names.
+    pub(crate) fn words_of(&self, looks: &[Look], matters: impl Fn(u32) -> bool) -> Vec<LineWords> {
+        self.watched(|watch| {
+            looks.iter().flat_map(|look| watch.words(*look)).filter(|words| matters(words.line)).collect()
+        })
+    }
+
+    /// How many questions are remembered.
+    pub(crate) fn questions(&self) -> usize {
+        self.watched(|watch| watch.questions())
+    }
+
+    /// Forgets what was asked: all looks of before are void.
+    pub(crate) fn forget_questions(&self) {
+        self.watched(nvm::Watch::forget_questions);
     }
 
     /// What was stored since `mark`, which was when [`Arena::seek`] began: the words, by their lines, and what they hold now; all else of a line is
@@ -132,6 +143,14 @@ impl Arena {
                 watch.set_line(u64::from(*line), &now);
             }
         });
+    }
+}
+
+/// What a look finds: the hash of what words hold, or the answer to a question.
+fn find(watch: &nvm::Watch, look: Look) -> u64 {
+    match look {
+        Look::Words(it) => hash::of_words(it.words, &watch.line(u64::from(it.line))),
+        Look::Asked(number) => watch.answer(number),
     }
 }
 

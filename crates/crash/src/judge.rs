@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nvm::{EventKind, Line, LineWords, Recording, RecordingOptions, Region, WatchMark};
+use nvm::{EventKind, Line, LineWords, Look, Recording, RecordingOptions, Region, WatchMark};
 use vfs::Time;
 
 use crate::arena::Arena;
@@ -22,12 +22,12 @@ use crate::usage;
 const JUDGEMENT_DAY: Time = Time { sec: 2_000_000_000, nsec: 0 };
 /// Crashed recoveries remembered at most, when a workload begins.
 const CRASHED_MAX: usize = 200_000;
-/// Steps of runs remembered at most, when a point begins: some 100 MB.
-const STEPS_MAX: usize = 6_000_000;
+/// Steps of runs remembered at most, when a point begins, or when a workload begins, of all scenes together: some 150 MB.
+pub(crate) const STEPS_MAX: usize = 6_000_000;
+/// Questions remembered at most, when a point begins: some 100 MB.
+const QUESTIONS_MAX: usize = 1_000_000;
 /// Steps that take as much as one stored line.
 const STORED_STEPS: usize = size_of::<(LineWords, Line)>().div_ceil(size_of::<Step>());
-/// Trees remembered at most.
-const TREES_MAX: usize = 500;
 
 /// How many states there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,8 +173,8 @@ impl Judge {
 
     /// Judges every state that a power cut now could leave.
     pub(crate) fn point(&mut self, machine: &Machine, point: &Point<'_>) -> Result<(), Violation> {
-        if self.steps > STEPS_MAX {
-            self.forget_runs();
+        if self.steps > STEPS_MAX || self.arena.questions() > QUESTIONS_MAX {
+            self.forget_known();
         }
         let units = Units::of(machine);
         self.counts.points += 1;
@@ -227,8 +227,8 @@ impl Judge {
     fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<LineWords>) {
         let arena = self.arena.clone();
         let (state, deep) = (arena.mark(), point.depth > 1);
-        let mut read = Vec::new();
-        let known = arena.known(&self.recoveries, &mut read).filter(|it| !deep || it.recorded.is_some());
+        let mut looks: Vec<Look> = Vec::new();
+        let known = arena.known(&self.recoveries, &mut looks).filter(|it| !deep || it.recorded.is_some());
         let (mut opened, mut recording, mut is_new) = (None, None, false);
         let recovered = match known {
             Some(recovered) if !self.doubts => {
@@ -236,17 +236,17 @@ impl Judge {
                 recovered
             }
             known => {
-                let read_then = std::mem::take(&mut read);
+                let looks_then = std::mem::take(&mut looks);
                 if deep {
                     arena.zone.start_recording(RecordingOptions::default());
                 }
                 arena.seek(self.universe.runs());
                 let found = guarded(|| self.open());
                 recording = arena.zone.stop_recording();
-                read = arena.read();
+                looks = arena.looks();
                 match found {
                     Ok(found) => opened = Some(found),
-                    Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), read),
+                    Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), Vec::new()),
                 }
                 let stored = arena.stored_since(state);
                 is_new = !self.cover(stored.iter().map(|(words, _)| line_run(words.line)));
@@ -255,13 +255,13 @@ impl Judge {
                     hash::mix(hash::mix(sum, place), hash::of_words(words.words, held))
                 });
                 let recovered = Recovered { stored, hash, recorded: recording.as_ref().map(hash_of) };
-                if known.is_some_and(|known| known.differs(&recovered) || read_then != read) {
-                    return (Err(Fault::of("its recovery is not what is known of it".into())), read);
+                if known.is_some_and(|known| known.differs(&recovered) || looks_then != looks) {
+                    return (Err(Fault::of("its recovery is not what is known of it".into())), Vec::new());
                 }
                 Rc::new(recovered)
             }
         };
-        let mut looked_at = Vec::new();
+        let mut looked_at: Vec<Look> = Vec::new();
         let lives = self.lives.get(&recovered.hash);
         let known = lives.and_then(|lives| arena.known(lives, &mut looked_at));
         let live = match known {
@@ -280,18 +280,18 @@ impl Judge {
                 };
                 let opened = match opened.map_or_else(again, Ok) {
                     Ok(opened) => opened,
-                    Err(what) => return (Err(Fault::of(what)), read),
+                    Err(what) => return (Err(Fault::of(what)), Vec::new()),
                 };
                 let after = arena.mark();
                 arena.seek(self.universe.runs());
                 let live = self.live(opened).map(|tree| self.interned(&tree)).map_err(Fault::of);
-                looked_at = arena.read();
+                looked_at = arena.looks();
                 arena.put_back(after);
                 let hash = |live: &Verdict| {
                     live.as_ref().map(|tree| tree.hash()).map_err(|fault| fault.what.clone())
                 };
                 if known.is_some_and(|known| hash(&known) != hash(&live) || looked_at_then != looked_at) {
-                    return (Err(Fault::of("what comes of it is not what is known".into())), read);
+                    return (Err(Fault::of("what comes of it is not what is known".into())), Vec::new());
                 }
                 let lives = self.lives.entry(recovered.hash).or_default();
                 self.steps += lives.insert(&arena.steps(&looked_at), live.clone());
@@ -300,12 +300,12 @@ impl Judge {
         };
         arena.put_back(state);
         if is_new {
-            let steps = self.recoveries.insert(&arena.steps(&read), recovered.clone());
+            let steps = self.recoveries.insert(&arena.steps(&looks), recovered.clone());
             self.steps += steps + recovered.stored.len() * STORED_STEPS;
         }
-        read.retain(|words| units.has(words.line));
-        let looked_at = looked_at.into_iter().filter(|words| units.has(words.line));
-        read.extend(looked_at.filter_map(|words| recovered.left(words)));
+        let mut read = arena.words_of(&looks, |line| units.has(line));
+        let looked_at = arena.words_of(&looked_at, |line| units.has(line));
+        read.extend(looked_at.into_iter().filter_map(|words| recovered.left(words)));
         let verdict = match (live, recovered.recorded) {
             (Ok(tree), Some(recorded)) if deep => {
                 self.crash_recovery(state, recorded, recording, &tree, point).map(|()| tree)
@@ -335,13 +335,26 @@ impl Judge {
 
     fn forget_runs(&mut self) {
         (self.recoveries, self.lives, self.steps) = (Runs::default(), HashMap::default(), 0);
+        self.trees.clear();
+    }
+
+    /// Forgets all that is remembered of runs, and what they asked: while nobody runs.
+    pub(crate) fn forget_known(&mut self) {
+        self.forget_runs();
+        self.arena.forget_questions();
+    }
+
+    /// How much all that takes, in steps.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps
     }
 
     fn interned(&mut self, tree: &Rc<Tree>) -> Rc<Tree> {
-        if self.trees.len() >= TREES_MAX {
-            self.trees.clear();
-        }
-        self.trees.entry(tree.hash()).or_insert_with(|| tree.clone()).clone()
+        let known = self.trees.entry(tree.hash()).or_insert_with(|| {
+            self.steps += tree.bytes() / size_of::<Step>();
+            tree.clone()
+        });
+        known.clone()
     }
 
     /// Reads a volume's tree; one that was met before is not put together again.

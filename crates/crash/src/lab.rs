@@ -9,7 +9,7 @@ use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
 use vfs::{Error, Time};
 
 use crate::arena::Arena;
-use crate::judge::{Counts, Judge, Point, Violation, guarded};
+use crate::judge::{Counts, Judge, Point, STEPS_MAX, Violation, guarded};
 use crate::lag::{Allowed, History, Lagging, SyncedFiles};
 use crate::machine::Machine;
 use crate::operation::{Actor, Operation, Synced};
@@ -222,6 +222,11 @@ impl Lab {
 
     fn record(&mut self, workload: &Workload) -> Result<(Life, &mut Stage), WorkloadError> {
         let (subject, promise) = (self.subject, self.promise);
+        // Of many scenes, each would remember as much as one may.
+        if self.stages.values().map(|stage| stage.judge.steps()).sum::<usize>() > STEPS_MAX {
+            let others = self.stages.iter_mut().filter(|(scene, _)| **scene != workload.scene);
+            others.for_each(|(_, stage)| stage.judge.forget_known());
+        }
         let stage = match self.stages.entry(workload.scene) {
             std::collections::hash_map::Entry::Occupied(stage) => stage.into_mut(),
             std::collections::hash_map::Entry::Vacant(place) => {

@@ -7,15 +7,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use nvm::LineWords;
+use nvm::Look;
 
 use crate::hash::IdentityHasher;
 
-/// Words that were read together, and the hash of what they held.
+/// A look, and the hash of what was there, or the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    pub(crate) read: LineWords,
-    pub(crate) held: u64,
+    pub(crate) look: Look,
+    pub(crate) found: u64,
 }
 
 /// The runs of one function, by what they read.
@@ -32,8 +32,8 @@ struct Node<V> {
 enum End<V> {
     /// What the run gave.
     Gave(V),
-    /// By the hash of what these words hold.
-    Fork(LineWords, HashMap<u64, Node<V>, IdentityHasher>),
+    /// By what this look finds.
+    Fork(Look, HashMap<u64, Node<V>, IdentityHasher>),
 }
 
 impl<V> Default for Runs<V> {
@@ -43,22 +43,22 @@ impl<V> Default for Runs<V> {
 }
 
 impl<V> Runs<V> {
-    /// What the function gives, if it read the same in a run before: `held` tells the hash of what words hold. Those it looks
-    /// at are added to `read`.
-    pub(crate) fn get(&self, held: impl Fn(LineWords) -> u64, read: &mut Vec<LineWords>) -> Option<&V> {
+    /// What the function gives, if it found the same in a run before: `find` tells what a look finds. Its looks are added to
+    /// `looks`.
+    pub(crate) fn get(&self, find: impl Fn(Look) -> u64, looks: &mut Vec<Look>) -> Option<&V> {
         let mut node = self.root.as_ref()?;
         loop {
             for step in &node.steps {
-                if held(step.read) != step.held {
+                if find(step.look) != step.found {
                     return None;
                 }
-                read.push(step.read);
+                looks.push(step.look);
             }
             match &node.end {
                 End::Gave(value) => return Some(value),
-                End::Fork(words, cases) => {
-                    node = cases.get(&held(*words))?;
-                    read.push(*words);
+                End::Fork(look, cases) => {
+                    node = cases.get(&find(*look))?;
+                    looks.push(*look);
                 }
             }
         }
@@ -89,23 +89,23 @@ impl<V> Node<V> {
             let rest = run.get(same + 1..).unwrap_or_default();
             match (known, step, &mut node.end) {
                 // They part within.
-                (Some(known), Some(step), _) if known.read == step.read => {
+                (Some(known), Some(step), _) if known.look == step.look => {
                     let steps = node.steps.split_off(same + 1);
                     node.steps.truncate(same);
-                    let end = std::mem::replace(&mut node.end, End::Fork(known.read, HashMap::default()));
+                    let end = std::mem::replace(&mut node.end, End::Fork(known.look, HashMap::default()));
                     if let End::Fork(_, cases) = &mut node.end {
-                        cases.insert(known.held, Node { steps, end });
-                        cases.insert(step.held, Node::of(rest, value));
+                        cases.insert(known.found, Node { steps, end });
+                        cases.insert(step.found, Node::of(rest, value));
                     }
                     return rest.len() + 1;
                 }
-                (None, Some(step), End::Fork(words, cases))
-                    if *words == step.read && !cases.contains_key(&step.held) =>
+                (None, Some(step), End::Fork(look, cases))
+                    if *look == step.look && !cases.contains_key(&step.found) =>
                 {
-                    cases.insert(step.held, Node::of(rest, value));
+                    cases.insert(step.found, Node::of(rest, value));
                     return rest.len() + 1;
                 }
-                (None, Some(step), End::Fork(words, _)) if *words == step.read => {}
+                (None, Some(step), End::Fork(look, _)) if *look == step.look => {}
                 // Read in another order: the newer run takes the older one's place.
                 _ => {
                     *node = Node::of(run, value);
@@ -113,7 +113,7 @@ impl<V> Node<V> {
                 }
             }
             let (End::Fork(_, cases), Some(step)) = (&mut node.end, step) else { return 0 };
-            let Some(next) = cases.get_mut(&step.held) else { return 0 };
+            let Some(next) = cases.get_mut(&step.found) else { return 0 };
             (node, run) = (next, rest);
         }
     }
@@ -168,19 +168,28 @@ impl Universe {
 
 #[cfg(test)]
 mod tests {
+    use nvm::LineWords;
+
     use super::*;
 
-    fn words(line: u32) -> LineWords {
-        LineWords { line, words: 1 }
+    fn look(line: u32) -> Look {
+        Look::Words(LineWords { line, words: 1 })
+    }
+
+    fn line_of(look: Look) -> u32 {
+        match look {
+            Look::Words(words) => words.line,
+            Look::Asked(_) => unreachable!("nobody asks here"),
+        }
     }
 
     /// A function of lines that reads 0; then 1 if that is 0, else 2; then, if that is 7, 3; and gives what it read last.
     fn run(lines: &[u64]) -> (Vec<Step>, u64) {
         let mut steps = Vec::new();
         let mut read = |line: u32| {
-            let held = lines[line as usize];
-            steps.push(Step { read: words(line), held });
-            held
+            let found = lines[line as usize];
+            steps.push(Step { look: look(line), found });
+            found
         };
         let mut last = if read(0) == 0 { read(1) } else { read(2) };
         if last == 7 {
@@ -196,12 +205,12 @@ mod tests {
         let mut met = std::collections::HashSet::new();
         for lines in all.clone().chain(all) {
             let (steps, gives) = run(&lines);
-            let mut read = Vec::new();
-            let known = runs.get(|it| lines[it.line as usize], &mut read).copied();
-            let path: Vec<_> = steps.iter().map(|step| (step.read.line, step.held)).collect();
+            let mut looks = Vec::new();
+            let known = runs.get(|it| lines[line_of(it) as usize], &mut looks).copied();
+            let path: Vec<_> = steps.iter().map(|step| (line_of(step.look), step.found)).collect();
             assert_eq!(known, met.contains(&path).then_some(gives), "{lines:?}");
             if known.is_some() {
-                assert_eq!(read, steps.iter().map(|step| step.read).collect::<Vec<_>>());
+                assert_eq!(looks, steps.iter().map(|step| step.look).collect::<Vec<_>>());
             } else {
                 runs.insert(&steps, gives);
                 met.insert(path);
@@ -213,7 +222,7 @@ mod tests {
     #[test]
     fn a_run_in_another_order_takes_the_place() {
         let (mut runs, steps) = (Runs::default(), |lines: &[u32]| {
-            lines.iter().map(|line| Step { read: words(*line), held: 5 }).collect::<Vec<_>>()
+            lines.iter().map(|line| Step { look: look(*line), found: 5 }).collect::<Vec<_>>()
         });
         runs.insert(&steps(&[1, 2, 3]), 'a');
         runs.insert(&steps(&[1, 3]), 'b');

@@ -79,8 +79,12 @@ pub fn explore_repairs(scene: Scene, closed: bool, share: usize) -> Result<Repai
     arena.seek(std::iter::once(volume_lines));
     guarded(|| native::check(&arena.region, false).map_err(|error| error.to_string())).map_err(volume)?;
     let mut met = HashSet::new();
-    let lines: Vec<u32> =
-        arena.read().into_iter().map(|read| read.line).filter(|line| met.insert(*line)).collect();
+    let lines: Vec<u32> = arena
+        .words_of(&arena.looks(), |_| true)
+        .into_iter()
+        .map(|read| read.line)
+        .filter(|line| met.insert(*line))
+        .collect();
     let mut report = RepairReport::default();
     for (line, word) in lines.iter().flat_map(|line| (0..8).map(move |word| (*line, word))).step_by(share) {
         report.damaged += 1;

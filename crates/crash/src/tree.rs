@@ -121,6 +121,19 @@ impl Tree {
         self.hash
     }
 
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let name = |(path, name): (&Vec<u8>, &Name)| {
+            let held = match name {
+                Name::First(node) => node.contents.blocks.iter().map(|(_, bytes)| bytes.len()).sum(),
+                Name::Same(path) => path.len(),
+            };
+            size_of::<Name>() + 2 * path.len() + held
+        };
+        let below = self.snapshots.values().chain(&self.beside).map(|tree| tree.bytes()).sum::<usize>();
+        self.names.iter().map(name).sum::<usize>() + below
+    }
+
     /// How many names there are, the root included.
     pub fn len(&self) -> usize {
         self.names.len()

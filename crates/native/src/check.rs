@@ -17,7 +17,7 @@ use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
 use crate::mend_snapshots;
 use crate::nat;
-use crate::node::ORPHANS;
+use crate::node::{self, ORPHANS};
 use crate::reader::Reader;
 use crate::sit::{Bitmap, SegmentKind, SitEntry, ones};
 use crate::superblock::Superblock;
@@ -285,8 +285,8 @@ impl<'a> Walk<'a> {
                 tree.push((block, first, level));
                 Ok(())
             },
-            &mut |nid, pointer| {
-                entries.push((nid, pointer.block()));
+            &mut |nid, _| {
+                entries.push(nid);
                 Ok(())
             },
         );
@@ -296,19 +296,20 @@ impl<'a> Walk<'a> {
         for (block, first, level) in tree {
             self.reach_at(block, nat::kind_of(level), (first, u64::from(level)), "the NAT");
         }
-        for (nid, block) in entries {
+        for nid in entries {
             self.report.nodes += 1;
             self.all_nids.insert(nid);
             if nid >= self.at_rest.checkpoint.body.next_nid.get() {
                 self.report.found(format!("node {nid} is beyond the NIDs the checkpoint knows"));
             }
-            match self.nodes.any(nid) {
-                Ok(view) => {
-                    let kind = BlockKind::from_u8(view.header().kind).expect("verified");
+            match self.nodes.block_of(nid) {
+                Ok(block) => {
+                    let header = node::header_of(&self.at_rest.medium, block);
+                    let kind = BlockKind::from_u8(header.kind).expect("verified");
                     self.reach_at(block, kind, (nid, 0), format_args!("node {nid}"));
                     if kind == BlockKind::Inode {
                         self.nids.insert(nid);
-                        let map = view.header().slots.get();
+                        let map = header.slots.get();
                         if map == 0 {
                             self.report.found(format!("node {nid} is a block of inodes without any"));
                         }

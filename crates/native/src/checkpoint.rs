@@ -232,7 +232,7 @@ pub(crate) fn prepare(
             changes.push((nid, NodePointer::default()));
             continue;
         }
-        let crc = node::checksum(medium.block(block))
+        let crc = node::checksum_in(medium, block)
             .ok_or_else(|| corrupt(&format!("node {nid}"), block, "length", "impossible", "possible"))?;
         flushed = flushed.and(node::flush(medium, block));
         changes.push((nid, NodePointer::new(block, crc)));

@@ -222,7 +222,7 @@ impl<'a> Comparison<'a> {
             let ino = number_of(nid, slot as u32);
             let bytes = [0, 1].map(|side| {
                 let view = blocks[side].filter(|_| slots[side] >> slot & 1 == 1)?;
-                let inode = Inode::in_block(view.bytes, view.block, ino);
+                let inode = Inode::on_medium(&self.trees[side].medium, view.block, ino);
                 Some(&inode.bytes[..inode.used()])
             });
             if bytes[0] != bytes[1] {

@@ -201,7 +201,7 @@ fn hinted<'a>(nodes: &'a Reader, dir: Inode<'_>, hashes: Hashes) -> Option<(u32,
         ask_for_bucket(nodes, hint.block);
     }
     let (_, _, block) = nodes.nat.verified(hint.number)?;
-    let view = View { bytes: nodes.medium.node(block), block };
+    let view = View::of(&nodes.medium, block);
     let header = view.header();
     (header.kind == BlockKind::Bucket as u8 && header.owner.get() == dir.ino).then_some((hint.number, view))
 }

@@ -151,12 +151,6 @@ impl Medium {
         self.region.bytes(block * BLOCK, BLOCK as usize)
     }
 
-    /// The bytes of a node's block, to look something up in it: its header, and a line of what was looked for.
-    pub(crate) fn node(&self, block: u64) -> &[u8] {
-        debug_assert!(self.geometry.in_main(block));
-        self.region.bytes_of_which(2, block * BLOCK, BLOCK as usize)
-    }
-
     /// `Ok` if `block`, read from `structure` at block `at`, lies in the Main Area.
     #[inline]
     pub(crate) fn check_main(

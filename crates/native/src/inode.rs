@@ -237,7 +237,7 @@ pub(crate) struct Inode<'a> {
     pub(crate) ino: u32,
     /// The block it lies in.
     pub(crate) block: u64,
-    /// Its slot.
+    /// Its slot, or as much of that as it uses.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -246,6 +246,14 @@ impl<'a> Inode<'a> {
     pub(crate) fn in_block(bytes: &'a [u8], block: u64, ino: u32) -> Inode<'a> {
         let at = slot_of(ino) * SLOT;
         Inode { ino, block, bytes: &bytes[at..at + SLOT] }
+    }
+
+    /// An inode in block `block`, of which no other is looked at.
+    #[inline]
+    pub(crate) fn on_medium(medium: &'a Medium, block: u64, ino: u32) -> Inode<'a> {
+        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
+        let inode = Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, PAYLOAD) };
+        Inode { bytes: medium.region.bytes_of_which(0, at, inode.used()), ..inode }
     }
 
     pub(crate) fn hot(&self) -> Hot {
@@ -322,7 +330,10 @@ impl<'a> Inode<'a> {
 
     /// The extended attributes in the slot.
     pub(crate) fn xattr_bytes(&self) -> &'a [u8] {
-        &self.bytes[SLOT - self.xattr_len().min(PAYLOAD_BYTES)..]
+        match self.xattr_len().min(PAYLOAD_BYTES) {
+            0 => &[],
+            length => &self.bytes[SLOT - length..],
+        }
     }
 
     /// Bytes from the slot's start that mean something: what is copied, flushed and covered by the checksum.
@@ -383,7 +394,7 @@ impl<'a> InodeEdit<'a> {
     }
 
     pub(crate) fn inode(&self) -> Inode<'a> {
-        Inode::in_block(self.medium.node(self.block), self.block, self.ino)
+        Inode::on_medium(self.medium, self.block, self.ino)
     }
 
     fn store(&self, at: usize, bytes: &[u8]) {

@@ -48,7 +48,7 @@ pub(crate) const HEADER: usize = 16;
 const _: () = assert!(size_of::<NodeHeader>() == HEADER);
 const USED_AT: usize = 12;
 
-/// A node's block, verified.
+/// What a node uses of its block, verified.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) bytes: &'a [u8],
@@ -56,6 +56,17 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// What the node in a block uses of it, to look something up: its header, and a line of what was looked for. Of a block of
+    /// inodes the header: these are looked at one by one ([`Inode::on_medium`]).
+    pub(crate) fn of(medium: &'a Medium, block: u64) -> View<'a> {
+        debug_assert!(medium.geometry.in_main(block));
+        let header = header_of(medium, block);
+        let is_of_inodes = header.kind == BlockKind::Inode as u8;
+        let used = if is_of_inodes { HEADER } else { header.used.get() as usize };
+        let used = used.clamp(HEADER, BLOCK as usize);
+        View { bytes: medium.region.bytes_of_which(1, block * BLOCK, used), block }
+    }
+
     pub(crate) fn header(&self) -> &'a NodeHeader {
         NodeHeader::ref_from_bytes(&self.bytes[..HEADER]).expect("a header's length")
     }
@@ -67,7 +78,7 @@ impl<'a> View<'a> {
     /// The `u32` at `at`; 0 beyond what is used.
     #[inline]
     pub(crate) fn u32_at(&self, at: usize) -> u32 {
-        if at + 4 > self.used() {
+        if at + 4 > self.bytes.len() {
             return 0;
         }
         u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes"))
@@ -76,7 +87,7 @@ impl<'a> View<'a> {
     /// The `u64` at `at`; 0 beyond what is used.
     #[inline]
     pub(crate) fn u64_at(&self, at: usize) -> u64 {
-        if at + 8 > self.used() {
+        if at + 8 > self.bytes.len() {
             return 0;
         }
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))
@@ -91,7 +102,11 @@ pub(crate) struct Edit<'a> {
 
 impl<'a> Edit<'a> {
     pub(crate) fn view(&self) -> View<'a> {
-        View { bytes: self.medium.node(self.block), block: self.block }
+        View::of(self.medium, self.block)
+    }
+
+    fn used(&self) -> usize {
+        header_of(self.medium, self.block).used.get() as usize
     }
 
     /// Stores within what is used.
@@ -104,7 +119,7 @@ impl<'a> Edit<'a> {
     /// Makes at least `used` bytes mean something, the new ones zero.
     pub(crate) fn extend(&self, used: usize) {
         assert!(used <= BLOCK as usize, "a node longer than a block");
-        let old = self.view().used();
+        let old = self.used();
         if used > old {
             let region = &self.medium.region;
             region.fill_zero(Purpose::Metadata, self.block * BLOCK + old as u64, (used - old) as u64);
@@ -129,15 +144,16 @@ impl<'a> Edit<'a> {
 }
 
 /// Calls `part` with each part of a node that its checksum covers and a checkpoint flushes, ascending: `[0, used)`, or
-/// an inode block's header and what its inodes use of their slots. False if the header contradicts itself.
-fn each_part(bytes: &[u8], mut part: impl FnMut(usize, usize)) -> bool {
-    let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
+/// an inode block's header and what its inodes use of their slots. False if the header contradicts itself. `bytes` gives bytes of
+/// the node, by where they begin and how many they are.
+fn each_part<'b>(bytes: impl Fn(usize, usize) -> &'b [u8], mut part: impl FnMut(usize, usize)) -> bool {
+    let header = NodeHeader::ref_from_bytes(bytes(0, HEADER)).expect("a header's length");
     let used = header.used.get() as usize;
     if header.kind == BlockKind::Inode as u8 {
         part(0, HEADER);
         for slot in inode::slots_in(header.slots.get()) {
-            let inode = Inode::in_block(bytes, 0, slot as u32);
-            part(slot * inode::SLOT, inode.used());
+            let at = slot * inode::SLOT;
+            part(at, Inode { ino: slot as u32, block: 0, bytes: bytes(at, inode::PAYLOAD) }.used());
         }
         return used == BLOCK as usize;
     }
@@ -156,21 +172,47 @@ pub(crate) fn ask(medium: &Medium, block: u64) {
 
 /// The checksum of a node block; `None` if its header contradicts itself.
 pub(crate) fn checksum(bytes: &[u8]) -> Option<u32> {
+    checksum_of(|at, length| &bytes[at..at + length])
+}
+
+/// The same of the node in a block, of which no more is looked at than its checksum covers.
+pub(crate) fn checksum_in(medium: &Medium, block: u64) -> Option<u32> {
+    checksum_of(on_medium(medium, block))
+}
+
+fn checksum_of<'b>(bytes: impl Fn(usize, usize) -> &'b [u8]) -> Option<u32> {
     let mut crc = None;
-    let sound = each_part(bytes, |at, length| {
-        let part = &bytes[at..at + length];
+    let sound = each_part(&bytes, |at, length| {
+        let part = bytes(at, length);
         crc = Some(crc.map_or_else(|| checksum::of(part), |before| checksum::append(before, part)));
     });
     crc.filter(|_| sound)
 }
 
-/// The bytes of node `nid`, which are what its NAT entry says.
-pub(crate) fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Result<&[u8]> {
+/// Gives bytes of the node in a block.
+fn on_medium<'b>(medium: &'b Medium, block: u64) -> impl Fn(usize, usize) -> &'b [u8] {
+    move |at, length| medium.region.bytes(block * BLOCK + at as u64, length)
+}
+
+/// The header of the node in a block.
+pub(crate) fn header_of(medium: &Medium, block: u64) -> NodeHeader {
+    medium.region.load(block * BLOCK)
+}
+
+/// A copy of node `nid`, which is what its NAT entry says; zeros where it uses nothing.
+pub(crate) fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Result<[u8; BLOCK as usize]> {
+    verify(medium, nid, pointer)?;
+    let (mut copy, there) = ([0; BLOCK as usize], on_medium(medium, pointer.block()));
+    each_part(&there, |at, length| copy[at..at + length].copy_from_slice(there(at, length)));
+    Ok(copy)
+}
+
+/// `Ok` if node `nid` is what its NAT entry says.
+pub(crate) fn verify(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Result<()> {
     let block = pointer.block();
     medium.check_main("NAT", 0, format_args!("entry {nid}"), block)?;
-    let bytes = medium.block(block);
-    if checksum(bytes).is_some_and(|crc| pointer.matches(crc)) {
-        return Ok(bytes);
+    if checksum_in(medium, block).is_some_and(|crc| pointer.matches(crc)) {
+        return Ok(());
     }
     medium.check_media()?;
     Err(corrupt(&format!("node {nid}"), block, "checksum", "wrong", "what the NAT holds"))
@@ -179,7 +221,7 @@ pub(crate) fn verified(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::
 /// Flushes what a node's checksum covers.
 pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
     let mut flushed = nvm::Flushed::none();
-    each_part(medium.node(block), |at, length| {
+    each_part(on_medium(medium, block), |at, length| {
         let tail = if planted(Fault::NodeTailNotFlushed) { nvm::LINE as usize } else { 0 };
         let (at, length) = (block * BLOCK + at as u64, length.saturating_sub(tail) as u64);
         let part = fault::flush(&medium.region, Fault::NodesNotFlushed, Purpose::Metadata, at, length);
@@ -339,20 +381,20 @@ impl Nodes {
 
     /// Copies a node. Nobody else does: its inode is locked or, if it is a block of inodes, that is.
     pub(crate) fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
-        let old = self.any(nid)?;
+        let old = self.block_of(nid)?;
         let replays_in_place = || planted(Fault::ReplayedInPlace) && self.nids.lock().replaying.is_some();
         if planted(Fault::NodeChangedInPlace) || replays_in_place() {
-            self.nat.set(nid, old.block, self.version())?;
-            return Ok(old.block);
+            self.nat.set(nid, old, self.version())?;
+            return Ok(old);
         }
-        let kind = BlockKind::from_u8(old.header().kind).expect("verified");
+        let kind = BlockKind::from_u8(header_of(&self.medium, old).kind).expect("verified");
         let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
-        each_part(old.bytes, |at, length| {
-            let (from, to) = (old.block * BLOCK + at as u64, block * BLOCK + at as u64);
+        each_part(on_medium(&self.medium, old), |at, length| {
+            let (from, to) = (old * BLOCK + at as u64, block * BLOCK + at as u64);
             self.medium.region.copy_within(Purpose::Metadata, from, to, length as u64);
         });
         self.nat.set(nid, block, self.version())?;
-        budget.free(old.block, 1);
+        budget.free(old, 1);
         Ok(block)
     }
 
@@ -394,7 +436,7 @@ impl Nodes {
 
     /// Removes node `nid`: its block and its number become free; the number not yet if it `is_promised`.
     pub(crate) fn remove(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
-        self.any(nid)?;
+        self.block_of(nid)?;
         self.discard(nid, is_promised)
     }
 

@@ -6,15 +6,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use zerocopy::FromBytes;
-
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
 use crate::hints::Hints;
 use crate::inode::{self, Inode, nid_of, slot_of};
 use crate::nat::{Nat, Tree};
-use crate::node::{self, HEADER, NodeHeader, View};
+use crate::node::{self, View};
 use crate::pointer::NodePointer;
 
 /// What reading a tree takes.
@@ -77,31 +75,36 @@ impl Reader {
     /// Reads node `nid` of whatever kind.
     #[inline]
     pub(crate) fn any(&self, nid: u32) -> vfs::Result<View<'_>> {
+        Ok(View::of(&self.medium, self.block_of(nid)?))
+    }
+
+    /// The block of node `nid`, which is sound.
+    #[inline]
+    pub(crate) fn block_of(&self, nid: u32) -> vfs::Result<u64> {
         match self.nat.verified(nid) {
-            Some((_, _, block)) => Ok(View { bytes: self.medium.node(block), block }),
+            Some((_, _, block)) => Ok(block),
             None => self.find_node(nid),
         }
     }
 
     /// The same of a node that was not looked at since it was mounted, or is not there.
     #[cold]
-    fn find_node(&self, nid: u32) -> vfs::Result<View<'_>> {
+    fn find_node(&self, nid: u32) -> vfs::Result<u64> {
         let located = self.nat.locate(nid)?;
         if located.pointer.is_null() {
             return Err(vfs::Error::Stale);
         }
-        let block = located.pointer.block();
         if !located.verified {
             self.verify(nid, located.pointer)?;
         }
-        Ok(View { bytes: self.medium.node(block), block })
+        Ok(located.pointer.block())
     }
 
     #[cold]
     fn verify(&self, nid: u32, pointer: NodePointer) -> vfs::Result<()> {
         let block = pointer.block();
-        let bytes = node::verified(&self.medium, nid, pointer)?;
-        let header = NodeHeader::ref_from_bytes(&bytes[..HEADER]).expect("a header's length");
+        node::verify(&self.medium, nid, pointer)?;
+        let header = node::header_of(&self.medium, block);
         let name = || format!("node {nid}");
         if header.nid.get() != nid {
             return Err(corrupt(&name(), block, "NID", header.nid.get(), nid));
@@ -111,8 +114,9 @@ impl Reader {
         }
         if header.kind == BlockKind::Inode as u8 {
             let slots = header.slots.get();
-            let possible =
-                |slot| Inode::in_block(bytes, block, inode::number_of(nid, slot as u32)).is_possible();
+            let possible = |slot| {
+                Inode::on_medium(&self.medium, block, inode::number_of(nid, slot as u32)).is_possible()
+            };
             if slots & !inode::ALL_SLOTS != 0 || !inode::slots_in(slots).all(possible) {
                 return Err(corrupt(
                     &name(),
@@ -136,9 +140,9 @@ impl Reader {
     /// is damaged.
     #[inline]
     pub(crate) fn inode(&self, ino: u32) -> vfs::Result<Inode<'_>> {
-        let view = self.any(nid_of(ino))?;
-        self.check_lives(view.block, ino)?;
-        Ok(Inode::in_block(view.bytes, view.block, ino))
+        let block = self.block_of(nid_of(ino))?;
+        self.check_lives(block, ino)?;
+        Ok(Inode::on_medium(&self.medium, block, ino))
     }
 
     /// `ESTALE` if the block has no such inode: also if it is a node of another kind.

@@ -278,16 +278,18 @@ struct HalfReader<'a, 'h> {
 }
 
 impl HalfReader<'_, '_> {
+    /// The numbers that its records may have: every number has a place in the half, so none is further from the first than that.
+    fn numbers(&self) -> [u64; 2] {
+        let first = self.header.first.get();
+        [first, first.saturating_add(self.length / ALIGN as u64)]
+    }
+
     /// Takes the record at `from`, if one is there that ends before `end`; returns its length.
     fn take(&mut self, from: u64, end: u64) -> Option<u64> {
-        // Every number has a place in the half, so none is further from the first than that.
-        let first = self.header.first.get();
-        let numbers = first..first.saturating_add(self.length / ALIGN as u64);
         let room = end.checked_sub(from)?;
-        let is_here = |number: u64, lane: u32| numbers.contains(&number) && (lane as usize) < LANES;
-        let (record, bytes) = parse(self.medium, self.at + from, room, self.header.salt.get(), is_here)?;
+        let record = parse(self.medium, self.at + from, room, self.header.salt.get(), self.numbers())?;
         self.records.push(record);
-        Some(bytes)
+        Some((TRANSACTION_HEADER + record.items.len()) as u64)
     }
 
     /// Takes the records that follow one another from `start` on; returns where they end.
@@ -308,13 +310,14 @@ impl HalfReader<'_, '_> {
         if first >= range.end {
             return;
         }
-        // Most of it was never written: so it is asked for as a whole, and looked at where a record may begin.
-        let bytes = self.medium.region.bytes(self.at + first, (range.end - first) as usize);
         let mut from = first;
         while from < range.end {
-            let end = range.end.min(from + SOUGHT_MAX);
-            let begins = length_of(&bytes[(from - first) as usize..]).is_some();
-            match begins.then(|| self.take(from, end)).flatten() {
+            let rest = (range.end - from) as usize;
+            match self.medium.region.ask(self.at + from, rest, next_beginning, self.numbers()) {
+                NONE => return,
+                next => from += next,
+            }
+            match self.take(from, range.end.min(from + SOUGHT_MAX)) {
                 Some(bytes) => {
                     self.extents.push(self.at + from..self.at + from + bytes);
                     from += bytes;
@@ -325,39 +328,66 @@ impl HalfReader<'_, '_> {
     }
 }
 
-/// The record at `at`, if one is there in the `room` that is left, of a number and a lane that `may_be` there; and its length. No
-/// more of the log is read than that: of what an older epoch has left, the header tells.
-fn parse(
-    medium: &Medium,
-    at: u64,
-    room: u64,
-    salt: u64,
-    may_be: impl Fn(u64, u32) -> bool,
-) -> Option<(Committed<'_>, u64)> {
+/// The record at `at`, if one is there in the `room` that is left, with one of `numbers`, from the first to before the second. No
+/// more of the log is read than that: what an older epoch has left, or a power cut, is asked no more than whether it is one.
+fn parse(medium: &Medium, at: u64, room: u64, salt: u64, numbers: [u64; 2]) -> Option<Committed<'_>> {
     if room < ALIGN as u64 {
         return None;
     }
-    let header = medium.region.bytes(at, ALIGN);
-    let length = length_of(header).filter(|length| *length as u64 <= room)?;
-    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
-    let (number, flags) = (u64::from(word(8)) | u64::from(word(12)) << 32, word(20));
-    let lane = flags >> LANE_SHIFT & 0xff;
-    if !may_be(number, lane) {
+    let length = match medium.region.ask(at, ALIGN, beginning, numbers) {
+        NONE => return None,
+        length => length,
+    };
+    let is_here = || medium.region.ask(at, length as usize, is_whole, [salt, 0]) != 0;
+    if length > room || !(is_here() || planted(Fault::RecordChecksumIgnored)) {
         return None;
     }
-    let record = medium.region.bytes(at, length);
-    if word(0) != salted(salt, record) && !planted(Fault::RecordChecksumIgnored) {
-        return None;
-    }
-    let committed = Committed {
-        number,
+    let record = medium.region.bytes(at, length as usize);
+    let flags = word(record, 20);
+    Some(Committed {
+        number: number_of(record),
         items: &record[TRANSACTION_HEADER..],
-        lane,
+        lane: lane_of(flags),
         turn: (flags >> TURN_SHIFT) as u16,
         beside: flags & BESIDE != 0,
-        data_crc: (flags & CHECKS_DATA != 0).then_some(word(16)),
+        data_crc: (flags & CHECKS_DATA != 0).then(|| word(record, 16)),
+    })
+}
+
+/// What is answered if there is none.
+const NONE: u64 = u64::MAX;
+
+/// Asks the first bytes of what may be a record how many it has; [`NONE`] if it is none, or has not one of these numbers.
+fn beginning(bytes: &[u8], numbers: [u64; 2]) -> u64 {
+    let is_here = |_: &usize| {
+        let number = number_of(bytes);
+        numbers[0] <= number && number < numbers[1] && (lane_of(word(bytes, 20)) as usize) < LANES
     };
-    Some((committed, record.len() as u64))
+    length_of(bytes).filter(is_here).map_or(NONE, |length| length as u64)
+}
+
+/// Asks bytes where the first record in them may begin.
+fn next_beginning(bytes: &[u8], numbers: [u64; 2]) -> u64 {
+    let places = (0..bytes.len()).step_by(ALIGN).filter(|at| bytes.len() - at >= ALIGN);
+    let mut begins = places.filter(|at| beginning(&bytes[*at..], numbers) != NONE);
+    begins.next().map_or(NONE, |at| at as u64)
+}
+
+/// Asks a record in a half with this salt whether all of it is there.
+fn is_whole(record: &[u8], [salt, _]: [u64; 2]) -> u64 {
+    u64::from(word(record, 0) == salted(salt, record))
+}
+
+fn word(record: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn number_of(record: &[u8]) -> u64 {
+    u64::from(word(record, 8)) | u64::from(word(record, 12)) << 32
+}
+
+fn lane_of(flags: u32) -> u32 {
+    flags >> LANE_SHIFT & 0xff
 }
 
 /// How many bytes the record that `bytes` begins with says it has.
@@ -400,16 +430,30 @@ impl Committed<'_> {
     /// it durable had not come before the power went.
     fn has_its_data(&self, medium: &Medium) -> bool {
         let Some(expected) = self.data_crc else { return true };
-        let mut crc: Option<u32> = None;
+        // All but the last say what their checksum is, which goes into the next one's.
+        let (mut crc, mut last) = (None, None);
         for (block, count) in self.runs() {
             if !medium.geometry.in_main(block) || !medium.geometry.in_main(block + count - 1) {
                 return false;
             }
-            let bytes = medium.region.bytes(block * BLOCK, (count * BLOCK) as usize);
-            crc = Some(crc.map_or_else(|| checksum::of(bytes), |before| checksum::append(before, bytes)));
+            if let Some((at, len)) = last.replace((block * BLOCK, (count * BLOCK) as usize)) {
+                crc = Some(medium.region.ask(at, len, checksum_behind, [crc.unwrap_or(0), 0]));
+            }
         }
-        crc == Some(expected)
+        last.is_some_and(|(at, len)| {
+            medium.region.ask(at, len, ends_checksum, [crc.unwrap_or(0), u64::from(expected)]) != 0
+        })
     }
+}
+
+/// Asks bytes for the checksum of what has checksum `before` and is followed by them.
+fn checksum_behind(bytes: &[u8], [before, _]: [u64; 2]) -> u64 {
+    u64::from(checksum::append(before as u32, bytes))
+}
+
+/// The same, whether it is `expected`.
+fn ends_checksum(bytes: &[u8], [before, expected]: [u64; 2]) -> u64 {
+    u64::from(checksum_behind(bytes, [before, 0]) == expected)
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl Nodes {
             block
         } else {
             // Before it is copied: only replaying a forged log comes across a block that is something else.
-            let word = self.slots_word(self.any(nid)?.block);
+            let word = self.slots_word(self.block_of(nid)?);
             if word & 0xff != BlockKind::Inode as u64 {
                 return Err(corrupt("log", 0, "number of a new inode", ino, "one of a block of inodes"));
             }
@@ -249,8 +249,8 @@ impl Nodes {
     /// Promises the slots of a listed block that are free; none if the block has gone or is damaged.
     fn promise_rest(&self, nid: u32) -> vfs::Result<u16> {
         let _lock = self.slots.lock(nid);
-        let word = match self.any(nid) {
-            Ok(view) => self.slots_word(view.block),
+        let word = match self.block_of(nid) {
+            Ok(block) => self.slots_word(block),
             Err(_) => 0, // whoever wants one of its inodes hears of it
         };
         let is_block = word & 0xff == BlockKind::Inode as u64;

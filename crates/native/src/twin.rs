@@ -20,7 +20,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::bia::BlockKind;
-use crate::geometry::Medium;
+use crate::geometry::{BLOCK, Medium};
 use crate::index;
 use crate::nat::{self, FANOUT, Tree};
 use crate::node;
@@ -209,18 +209,18 @@ impl Traverse<'_> {
             Place::At(twin) => Some(node::verified(medium, nid, twin)?),
             _ => None,
         };
-        let others: SmallVec<[Range<usize>; 15]> = match other {
+        let others: SmallVec<[Range<usize>; 15]> = match &other {
             Some(other) if other[0] == bytes[0] => index::data_pointers(other),
             _ => SmallVec::new(),
         };
         let at = |bytes: &[u8], at: usize| {
             DataPointer(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))).block()
         };
-        for place in index::data_pointers(bytes).into_iter().flat_map(|range| range.step_by(8)) {
-            let block = at(bytes, place);
+        for place in index::data_pointers(&bytes).into_iter().flat_map(|range| range.step_by(8)) {
+            let block = at(&bytes, place);
             let is_shared = || {
-                let same = |other: &[u8]| at(other, place) == block;
-                others.iter().any(|range| range.contains(&place)) && other.is_some_and(same)
+                let same = |other: &[u8; BLOCK as usize]| at(other, place) == block;
+                others.iter().any(|range| range.contains(&place)) && other.as_ref().is_some_and(same)
             };
             if block == 0 || is_shared() {
                 continue;

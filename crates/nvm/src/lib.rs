@@ -75,6 +75,6 @@ pub use recording_file::RecordingFileError;
 pub use region::Region;
 pub use technology::{Latency, Technology};
 pub use volume::{Mounted, VolumeEntry, VolumeKind};
-pub use watch::{Line, LineWords, Watch, WatchMark};
+pub use watch::{Line, LineWords, Look, Question, Watch, WatchMark};
 pub use wear::Wear;
 pub use zone::{OpenOptions, Zone};

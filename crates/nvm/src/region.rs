@@ -14,6 +14,7 @@ use crate::mapping::Window;
 use crate::persist::{self, PersistMethod};
 use crate::recording::EventKind;
 use crate::volume::{Mounted, Volume, VolumeEntry, VolumeKind};
+use crate::watch::Question;
 use crate::zone::Zone;
 
 /// One volume's piece of a zone. Addresses are byte offsets within it, from 0 to [`Region::len`].
@@ -83,6 +84,16 @@ impl Region {
             self.read_slowly(at, len as u64, looked_at_lines);
         }
         self.window.bytes(at, len)
+    }
+
+    /// What `len` bytes answer to a question, which is all that the caller learns of them: whether a checksum is right, say. To a
+    /// watch, contents that give one answer are one.
+    #[inline]
+    pub fn ask(&self, at: u64, len: usize, question: Question, about: [u64; 2]) -> u64 {
+        if self.instruments.on(SPIN | WATCH) {
+            self.ask_slowly(at, len as u64, question, about);
+        }
+        question(self.window.bytes(at, len), about)
     }
 
     /// Copies bytes from the medium.
@@ -309,6 +320,17 @@ impl Region {
         }
         if let Some(spinner) = &self.instruments.spinner {
             spinner.read(lines);
+        }
+    }
+
+    #[cold]
+    fn ask_slowly(&self, at: u64, len: u64, question: Question, about: [u64; 2]) {
+        self.instruments.pass_read_gate();
+        if self.instruments.on(WATCH) && self.instruments.seeks(self.zone_address(at), len) {
+            self.instruments.watched(|watch| watch.asks(self.zone_address(at), len, question, about));
+        }
+        if let Some(spinner) = &self.instruments.spinner {
+            spinner.read(lines(at, len));
         }
     }
 

@@ -4,6 +4,7 @@
 //! looks at what cannot matter: it puts in the lines that a power cut may have changed, lets a volume recover, learns
 //! which words of those lines the recovery looked at, and puts back what was there before.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,6 +29,37 @@ pub struct LineWords {
     pub words: u8,
 }
 
+/// What bytes may be asked: an answer that follows from these and two words alone.
+pub type Question = fn(bytes: &[u8], about: [u64; 2]) -> u64;
+
+/// One look at a watched zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// At words that were read.
+    Words(LineWords),
+    /// At no more of some bytes than what they answer to a question; see [`Watch::answer`] and [`Watch::words`].
+    Asked(u32),
+}
+
+/// A question that was asked of a range of the zone.
+struct Asked {
+    at: u64,
+    len: u64,
+    question: Question,
+    about: [u64; 2],
+    /// When it was asked last: the number of times that the watch began to seek.
+    seeking: u64,
+}
+
+impl Asked {
+    fn key(&self) -> AskedKey {
+        (self.at, self.len, self.question as usize, self.about)
+    }
+}
+
+/// Range, question, and what it is about.
+type AskedKey = (u64, u64, usize, [u64; 2]);
+
 /// What a watched zone's accesses were; see [`crate::Zone::watch`]. Lines are numbered from the zone's first.
 pub struct Watch {
     /// The whole zone.
@@ -38,9 +70,14 @@ pub struct Watch {
     remembered: Bits,
     /// Words, as all that follow.
     sought: Bits,
-    read: Vec<LineWords>,
+    read: Vec<Look>,
     /// Those stored to as a whole since it seeks.
     stored: Bits,
+    /// Questions, by their numbers.
+    asked: Vec<Asked>,
+    numbers: HashMap<AskedKey, u32>,
+    /// How many times it began to seek.
+    seeking: u64,
 }
 
 /// A moment to return to.
@@ -58,6 +95,9 @@ impl Watch {
             sought: Bits::new(sought),
             read: Vec::new(),
             stored: Bits::new(words(len / WORD)),
+            asked: Vec::new(),
+            numbers: HashMap::new(),
+            seeking: 0,
         }
     }
 
@@ -65,6 +105,28 @@ impl Watch {
     pub(crate) fn reads(&mut self, at: u64, len: u64) {
         if len > 0 {
             self.sought.take(at / WORD, (at + len - 1) / WORD, &mut self.read);
+        }
+    }
+
+    /// `[at, at + len)` is asked `question`, and no more is learnt of it than the answer. If anything has been stored to it since
+    /// the last mark, that is not told by what was there then: it is read.
+    pub(crate) fn asks(&mut self, at: u64, len: u64, question: Question, about: [u64; 2]) {
+        let last = at + len - 1;
+        if has_any(&self.remembered.words, at / LINE, last / LINE) {
+            return self.reads(at, len);
+        }
+        if !has_any(&self.sought.words, at / WORD, last / WORD) {
+            return;
+        }
+        let new = Asked { at, len, question, about, seeking: 0 };
+        let number = *self.numbers.entry(new.key()).or_insert(self.asked.len() as u32);
+        if number as usize == self.asked.len() {
+            self.asked.push(new);
+        }
+        let asked = &mut self.asked[number as usize];
+        if asked.seeking != self.seeking {
+            asked.seeking = self.seeking;
+            self.read.push(Look::Asked(number));
         }
     }
 
@@ -103,15 +165,51 @@ impl Watch {
         self.sought.clear_all();
         self.stored.clear_all();
         self.read.clear();
+        self.seeking += 1;
         for run in runs.into_iter().filter(|run| !run.is_empty()) {
             self.sought.set_all(run.start * WORDS, run.end * WORDS - 1);
         }
     }
 
-    /// Those of the words sought that were read, in the order in which they were first read. A word that was stored to in part
+    /// The looks at words sought, in the order in which these were first read, or asked. A word that was stored to in part
     /// counts as read.
-    pub fn read(&self) -> &[LineWords] {
+    pub fn read(&self) -> &[Look] {
         &self.read
+    }
+
+    /// What the bytes that were asked question `number` would answer now.
+    pub fn answer(&self, number: u32) -> u64 {
+        let Asked { at, len, question, about, .. } = self.asked[number as usize];
+        question(self.window.bytes(at, len as usize), about)
+    }
+
+    /// The words that a look was at, or that the answer to a question follows from.
+    pub fn words(&self, look: Look) -> impl Iterator<Item = LineWords> + use<> {
+        let (read, asked) = match look {
+            Look::Words(words) => (Some(words), None),
+            Look::Asked(number) => {
+                let Asked { at, len, .. } = self.asked[number as usize];
+                (None, Some((at / WORD, (at + len - 1) / WORD)))
+            }
+        };
+        let asked = asked.into_iter().flat_map(|(first, last)| {
+            (first / WORDS..=last / WORDS).map(move |line| {
+                let words = mask(line / WORDS, first, last) >> (line % WORDS * WORDS);
+                LineWords { line: line as u32, words: words as u8 }
+            })
+        });
+        read.into_iter().chain(asked)
+    }
+
+    /// How many questions there are, numbered from 0 on.
+    pub fn questions(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Forgets all questions: no [`Look::Asked`] of before is good any more.
+    pub fn forget_questions(&mut self) {
+        self.asked.clear();
+        self.numbers.clear();
     }
 
     /// The words of a line that were stored to as a whole since [`Watch::seek`], bit 0 being the first.
@@ -240,7 +338,7 @@ impl Bits {
     }
 
     /// Moves the members within `first..=last` to `into`, each eight of them together.
-    fn take(&mut self, first: u64, last: u64, into: &mut Vec<LineWords>) {
+    fn take(&mut self, first: u64, last: u64, into: &mut Vec<Look>) {
         for index in first / 64..=last / 64 {
             let word = &self.words[index as usize];
             let before = word.load(Relaxed);
@@ -250,7 +348,7 @@ impl Bits {
             }
             word.store(before & !hits, Relaxed);
             for (n, words) in hits.to_le_bytes().into_iter().enumerate().filter(|(_, words)| *words != 0) {
-                into.push(LineWords { line: index as u32 * 8 + n as u32, words });
+                into.push(Look::Words(LineWords { line: index as u32 * 8 + n as u32, words }));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A watched zone tells which lines were read and stored to, and takes stores back.
 
-use nvm::{OpenOptions, Purpose, RecordingOptions, Region, VolumeKind, Zone};
+use nvm::{Look, OpenOptions, Purpose, RecordingOptions, Region, VolumeKind, Zone};
 
 const P: Purpose = Purpose::Data;
 
@@ -50,12 +50,52 @@ fn what_is_read_is_told_in_order_and_only_if_it_mattered() {
     region.load_u64(5 * 64 + 8);
     region.load_u64(5 * 64 + 8);
     let _ = region.bytes(0, 72 * 64);
-    let read: Vec<_> = zone
-        .watched(|watch| watch.read().iter().map(|it| (u64::from(it.line) - first, it.words)).collect())
-        .unwrap();
+    let read: Vec<_> =
+        zone.watched(|watch| watch.read().iter().map(|look| words_of(*look, first)).collect()).unwrap();
     assert_eq!(read, [(2, 0x80), (70, 1), (5, 2), (1, 0xff), (5, 0xfd), (70, 0xfe), (71, 0xfb)]);
     let stored = |line| zone.watched(|watch| watch.stored_words(first + line)).unwrap();
     assert_eq!([9, 2, 71, 5].map(stored), [0xff, 0x7f, 4, 0]);
+}
+
+/// Line, counted from `first`, and words of a look at words.
+fn words_of(look: Look, first: u64) -> (u64, u8) {
+    match look {
+        Look::Words(it) => (u64::from(it.line) - first, it.words),
+        Look::Asked(number) => panic!("question {number} is no look at words"),
+    }
+}
+
+/// Asks bytes whether the first is larger than this.
+fn is_larger(bytes: &[u8], [than, _]: [u64; 2]) -> u64 {
+    u64::from(u64::from(bytes[0]) > than)
+}
+
+#[test]
+fn bytes_that_are_asked_are_known_by_their_answer() {
+    let (zone, region, first) = watched();
+    region.store(P, 3 * 64, &[5; 64]);
+    zone.watched(|watch| {
+        watch.mark();
+        watch.seek(std::iter::once(first + 1..first + 9))
+    })
+    .unwrap();
+    let ask = |line: u64, than| region.ask(line * 64 + 8, 64, is_larger, [than, 0]);
+    assert_eq!([ask(3, 4), ask(3, 5), ask(3, 4), ask(20, 0)], [1, 0, 1, 0], "the last one is not sought");
+    let looks = zone.watched(|watch| watch.read().to_vec()).unwrap();
+    let [Look::Asked(four), Look::Asked(five)] = looks[..] else { panic!("{looks:?}") };
+    let answer = |number| zone.watched(|watch| watch.answer(number)).unwrap();
+    assert_eq!([answer(four), answer(five)], [1, 0]);
+    let words = zone.watched(|watch| {
+        watch.words(looks[0]).map(|it| (u64::from(it.line) - first, it.words)).collect::<Vec<_>>()
+    });
+    assert_eq!(words.unwrap(), [(3, 0xfe), (4, 1)]);
+    // The answer of other contents, though nobody asks them.
+    zone.watched(|watch| watch.set_line(first + 3, &[7; 64])).unwrap();
+    assert_eq!([answer(four), answer(five)], [1, 1]);
+    // It has been stored to: now the answer follows from that as well, and what was there counts as read.
+    assert_eq!(ask(3, 6), 1);
+    let looks = zone.watched(|watch| watch.read()[2..].to_vec()).unwrap();
+    assert_eq!(looks.into_iter().map(|look| words_of(look, first)).collect::<Vec<_>>(), [(3, 0xfe), (4, 1)]);
 }
 
 #[test]
