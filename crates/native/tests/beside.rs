@@ -82,8 +82,11 @@ fn what_is_seen_beside_others_is_whole() {
                         let flags = RW | OpenFlags::EXCLUSIVE;
                         let made =
                             volume.create(&Caller::root(), dir, name.as_bytes(), 0o644, flags).unwrap();
-                        let found = volume.lookup(&Caller::root(), dir, name.as_bytes()).unwrap();
-                        assert_eq!(found.ino, made.attr.ino);
+                        match volume.lookup(&Caller::root(), dir, name.as_bytes()) {
+                            Ok(found) => assert_eq!(found.ino, made.attr.ino),
+                            // The other one may be ahead by one, and have removed it.
+                            found => assert!(n % 3 == 1, "{name}: {found:?}"),
+                        }
                         volume.release(made.handle).unwrap();
                         // One in three goes again, whoever has made it.
                         if n % 3 == 2 {
