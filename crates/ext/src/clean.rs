@@ -8,7 +8,8 @@
 //! - Who writes to the disk ([`crate::writer`]), one at a time: what the disk has taken. What it has not is forgotten.
 //!
 //! A block that is freed stays until it is not missed: before its next file reads it, that file has written it. What stays is the library's to choose
-//! (Clock-Pro: what is read once does not drive out what is read often).
+//! (Clock-Pro: what is read once does not drive out what is read often; but what was read ahead and is then asked for counts as read twice, so a
+//! large file that is read in smaller pieces than that does).
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -59,6 +60,11 @@ impl Clean {
     /// Whether there is room for anything.
     pub(crate) fn has_room(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// DRAM that it may take, bytes.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, Cache::capacity)
     }
 
     pub(crate) fn get(&self, block: u64) -> Option<Arc<[u8]>> {

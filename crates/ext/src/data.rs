@@ -43,7 +43,8 @@ pub(crate) fn find(
     let end = inode.size.min(range.end);
     let mut found = Vec::new();
     let block = core.superblock.block;
-    let ahead_max = if is_next { AHEAD / block } else { 0 };
+    // Of a small cache nobody takes more than a part ahead: it would be gone before it is asked for.
+    let ahead_max = if is_next { AHEAD.min(core.store.clean.limit_bytes() / 4) / block } else { 0 };
     let mut at = range.start;
     while at < end {
         let number = at / block;

@@ -20,6 +20,14 @@ impl Volume {
     pub(crate) fn keep_refused(&self, transaction: u64, written: &Written, error: Error) -> Result<()> {
         let Some(home) = &self.home else { return Err(error) };
         self.refused.lock().why = Some(error.clone());
+        // Who offers the disk what was kept before has written by now, or will offer this.
+        let _queue = self.queue()?;
+        let keep = |block, bytes: &[u8]| {
+            let has_room = home.frames.keep(block, bytes);
+            // The disk may have taken what was offered.
+            self.core.store.clean.forget(block);
+            has_room
+        };
         let bytes = self.core.superblock.block;
         let has_failed = |block: u64| written.has_failed_at(block * bytes);
         let mut has_room = true;
@@ -31,13 +39,13 @@ impl Volume {
                 if let (true, Some(block)) = (is_due, page.site().block())
                     && has_failed(block)
                 {
-                    has_room &= home.frames.keep(block, page.bytes());
+                    has_room &= keep(block, page.bytes());
                 }
             }
         }
         self.files.dropped.lock().visit(transaction, |block, page| {
             if has_failed(block) {
-                has_room &= home.frames.keep(block, page);
+                has_room &= keep(block, page);
             }
         });
         if !has_room {
@@ -109,3 +117,6 @@ pub(crate) struct Refusals {
     next: u64,
     why: Option<Error>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,10 @@
 //! Blocks of files that DRAM keeps as the disk has them: they spare requests, take no more room than they may, and are never older than the disk's.
 
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
-use disk::{Disk, Memory, Purpose};
+use disk::{Device, Disk, Geometry, Memory, Purpose};
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use support::Image;
@@ -248,4 +250,66 @@ fn what_the_disk_refuses_is_not_what_it_had_before() {
     scene.write(file, BLOCK, &[4; BLOCK as usize]);
     scene.volume.syncfs().unwrap();
     assert_eq!(scene.read(file, BLOCK, 4096), [4; BLOCK as usize]);
+}
+
+/// A disk of which a range cannot be read.
+struct Scratched {
+    memory: Arc<Memory>,
+    bad: Range<u64>,
+}
+
+impl Device for Scratched {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let length: usize = into.iter().map(|part| part.len()).sum();
+        if at < self.bad.end && self.bad.start < at + length as u64 {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.memory.read(at, into)
+    }
+
+    fn write(&self, at: u64, from: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
+        self.memory.write(at, from, durable)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.memory.flush()
+    }
+}
+
+/// Who read one block behind the other missed all those that were read ahead together with a bad one.
+#[test]
+fn a_bad_sector_took_what_was_read_with_it_along() {
+    let scene = Scene::new(&Options::default());
+    let file = scene.open("file");
+    scene.write(file, 0, &numbered(64));
+    scene.volume.release(file).unwrap();
+    scene.volume.unmount().unwrap();
+    let Scene { zone, memory, volume } = scene;
+    drop(volume);
+    let wanted = numbered(64);
+    let image = memory.image();
+    let block = BLOCK as usize;
+    let at = image.chunks(block).position(|found| *found == wanted[40 * block..41 * block]).unwrap() as u64
+        * BLOCK;
+    let scratched = Arc::new(Scratched { memory, bad: at..at + 512 });
+    for clean_bytes in [0, 64 << 10, 256 << 20] {
+        let options = Options { clean_bytes, ..Options::default() };
+        let disk = Arc::new(Disk::over("disk".into(), scratched.clone()));
+        let volume = Volume::mount(&zone.volume("disk").unwrap(), disk, &options).unwrap();
+        let ino = volume.lookup(&Caller::root(), ROOT_INO, b"file").unwrap().ino;
+        let file = volume.open(&Caller::root(), ino, RW).unwrap();
+        let mut bytes = vec![0; block];
+        for n in 0..64 {
+            let read = volume.read(file, n * BLOCK, &mut bytes);
+            assert_eq!(read.is_err(), n == 40, "block {n} with {clean_bytes} bytes of DRAM");
+            let at = n as usize * block;
+            assert!(n == 40 || bytes[..] == wanted[at..at + block], "block {n}");
+        }
+        volume.release(file).unwrap();
+        volume.unmount().unwrap();
+    }
 }

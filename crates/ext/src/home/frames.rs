@@ -333,6 +333,7 @@ impl Frames {
             }
             let n = state.hand as u32;
             let frame = &mut state.frames[n as usize];
+            debug_assert_ne!(frame.kind, Kind::Refused, "a file's bytes are nowhere else");
             state.of.remove(&frame.block);
             let listed = std::mem::replace(frame, Frame { stored: frame.stored, ..Frame::free() }).listed;
             if listed && !planted(Fault::EvictedStillListed) {
@@ -350,6 +351,8 @@ impl Frames {
             && let Some(n) = state.dirty.pop_front()
         {
             match &state.frames[n as usize] {
+                // It was dirty as metadata's, before it was given up and taken for what the disk refuses.
+                Frame { kind: Kind::Refused, .. } => {}
                 // The disk's carries its mark, and goes last.
                 Frame { dirty: true, kind: Kind::Superblock, .. } => kept = Some(n),
                 Frame { dirty: true, .. } => written.push(n),

@@ -8,6 +8,9 @@ use super::{Logged, Store};
 use crate::error::io;
 use crate::home::Frames;
 
+/// Bytes that are asked of the disk at once.
+const REQUEST_MAX: usize = 1 << 20;
+
 impl Store {
     /// Reads bytes of a file from `offset` in block `number` on, which are all on the disk or [clean](Clean) in DRAM, by who has the file's lock. The
     /// first `ahead` blocks behind them are the file's, too, and may be read with them.
@@ -26,14 +29,21 @@ impl Store {
                 (rest, number, offset) = (behind, number + 1, 0);
                 continue;
             }
-            let asked = (offset + rest.len()).div_ceil(block) as u64;
+            let asked = ((offset + rest.len()).div_ceil(block)).min(REQUEST_MAX / block) as u64;
             let is_missing = |n: &u64| !self.clean.has(number + n);
             let missing = 1 + (1..asked).take_while(is_missing).count() as u64;
             // Before what is here nothing more is wanted.
             let more =
                 (asked..asked + ahead).take_while(|n| missing == asked && is_missing(n)).count() as u64;
             let mut buffer = Buffer::zeroed((missing + more) as usize * block);
-            self.read_through(Purpose::Data, number, 0, &mut buffer)?;
+            if self.read_through(Purpose::Data, number, 0, &mut buffer).is_err() {
+                // What nobody asked for keeps nobody from what they did: then no more than that, to the byte.
+                let here = rest.len().min(missing as usize * block - offset);
+                let (part, behind) = rest.split_at_mut(here);
+                self.read_through(Purpose::Data, number, offset as u64, part)?;
+                (rest, number, offset) = (behind, number + missing, 0);
+                continue;
+            }
             (number..).zip(buffer.chunks(block)).for_each(|(number, bytes)| self.clean.put(number, bytes));
             let here = rest.len().min(missing as usize * block - offset);
             let (part, behind) = rest.split_at_mut(here);

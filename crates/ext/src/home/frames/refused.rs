@@ -139,3 +139,43 @@ impl Frames {
         self.refused.store(count as u64, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::iter::once;
+    use std::sync::Arc;
+
+    use disk::{Disk, Memory};
+    use nvm::{OpenOptions, VolumeKind, Zone};
+
+    use super::super::super::area::Area;
+    use super::*;
+
+    /// A frame that had been a dirty directory's was taken for that, still: a file's bytes went to the disk as metadata, and the frame counted as
+    /// clean, and became another block's.
+    #[test]
+    fn a_refused_block_had_the_frame_of_a_dirty_one() {
+        const BLOCK: u64 = 1024;
+        let zone = Zone::anonymous(16 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("disk", VolumeKind::Ext, Some(10 << 20)).unwrap();
+        let mut area = Area::lay_out(&region, BLOCK, 128, 8 << 20).unwrap();
+        (area.frames, area.disk_bytes) = (4, BLOCK * 64);
+        let memory = Arc::new(Memory::new(vec![0; (BLOCK * 64) as usize], false));
+        let frames = Frames::empty(region, area, Arc::new(Disk::over("disk".into(), memory.clone())));
+        let bytes = |fill| vec![fill; BLOCK as usize];
+        let directories: Vec<_> = (10..14).map(|block| (block, bytes(block as u8))).collect();
+        frames.reserve(10..14).unwrap();
+        frames.apply(
+            directories.iter().map(|(block, bytes)| (*block, Kind::Bitmap, u64::MAX, &bytes[..])),
+            &[],
+        );
+        frames.apply([], &[10, 11, 12, 13]);
+        frames.checkpoint().ignore();
+        assert!(frames.keep(20, &bytes(20)));
+        frames.write_all_to_disk().unwrap();
+        frames.reserve(once(30)).unwrap();
+        frames.apply(once((30, Kind::Bitmap, u64::MAX, &bytes(30)[..])), &[]);
+        assert_eq!(frames.refused_among(20..21).unwrap(), [(20, bytes(20).into())]);
+        assert!(memory.image().iter().all(|byte| *byte == 0), "nothing was dirty");
+    }
+}
