@@ -34,6 +34,10 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// Longest line that a server answers. Snapshots, of which a volume has 37,000 at most, are 5 MiB as text, or a little more with long
 /// names.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// The same of what another user's may say, whose words take some sixty times as much to hold.
+const ANSWER_OF_OTHERS_BYTES_MAX: u64 = 6 << 20;
+/// The same of who a server is.
+const HELLO_BYTES_MAX: u64 = 64 << 10;
 /// How long another user's server may take for an answer, or a part of one.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(30);
 
@@ -245,12 +249,21 @@ fn wait_until(stream: &UnixStream, until: Option<Instant>) -> std::io::Result<()
 fn tame(said: &mut Json) {
     match said {
         Json::String(text) => {
-            *text = text.replace(|char: char| char.is_control() && char != '\n', "\u{FFFD}");
+            *text = printable(text);
         }
         Json::Array(all) => all.iter_mut().for_each(tame),
-        Json::Object(fields) => fields.values_mut().for_each(tame),
+        Json::Object(fields) => {
+            for (name, mut value) in std::mem::take(fields) {
+                tame(&mut value);
+                fields.insert(printable(&name), value);
+            }
+        }
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
+}
+
+fn printable(text: &str) -> String {
+    text.replace(|char: char| char.is_control() && char != '\n', "\u{FFFD}")
 }
 
 /// A command's side.
@@ -261,6 +274,8 @@ pub(crate) struct Client {
     pub(crate) user: u32,
     /// How long it may take for a line.
     patience: Option<Duration>,
+    /// How long a line may be, bytes.
+    longest: u64,
 }
 
 impl Client {
@@ -268,10 +283,16 @@ impl Client {
     pub(crate) fn meet(stream: UnixStream, user: u32, patience: Duration) -> Result<Client, Failure> {
         let pid = peer(&stream)?.pid().try_into().unwrap_or(0);
         let hello = Hello { pid, zone: PathBuf::new(), mounts: Vec::new() };
-        let mut client = Client { lines: BufReader::new(stream), hello, user, patience: Some(patience) };
+        let lines = BufReader::new(stream);
+        let mut client = Client { lines, hello, user, patience: Some(patience), longest: HELLO_BYTES_MAX };
         client.lines.get_ref().set_write_timeout(Some(patience))?;
         client.hello = serde_json::from_value(client.ask(&Request::Hello)?).map_err(Failure::new)?;
+        // What number it has is not its own to say. (The kernel says 0 of a process that has none here.)
+        if pid != 0 || client.is_others() {
+            client.hello.pid = pid;
+        }
         client.patience = client.is_others().then_some(PATIENCE_WITH_OTHERS);
+        client.longest = if client.is_others() { ANSWER_OF_OTHERS_BYTES_MAX } else { ANSWER_BYTES_MAX };
         client.lines.get_ref().set_write_timeout(client.patience)?;
         Ok(client)
     }
@@ -325,13 +346,20 @@ impl Client {
 
     fn response(&mut self) -> Result<Option<Response>, Failure> {
         let until = self.patience.map(|patience| Instant::now() + patience);
-        match read_line(&mut self.lines, ANSWER_BYTES_MAX, until) {
+        match read_line(&mut self.lines, self.longest, until) {
             Ok(Some(line)) => {
                 let mut said: Json = serde_json::from_str(&line).map_err(Failure::new)?;
                 if self.is_others() {
                     tame(&mut said);
                 }
-                serde_json::from_value(said).map(Some).map_err(Failure::new)
+                let said = serde_json::from_value(said).map_err(Failure::new)?;
+                Ok(Some(match said {
+                    // What to do, and the exit code, are not for them to say.
+                    Response::Failed(failure) if self.is_others() => {
+                        Response::Failed(Failure::new(failure.what))
+                    }
+                    said => said,
+                }))
             }
             Ok(None) => Ok(None),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
@@ -345,6 +373,11 @@ impl Client {
                 Err(Failure::new(format!("no answer from the server (process {}): {why}", self.hello.pid)))
             }
         }
+    }
+
+    /// Takes no more of an answer than of a hello: where many are asked.
+    pub(crate) fn limit_answers(&mut self) {
+        self.longest = HELLO_BYTES_MAX;
     }
 
     /// Gives up waiting after `limit`: [`Client::receive`] fails then.

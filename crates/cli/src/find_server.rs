@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
 use crate::control::Client;
 use crate::failure::Failure;
 use crate::mount_table::{self, MountEntry};
@@ -119,14 +121,28 @@ pub(crate) fn of_mount(dir: &Path) -> Option<Client> {
     ask(vec![entry.user?], move |client: Client| client.volume_at(&dir).is_some().then_some(client)).next()
 }
 
+/// Who owns the file that another user names; unless looking at it could lead elsewhere, or wait for a server of theirs.
+fn owner(path: &Path) -> Option<u32> {
+    let above = mount_table::read().ok()?;
+    let innermost = above.iter().rev().filter(|mount| path.starts_with(&mount.dir));
+    let innermost = innermost.max_by_key(|mount| mount.dir.as_os_str().len())?;
+    if ["fuse", "nfs", "cifs", "9p", "autofs"].iter().any(|kind| innermost.kind.starts_with(kind)) {
+        return None;
+    }
+    let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let plain = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(rustix::fs::CWD, path, how, Mode::empty(), plain).ok()?;
+    Some(rustix::fs::fstat(opened).ok()?.st_uid)
+}
+
 /// What `take` takes of all servers that have a zone open which they may serve.
 pub(crate) fn of_all_zones<T: Send + 'static>(
     take: impl Fn(Client) -> Option<T> + Clone + Send + 'static,
 ) -> Vec<T> {
     let theirs = take.clone();
-    let theirs = move |client: Client| {
-        let owner = std::fs::metadata(&client.hello.zone).ok()?.uid();
-        (owner == client.user).then_some(client).and_then(&theirs)
+    let theirs = move |mut client: Client| {
+        client.limit_answers();
+        (owner(&client.hello.zone)? == client.user).then_some(client).and_then(&theirs)
     };
     let others: Vec<u32> = other_users().into_iter().collect();
     let mut all: Vec<T> = ask(vec![this_user()], take).collect();

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -53,7 +53,12 @@ pub(crate) fn other_users() -> BTreeSet<u32> {
         digits.parse().ok().filter(|user: &u32| user.to_string() == digits)
     };
     let logged_in = names("/run/user").filter_map(|name| user_of(&name, ""));
-    let others = names("/tmp").filter_map(|name| user_of(&name, "amberfs-"));
+    let others = names("/tmp").filter_map(|name| user_of(&name, "amberfs-").zip(Some(name)));
+    // Only who has made one in their own name has to be asked.
+    let is_theirs = |user: u32, name: OsString| {
+        std::fs::symlink_metadata(Path::new("/tmp").join(name)).is_ok_and(|found| found.uid() == user)
+    };
+    let others = others.filter_map(|(user, name)| is_theirs(user, name).then_some(user));
     logged_in.chain(others).filter(|user| *user != this_user()).collect()
 }
 

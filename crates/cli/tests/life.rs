@@ -187,6 +187,20 @@ fn a_volume_is_mounted_in_another_namespace() {
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "there\n");
     run(&format!("umount {dir}")).ok();
     run(&format!("mount -N no-such-file {zone}:home {dir}")).fails(32, &["entering the mount namespace"]);
+    // Its owner could have put any program in the place of the server's.
+    let mut theirs = Command::new("unshare");
+    theirs.args(["--user", "--map-root-user", "--mount", "sh", "-c", "echo ready; exec cat"]);
+    let mut theirs = theirs.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    if theirs.stdout.as_mut().unwrap().read_exact(&mut ready).is_ok() {
+        for namespace in [theirs.id().to_string(), format!("/proc/{}/ns/mnt", theirs.id())] {
+            let refused = run(&format!("mount -N {namespace} {zone}:home {dir}"));
+            refused.fails(32, &["another user namespace", "nsenter(1)"]);
+        }
+    } else {
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: no user namespaces here");
+    }
+    drop(theirs.stdin.take());
+    theirs.wait().unwrap();
     drop(there.stdin.take());
     there.wait().unwrap();
 }

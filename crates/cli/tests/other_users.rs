@@ -235,6 +235,53 @@ fn a_user_answers_root_for_the_mount_that_is_theirs_and_does_not_keep_it_from_en
     assert_eq!(other.asked(), Vec::<Json>::new());
 }
 
+/// Who mounts something says what it is of: `--detach` made the disk plain of whatever volume another user had named.
+#[test]
+fn the_mount_of_another_detached_a_disk_of_roots() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let theirs = Stranger::new(64_305);
+    let dir = scratch.mount_point("mnt");
+    let _device = mount_of(theirs.user, &dir);
+    let told = ["was mounted by user 64305", "it stays mounted", "without --detach"];
+    run(&format!("umount --detach {dir}")).fails(32, &told);
+    run(&format!("umount {dir}")).ok();
+}
+
+/// Whoever could rename what lies above a mount could have another one unmounted in its place, while their server was asked.
+#[test]
+fn what_was_put_in_the_place_of_a_mount_was_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let theirs = Stranger::new(64_306);
+    for name in ["theirs", "roots"] {
+        fs::create_dir(scratch.path(name)).unwrap();
+    }
+    let (dir, roots) = (scratch.mount_point("theirs/victim"), scratch.mount_point("roots/victim"));
+    let _devices = [mount_of(theirs.user, &dir), mount_of(0, &roots)];
+    let hello = json!({ "pid": 1, "zone": "/zone", "mounts": [["home", dir]] });
+    let (above, aside, others) = (scratch.path("theirs"), scratch.path("aside"), scratch.path("roots"));
+    theirs.serve(theirs.dir.join("fake.sock"), move |request| match request["request"].as_str() {
+        Some("hello") => Some(json!({ "ok": hello })),
+        Some("ended") => {
+            fs::rename(&above, &aside).unwrap();
+            symlink(&others, &above).unwrap();
+            Some(json!({ "more": {} }))
+        }
+        _ => None,
+    });
+    run(&format!("umount {dir}")).ok();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_mounted = |dir: &Path| mounts.contains(&format!(" {} ", dir.display()));
+    assert!(is_mounted(&scratch.path("roots/victim")), "root's is still mounted");
+    assert!(!is_mounted(&scratch.path("aside/victim")), "theirs is not");
+    run(&format!("umount {roots}")).ok();
+}
+
 /// Each socket cost 15 seconds, and a lock held on the directory all the time there is.
 #[test]
 fn servers_that_say_nothing_do_not_hold_root_up() {

@@ -84,7 +84,8 @@ impl BlockFile {
 /// Opens for reading and writing if that was asked for and is possible; says whether for reading only. A block special file is
 /// opened exclusively: `O_EXCL` without `O_CREAT` fails if the kernel uses it, and keeps the kernel from mounting it.
 fn open_as_asked(path: &Path, block: bool, direct: bool, read_only: bool) -> io::Result<(File, bool)> {
-    let mut flags = OFlags::empty();
+    // Nobody waits for the other end of a pipe that came in the place of what was looked at.
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     flags.set(OFlags::EXCL, block);
     flags.set(OFlags::DIRECT, direct);
     let open = |write: bool| {

@@ -7,14 +7,14 @@ use std::ffi::{CString, OsString};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -153,18 +153,66 @@ fn helper_message(stderr: &[u8]) -> String {
 /// Unmounts `dir`; `lazy` detaches it at once and lets it end when nobody uses it any more. Works on a mount
 /// whose server is gone, too ("Transport endpoint is not connected").
 pub fn unmount(dir: &Path, lazy: bool) -> Result<(), Error> {
-    let dir = resolve(dir)?;
-    let mut flags = UnmountFlags::NOFOLLOW;
-    flags.set(UnmountFlags::DETACH, lazy);
-    let failed = match rustix::mount::unmount(&dir, flags) {
-        Ok(()) => return Ok(()),
-        Err(errno) => errno,
-    };
-    match failed {
-        Errno::PERM => unmount_as_user(&dir, lazy),
-        Errno::BUSY => Err(Error::Busy(dir)),
-        Errno::INVAL => Err(Error::NotMounted(dir)),
-        errno => Err(Error::Unmount { dir, source: errno.into() }),
+    MountPoint::at(dir)?.unmount(lazy)
+}
+
+/// What is mounted on a directory now. Whoever can rename what lies above it cannot have anything else unmounted in its place later.
+pub struct MountPoint {
+    dir: PathBuf,
+    /// The directory above, and the name in it; `/` has none.
+    above: Option<(OwnedFd, OsString)>,
+    id: Option<MountId>,
+}
+
+impl MountPoint {
+    /// What is mounted on `dir`, if anything is; its server is not asked.
+    ///
+    /// # Errors
+    /// The path leads nowhere, or through a symbolic link that was not there a moment before.
+    pub fn at(dir: &Path) -> Result<MountPoint, Error> {
+        let dir = resolve(dir)?;
+        let failed = |errno: Errno| Error::Unmount { dir: dir.clone(), source: errno.into() };
+        let above = match (dir.parent(), dir.file_name()) {
+            (Some(parent), Some(name)) => {
+                let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let opened = openat2(CWD, parent, how, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+                Some((opened.map_err(failed)?, name.to_owned()))
+            }
+            _ => None,
+        };
+        let mut point = MountPoint { dir, above, id: None };
+        point.id = point.mounted().ok();
+        Ok(point)
+    }
+
+    fn mounted(&self) -> io::Result<MountId> {
+        match &self.above {
+            Some((above, name)) => MountId::in_directory(above, Path::new(name)),
+            None => MountId::of(&self.dir),
+        }
+    }
+
+    /// Unmounts it, as [`unmount`] does.
+    ///
+    /// # Errors
+    /// [`Error::NotMounted`] also if something else is mounted there now.
+    pub fn unmount(self, lazy: bool) -> Result<(), Error> {
+        if self.mounted().ok() != self.id {
+            return Err(Error::NotMounted(self.dir));
+        }
+        let mut flags = UnmountFlags::NOFOLLOW;
+        flags.set(UnmountFlags::DETACH, lazy);
+        let path = match &self.above {
+            Some((above, name)) => Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name),
+            None => self.dir.clone(),
+        };
+        match rustix::mount::unmount(&path, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::PERM) => unmount_as_user(&self.dir, lazy),
+            Err(Errno::BUSY) => Err(Error::Busy(self.dir)),
+            Err(Errno::INVAL) => Err(Error::NotMounted(self.dir)),
+            Err(errno) => Err(Error::Unmount { dir: self.dir, source: errno.into() }),
+        }
     }
 }
 
@@ -216,8 +264,13 @@ const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 impl MountId {
     /// Of what is mounted on `dir`, without asking its server.
     pub(crate) fn of(dir: &Path) -> io::Result<MountId> {
+        MountId::in_directory(CWD, dir)
+    }
+
+    /// The same of a path from a directory.
+    fn in_directory(above: impl AsFd, dir: &Path) -> io::Result<MountId> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, dir, flags, StatxFlags::MNT_ID | UNIQUE)?;
+        let found = statx(above, dir, flags, StatxFlags::MNT_ID | UNIQUE)?;
         let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
         Ok(MountId { device, number: found.stx_mnt_id })
     }

@@ -51,7 +51,7 @@ mod ring;
 mod server;
 
 pub use apart::apart;
-pub use attach::{remount, unmount};
+pub use attach::{MountPoint, remount, unmount};
 pub use error::Error;
 pub use kernel_cache::KernelCache;
 pub use mount::{Mount, Unmounter, mount};

@@ -1,11 +1,11 @@
 //! What a zone is made of: finds out, sizes it, maps it.
 
-use std::fs::{File, OpenOptions as FileOptions};
+use std::fs::{File, Metadata, OpenOptions as FileOptions};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::SEGMENT;
@@ -75,36 +75,40 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error 
     move |source| Error::Io { doing, path: path.to_path_buf(), source }
 }
 
+/// Looked at before opening, too: some devices do things when they are opened.
+fn may_be_mapped(path: &Path, metadata: &Metadata) -> Result<(), Error> {
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        return Err(Error::IsDirectory { path: path.to_path_buf() });
+    }
+    let what = if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() && dax_sysfs(metadata, "size").is_none() {
+        "a character device that is not a DAX device"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotMappable { path: path.to_path_buf(), what })
+}
+
 impl Place {
     /// Opens a file or device; `create` makes an empty file where nothing is. Returns whether it did.
     pub(crate) fn open(path: &Path, writable: bool, create: bool) -> Result<(Place, bool), Error> {
         let mut made = false;
         match std::fs::metadata(path) {
-            // Look before opening: opening a pipe would wait for its other end.
-            Ok(metadata) => {
-                let kind = metadata.file_type();
-                if kind.is_dir() {
-                    return Err(Error::IsDirectory { path: path.to_path_buf() });
-                }
-                let what = if kind.is_fifo() {
-                    Some("a pipe")
-                } else if kind.is_socket() {
-                    Some("a socket")
-                } else if kind.is_char_device() && dax_sysfs(&metadata, "size").is_none() {
-                    Some("a character device that is not a DAX device")
-                } else {
-                    None
-                };
-                if let Some(what) = what {
-                    return Err(Error::NotMappable { path: path.to_path_buf(), what });
-                }
-            }
+            Ok(metadata) => may_be_mapped(path, &metadata)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && create => made = true,
             Err(error) => return Err(io("open it", path)(error)),
         }
         let mut how = FileOptions::new();
-        how.read(true).write(writable).create_new(made);
+        // What a zone has is for who may read the files in it; and should a pipe have come in the place of what was just looked at, nobody
+        // waits for its other end.
+        how.read(true).write(writable).create_new(made).mode(0o600);
+        how.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
         let file = how.open(path).map_err(io(if made { "create it" } else { "open it" }, path))?;
+        may_be_mapped(path, &file.metadata().map_err(io("look at it", path))?)?;
         let mut place = Place { path: path.to_path_buf(), file, backing: Backing::BlockDevice, bytes: 0 };
         place.look()?;
         Ok((place, made))

@@ -56,7 +56,10 @@ fn holder(file: &File) -> Option<Holder> {
     let dev = metadata.dev();
     let pid = holder_pid(&locks, rustix::fs::major(dev), rustix::fs::minor(dev), metadata.ino())?;
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    Some(Holder { pid, command: command.map(|command| command.trim_end().to_string()) })
+    Some(Holder {
+        pid,
+        command: command.map(|command| command.trim_end().replace(char::is_control, "\u{FFFD}")),
+    })
 }
 
 /// The holder of a `flock` on an inode, from the text of `/proc/locks`. Some file systems show another

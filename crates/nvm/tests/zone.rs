@@ -63,6 +63,16 @@ fn a_new_volume_begins_with_zeros_even_where_one_was_before() {
     assert!(region.bytes(0, SEGMENT as usize).iter().all(|&byte| byte == 0));
 }
 
+/// Whoever could read a zone could read all files in it, whatever their modes, and keep others from opening it.
+#[test]
+fn a_zone_was_readable_for_everybody() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("zone");
+    drop(create(&path));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
 #[test]
 fn an_open_volume_is_not_removed() {
     let zone = Zone::anonymous(BYTES, &writable()).unwrap();

@@ -9,6 +9,7 @@ use crate::control::{Client, Request};
 use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
+use crate::runtime_directory::this_user;
 use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
@@ -21,6 +22,8 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     }
     let dir = mount_table::resolve(&arguments.dir)
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
+    // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
+    let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
     let entry = mount_table::at(&dir).map_err(|error| fail(error.into()))?;
     match entry {
         Some(ref entry) if entry.kind == mount_table::TYPE => {}
@@ -32,6 +35,14 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             let what = format!("{} is not a mount point", dir.display());
             return Err(fail(Failure::new(what).leaving("nothing was unmounted")));
         }
+    }
+    if let Some(user) = entry.as_ref().and_then(|entry| entry.user).filter(|user| *user != this_user())
+        && arguments.detach
+    {
+        let what = format!("{} was mounted by user {user}, who says what volume it is of", dir.display());
+        let remedy =
+            "unmount it without --detach; 'amberfs detach ZONE:VOLUME' does that of a volume that you name";
+        return Err(fail(Failure::new(what).leaving("it stays mounted").remedy(remedy)));
     }
     let mut server = find_server::of_mount(&dir);
     let place = match (&entry, arguments.detach) {
@@ -48,7 +59,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             Err(failure) => return Err(fail(failure)),
         }
     }
-    fuse::unmount(&dir, arguments.lazy).map_err(|error| {
+    mounted.unmount(arguments.lazy).map_err(|error| {
         let busy = matches!(error, fuse::Error::Busy(_));
         let failure = fail(Failure::new(error).leaving("it stays mounted and in service"));
         if busy {
@@ -98,9 +109,11 @@ fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Fa
     }
     match client.receive() {
         // Killed in the middle of it, or ended by a second signal.
-        Ok(None) if !lazy => Err(Failure::new("the server ended before it said that the volume is closed")
-            .leaving("it is unmounted; the next mount recovers what is in NVM")
-            .exit(exit::MOUNT_FAILED)),
+        Ok(None) if !lazy && !client.is_others() => {
+            Err(Failure::new("the server ended before it said that the volume is closed")
+                .leaving("it is unmounted; the next mount recovers what is in NVM")
+                .exit(exit::MOUNT_FAILED))
+        }
         Ok(answer) => {
             // The last volume of a zone: the server lets go of the zone and ends.
             let told = answer.unwrap_or_default();
@@ -114,6 +127,10 @@ fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Fa
                 "{}: detached; it ends when the last file in use is closed\n",
                 dir.display()
             ))?;
+            Ok(None)
+        }
+        Err(failure) if client.is_others() => {
+            report::print_text(&format!("{}: unmounted; {}\n", dir.display(), failure.what))?;
             Ok(None)
         }
         Err(failure) => Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED)),
