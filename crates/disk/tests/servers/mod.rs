@@ -122,10 +122,20 @@ impl NbdServer {
         panic!("the server does not begin");
     }
 
-    /// Sends its process a signal, `STOP` for instance.
+    /// Sends its process a signal, `STOP` for instance: then it has stopped when this returns.
     pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status();
+        let pid = self.child.id();
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status();
         assert!(sent.unwrap().success());
+        // A thread on another processor may go on for a moment.
+        let is_stopped = |thread: std::fs::DirEntry| {
+            let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        };
+        let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        while signal == "STOP" && !threads().all(is_stopped) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn kill(&mut self) {
