@@ -252,6 +252,9 @@ impl<'a> Inode<'a> {
     #[inline]
     pub(crate) fn on_medium(medium: &'a Medium, block: u64, ino: u32) -> Inode<'a> {
         let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
+        if !medium.region.is_watched() {
+            return Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, SLOT) };
+        }
         let inode = Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, PAYLOAD) };
         Inode { bytes: medium.region.bytes_of_which(0, at, inode.used()), ..inode }
     }

@@ -48,7 +48,7 @@ pub(crate) const HEADER: usize = 16;
 const _: () = assert!(size_of::<NodeHeader>() == HEADER);
 const USED_AT: usize = 12;
 
-/// What a node uses of its block, verified.
+/// A node's block, or what it uses of that, verified.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) bytes: &'a [u8],
@@ -58,8 +58,19 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     /// What the node in a block uses of it, to look something up: its header, and a line of what was looked for. Of a block of
     /// inodes the header: these are looked at one by one ([`Inode::on_medium`]).
+    ///
+    /// Where nobody watches, no more than what was looked for is touched.
+    #[inline]
     pub(crate) fn of(medium: &'a Medium, block: u64) -> View<'a> {
         debug_assert!(medium.geometry.in_main(block));
+        if medium.region.is_watched() {
+            return View::watched(medium, block);
+        }
+        View { bytes: medium.region.bytes_of_which(2, block * BLOCK, BLOCK as usize), block }
+    }
+
+    #[cold]
+    fn watched(medium: &'a Medium, block: u64) -> View<'a> {
         let header = header_of(medium, block);
         let is_of_inodes = header.kind == BlockKind::Inode as u8;
         let used = if is_of_inodes { HEADER } else { header.used.get() as usize };
@@ -78,7 +89,7 @@ impl<'a> View<'a> {
     /// The `u32` at `at`; 0 beyond what is used.
     #[inline]
     pub(crate) fn u32_at(&self, at: usize) -> u32 {
-        if at + 4 > self.bytes.len() {
+        if at + 4 > self.used().min(self.bytes.len()) {
             return 0;
         }
         u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("4 bytes"))
@@ -87,7 +98,7 @@ impl<'a> View<'a> {
     /// The `u64` at `at`; 0 beyond what is used.
     #[inline]
     pub(crate) fn u64_at(&self, at: usize) -> u64 {
-        if at + 8 > self.bytes.len() {
+        if at + 8 > self.used().min(self.bytes.len()) {
             return 0;
         }
         u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("8 bytes"))

@@ -86,6 +86,12 @@ impl Region {
         self.window.bytes(at, len)
     }
 
+    /// Whether somebody learns which bytes are looked at: who looks at more than they use has that count as read.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.instruments.on(WATCH)
+    }
+
     /// What `len` bytes answer to a question, which is all that the caller learns of them: whether a checksum is right, say. To a
     /// watch, contents that give one answer are one.
     #[inline]
