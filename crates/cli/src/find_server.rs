@@ -123,10 +123,9 @@ pub(crate) fn of_mount(dir: &Path) -> Option<Client> {
 
 /// Who owns the file that another user names; unless looking at it could lead elsewhere, or wait for a server of theirs.
 fn owner(path: &Path) -> Option<u32> {
-    let above = mount_table::read().ok()?;
-    let innermost = above.iter().rev().filter(|mount| path.starts_with(&mount.dir));
-    let innermost = innermost.max_by_key(|mount| mount.dir.as_os_str().len())?;
-    if ["fuse", "nfs", "cifs", "9p", "autofs"].iter().any(|kind| innermost.kind.starts_with(kind)) {
+    // Also one that another mount hides, or seems to: which of them is looked up is not to be told from the table.
+    let may_wait = |mount: &MountEntry| mount.kind.starts_with("fuse") && path.starts_with(&mount.dir);
+    if mount_table::read().ok()?.iter().any(may_wait) {
         return None;
     }
     let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

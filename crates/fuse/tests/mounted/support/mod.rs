@@ -52,7 +52,7 @@ impl Watched {
         self.failing.store(true, Ordering::SeqCst);
     }
 
-    /// From now on, the clock by which changes of contents are stamped shows another time than the kernel's.
+    /// From now on, the clock by which changes are stamped shows another time than the kernel's.
     pub fn be_late(&self) {
         self.is_late.store(true, Ordering::SeqCst);
     }
@@ -79,7 +79,7 @@ impl Watched {
 macro_rules! as_the_model {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> $result {
-            self.model.$name($($argument),*)
+            self.late(|| self.model.$name($($argument),*))
         })*
     };
 }
@@ -122,30 +122,6 @@ impl FileSystem for Watched {
         }
         self.late(|| self.model.write(caller, handle, offset, &data[..room as usize]))
     }
-    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
-        self.late(|| self.model.setattr(caller, ino, set, handle))
-    }
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        handle: Handle,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        self.late(|| self.model.fallocate(caller, handle, mode, offset, len))
-    }
-    fn copy_file_range(
-        &self,
-        caller: &Caller,
-        from: Handle,
-        from_offset: u64,
-        to: Handle,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<u64> {
-        self.late(|| self.model.copy_file_range(caller, from, from_offset, to, to_offset, len))
-    }
     fn statfs(&self) -> Result<Statfs> {
         let space = self.model.statfs()?;
         let is_full = self.room.load(Ordering::SeqCst) != u64::MAX;
@@ -153,6 +129,7 @@ impl FileSystem for Watched {
     }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
+        fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
         fn readlink(ino: Ino) -> Result<Vec<u8>>;
         fn access(caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
         fn mknod(caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
@@ -173,7 +150,13 @@ impl FileSystem for Watched {
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
         fn removexattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+        fn fallocate(
+            caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64
+        ) -> Result<()>;
         fn seek(handle: Handle, from: SeekFrom) -> Result<u64>;
+        fn copy_file_range(
+            caller: &Caller, from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: u64
+        ) -> Result<u64>;
     }
 }
 
