@@ -9,7 +9,7 @@ use crate::core::{Core, Operation};
 use crate::data::blocks_for;
 use crate::geometry::BLOCK;
 use crate::index::FILE_MAX;
-use crate::inode::{Hot, Inode};
+use crate::inode::{Hot, Inode, Layout};
 use crate::namespace::number;
 use crate::record::Item;
 use crate::xattr;
@@ -51,14 +51,30 @@ impl Core {
                 return Err(Error::Invalid);
             }
         }
-        let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let (operation, may_grow) = self.begin_change(set)?;
         let _lock = self.locks.write(ino);
         if let Some(handle) = handle.filter(|_| set.size.is_some()) {
             self.handles.get(handle)?; // released meanwhile, the number may be another file's
         }
         let inode = self.inode(ino)?;
+        let is_longer = set.size.is_some_and(|size| size > inode.inline_capacity() as u64);
+        if !may_grow && is_longer && inode.layout() == Layout::Inline {
+            return Err(Error::NoSpace);
+        }
         self.change(operation, caller, inode, set, handle.is_some())?;
         Ok(self.inode(ino)?.attr())
+    }
+
+    /// Begins to change attributes, on a full volume out of what is kept for deletions; but no file is to move out of its inode into
+    /// that: says whether one may.
+    fn begin_change(&self, set: &SetAttr) -> Result<(Operation<'_>, bool)> {
+        if set.size.is_none_or(|size| size == 0) {
+            return Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, true));
+        }
+        match self.begin(blocks_for(3), LOG, Urgency::Ordinary) {
+            Err(Error::NoSpace) => Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, false)),
+            begun => Ok((begun?, true)),
+        }
     }
 
     /// Opens a file and empties it.

@@ -8,7 +8,7 @@ use vfs::{
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
-use crate::directory::{self, Probe};
+use crate::directory::Probe;
 use crate::fault::{Fault, planted};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::ORPHANS;
@@ -125,20 +125,6 @@ impl Core {
             }
         }
         Ok(ino)
-    }
-
-    /// Logs a new entry of `dir`, without the directory's own change.
-    pub(crate) fn log_entry(
-        &self,
-        operation: &mut Operation<'_>,
-        dir: Inode<'_>,
-        name: &[u8],
-        ino: u32,
-        kind: FileKind,
-    ) -> Result<()> {
-        let Probe::Vacant(key) = directory::probe(&self.nodes, dir, name)? else { return Err(Error::Exists) };
-        operation.log(&Item::Enter { dir: dir.ino, key, ino, kind: kind as u8, name });
-        Ok(())
     }
 
     /// Makes an inode with a name; returns its attributes, and a handle if it is to be opened.

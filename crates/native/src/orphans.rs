@@ -15,6 +15,10 @@ use crate::node::ORPHANS;
 use crate::page::Entry;
 use crate::record::Item;
 
+/// Blocks beyond those of the deletion under way that are left for others when the hidden directory grows. Together they are more
+/// than a deletion takes, and fewer than are kept for deletions on the smallest volume.
+const LEFT_BLOCKS: u64 = 16;
+
 impl Core {
     /// Logs that `victim` lost a name, and commits.
     pub(crate) fn commit_unnamed(
@@ -57,10 +61,20 @@ impl Core {
         }
     }
 
-    /// Logs the entry of an inode without a name in the hidden directory, whose lock is held.
+    /// Logs the entry of an inode without a name in the hidden directory, whose lock is held. That does not grow into the last
+    /// blocks that are kept for deletions: its entries could not be removed any more, nor anything else.
     pub(crate) fn log_orphan(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
-        let hidden = self.inode(ORPHANS)?;
-        self.log_entry(operation, hidden, ino.to_string().as_bytes(), ino, FileKind::Regular)
+        let (hidden, name) = (self.inode(ORPHANS)?, ino.to_string());
+        let Probe::Vacant(key) = directory::probe(&self.nodes, hidden, name.as_bytes())? else {
+            return Err(Error::Exists);
+        };
+        let may_grow = || self.nodes.allocator.reserve(LEFT_BLOCKS, Urgency::Deletion).is_some();
+        if !directory::has_room(&self.nodes, hidden, key, name.as_bytes())? && !may_grow() {
+            return Err(Error::NoSpace);
+        }
+        let kind = FileKind::Regular as u8;
+        operation.log(&Item::Enter { dir: ORPHANS, key, ino, kind, name: name.as_bytes() });
+        Ok(())
     }
 
     /// Logs that inode `ino` is no longer without a name.

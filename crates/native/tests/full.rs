@@ -231,6 +231,68 @@ fn renames_took_what_is_kept_for_deletions() {
     assert_sound(&region);
 }
 
+/// Small files that were made longer moved out of their inodes, to blocks that are kept for deletions, until nothing could be
+/// deleted any more.
+#[test]
+fn longer_files_took_what_is_kept_for_deletions() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let names: Vec<String> = (0..1000).map(|n| format!("small {n}")).collect();
+        for name in &names {
+            write_file(&volume, ROOT_INO, name, &content(1, 100)).unwrap();
+        }
+        top_up(&volume);
+        let longer = vfs::SetAttr { size: Some(5000), ..vfs::SetAttr::default() };
+        let mode = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };
+        for name in &names {
+            let file = ino(&volume, name);
+            match volume.setattr(&root, file, &longer, None) {
+                Ok(_) => {}
+                Err(error) => assert_eq!((error, volume.getattr(file).unwrap().size), (Error::NoSpace, 100)),
+            }
+            volume.setattr(&root, file, &mode, None).unwrap();
+        }
+        volume.syncfs().unwrap();
+        assert_sound_if_crashed(&zone);
+        for name in &names {
+            let gone = volume.unlink(&root, ROOT_INO, name.as_bytes());
+            gone.unwrap_or_else(|error| panic!("deleting on a full volume, {durability:?}: {error}"));
+        }
+        remove_all(&volume, ROOT_INO);
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// Files without a name that are open have entries in a hidden directory, which grew into what is kept for deletions, until neither
+/// they nor anything else could be deleted any more.
+#[test]
+fn open_files_without_names_took_what_is_kept_for_deletions() {
+    let root = Caller::root();
+    let (zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let names: Vec<String> = (0..20_000).map(|n| format!("n{n}")).collect();
+    for name in &names {
+        volume.mknod(&root, ROOT_INO, name.as_bytes(), 0o100_644, 0).unwrap();
+    }
+    top_up(&volume);
+    let open = |name: &String| volume.open(&root, ino(&volume, name), OpenFlags::READ).unwrap();
+    let handles: Vec<_> = names.iter().map(open).collect();
+    let unlinked = names.iter().map(|name| volume.unlink(&root, ROOT_INO, name.as_bytes()));
+    let unlinked = unlinked.filter(|unlinked| *unlinked != Err(Error::NoSpace)).map(Result::unwrap).count();
+    assert!(unlinked > 100, "an open file can be deleted: {unlinked}");
+    assert_sound_if_crashed(&zone);
+    for handle in handles {
+        volume.release(handle).unwrap();
+    }
+    volume.unlink(&root, ROOT_INO, b"rest").unwrap();
+    remove_all(&volume, ROOT_INO);
+    drop(volume);
+    assert_sound(&region);
+}
+
 /// A volume that is 95 % full can be overwritten at random, for as long as one likes.
 #[test]
 fn overwriting_goes_on() {
