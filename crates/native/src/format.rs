@@ -24,10 +24,11 @@ use crate::{Error, FormatOptions, MountOptions};
 /// The first version: an empty tree. The next has the root directory.
 const EMPTY_VERSION: u32 = 1;
 
-/// Makes a volume of all of `region`, whatever was there. A power cut meanwhile leaves no volume: the
-/// superblocks are removed first and written last.
+/// Makes a volume of all of `region`, whatever was there, unless somebody has it mounted. A power cut meanwhile leaves no
+/// volume: the superblocks are removed first and written last.
 pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     let geometry = Geometry::lay_out(region.len(), options.log_bytes)?;
+    let claimed = region.claim().ok_or(Error::Mounted)?;
     let medium = Medium { region: region.clone(), geometry };
     let removed = SUPERBLOCKS.map(|at| region.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));
     region.fence(removed.into_iter().reduce(Flushed::and).expect("two")).ignore();
@@ -59,6 +60,7 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     root.write_next(region, first, true).ignore();
 
     let superblock = superblock(region, options, &geometry);
+    drop(claimed);
     make_root(region, &superblock, options.owner)?;
     superblock.write(region).ignore();
     region.check().map_err(|error| Error::Volume(vfs::Error::Io(error.to_string())))

@@ -112,3 +112,19 @@ fn a_directory_of_many_files_keeps_them_all() {
     volume.close().unwrap();
     check(&Volume::open(crashed(&zone), &MountOptions::default()).unwrap());
 }
+
+/// Formatting took the superblocks away, and only then found the volume mounted.
+#[test]
+fn a_mounted_volume_was_formatted() {
+    let (_zone, region) = made(18 << 20);
+    let volume = Volume::open(region.clone(), &MountOptions::default()).unwrap();
+    write_file(&volume, "kept", &pattern(10_000, 3));
+    assert!(matches!(format(&region, &FormatOptions::default()), Err(native::Error::Mounted)));
+    volume.close().unwrap();
+    drop(volume);
+    let volume = Volume::open(region.clone(), &MountOptions::default()).unwrap();
+    assert_eq!(read_file(&volume, "kept"), pattern(10_000, 3));
+    volume.close().unwrap();
+    drop(volume);
+    format(&region, &FormatOptions::default()).unwrap();
+}
