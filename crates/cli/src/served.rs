@@ -12,7 +12,7 @@ use vfs::{Caller, FileSystem, ROOT_INO};
 
 use crate::attached::Attached;
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::snapshot_diff::{self, Pair};
+use crate::commands::snapshot_diff::Pair;
 use crate::commands::stats;
 use crate::control::Parts;
 use crate::failure::{Explain, Failure};
@@ -124,6 +124,11 @@ impl Served {
         Ok((Arc::new(served), mount))
     }
 
+    /// Waits for whoever uses the volume beside its mount.
+    pub(crate) fn wait_for_users(&self) {
+        drop(self.shown.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Closes the volume when its mount has ended.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         let keeping = std::mem::replace(&mut *lock(&self.keeping), Keeping::Ended);
@@ -214,13 +219,11 @@ impl Served {
     }
 
     /// Compares a snapshot with another, or with what programs have written.
-    pub(crate) fn diff(&self, pair: &Pair, parts: &mut Parts<'_>) -> Result<(), Failure> {
+    pub(crate) fn diff(&self, pair: &Pair) -> Result<Vec<native::Difference>, Failure> {
         if pair.to.is_none() {
             self.write_back()?;
         }
-        // Told when the volume is free again: whoever asked may take long to listen.
-        let differences = self.with_volume(|volume| pair.compare(volume))?;
-        snapshot_diff::tell(&differences, parts)
+        self.with_volume(|volume| pair.compare(volume))
     }
 
     /// Returns the volume to a snapshot while it is mounted: at a moment at which the kernel holds nothing of it, it is closed,

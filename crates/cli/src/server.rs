@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::attached;
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::{attach, info, mkfs, zone};
+use crate::commands::{attach, info, mkfs, snapshot_diff, zone};
 use crate::control::{Answering, Handler, Hello, Listener, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
@@ -271,7 +271,10 @@ impl Server {
     /// Closes a volume whose mount has ended. It stays listed until it is closed.
     fn finish(&self, name: &str, served: Result<(), Failure>) {
         let ending = self.lock().served.get(name).cloned();
-        let closed = ending.map_or(Ok(()), |ending| ending.close());
+        let closed = ending.map_or(Ok(()), |ending| {
+            ending.wait_for_users();
+            ending.close()
+        });
         let mut state = self.lock();
         state.served.remove(name);
         if let Err(failure) = served.and(closed) {
@@ -370,27 +373,41 @@ impl Server {
                 Ok(zone::pack(&served.stats()))
             }
             Request::Snapshot { volume, ask } => {
-                let served = self.lock().served.get(&volume).cloned();
+                let zone = zone()?;
+                let work = match ask {
+                    Ask::Clone { .. } | Ask::RollBack { .. } => Work::Change,
+                    _ => Work::Opening,
+                };
+                let (served, _at_work) = self.served_or_at_work(&volume, work)?;
+                // The copy is nobody else's before it is whole, and the server does not end before that.
+                let _copying = match &ask {
+                    Ask::Clone { to, .. } if *to != volume => {
+                        Some(self.begin(&mut self.when_not_opening(to), to, Work::Change)?)
+                    }
+                    _ => None,
+                };
                 let answer = match (served, &ask) {
                     (Some(served), Ask::Clone { name, to }) => {
-                        served.clone_snapshot(&zone()?, name, to, parts)?
+                        served.clone_snapshot(&zone, name, to, parts)?
                     }
                     (Some(served), Ask::RollBack { name, discard_newer }) => {
                         served.roll_back(&volume, name, *discard_newer)?
                     }
                     (Some(served), _) => served.snapshot(&ask)?,
                     (None, _) => {
-                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(parts))?
+                        snapshot::of_unmounted(&zone, &volume, &ask, &mut snapshot::tell_progress(parts))?
                     }
                 };
                 Ok(zone::pack(&answer))
             }
             Request::SnapshotDiff { volume, pair } => {
-                let served = self.lock().served.get(&volume).cloned();
-                match served {
-                    Some(served) => served.diff(&pair, parts)?,
-                    None => pair.of_unmounted(&zone()?, &volume, parts)?,
-                }
+                let zone = zone()?;
+                let differences = match self.served_or_at_work(&volume, Work::Opening)? {
+                    (Some(served), _) => served.diff(&pair)?,
+                    (None, _at_work) => pair.of_unmounted(&zone, &volume)?,
+                };
+                // Told when the volume is free again: whoever asked may take long to listen.
+                snapshot_diff::tell(&differences, parts)?;
                 Ok(Json::Null)
             }
             Request::Mount { volume, dir, options, from, sloppy } => {
@@ -425,8 +442,15 @@ impl Server {
             }
             Request::Ended { volume } => {
                 parts(Json::Null)?;
-                let here = |state: &mut State| state.served.contains_key(&volume);
-                let disk = self.lock().served.get(&volume).and_then(|served| served.options.disk.clone());
+                let served = self.lock().served.get(&volume).cloned();
+                let disk = served.as_ref().and_then(|served| served.options.disk.clone());
+                // Not for one that somebody mounts behind it; and not in its way.
+                let this = served.as_ref().map(Arc::downgrade);
+                drop(served);
+                let is_it = |there: &Arc<Served>| {
+                    this.as_ref().is_some_and(|this| std::ptr::eq(this.as_ptr(), Arc::as_ptr(there)))
+                };
+                let here = |state: &mut State| state.served.get(&volume).is_some_and(is_it);
                 let state = self.changed.wait_while(self.lock(), here);
                 let state = state.unwrap_or_else(PoisonError::into_inner);
                 match state.failures.get(&volume) {
@@ -469,6 +493,19 @@ impl Server {
                 .remedy(format!("amberfs umount {dir}")));
         }
         self.begin(&mut state, volume, Work::Change)
+    }
+
+    /// A volume that is served; or the work on one that is not, which nobody else mounts or changes meanwhile.
+    fn served_or_at_work(
+        &self,
+        volume: &str,
+        work: Work,
+    ) -> Result<(Option<Arc<Served>>, Option<AtWork<'_>>), Failure> {
+        let mut state = self.when_not_opening(volume);
+        match state.served.get(volume).cloned() {
+            Some(served) => Ok((Some(served), None)),
+            None => Ok((None, Some(self.begin(&mut state, volume, work)?))),
+        }
     }
 
     /// What there is when nobody opens `volume`.

@@ -319,6 +319,45 @@ fn a_server_tells_how_far_cloning_has_come() {
     run(&format!("umount {dir}")).ok();
 }
 
+/// While a server copied a snapshot of a volume that it does not serve, the volume could be formatted: that failed, with its
+/// superblocks gone. And with the last mount the server ended, in the middle of the copy, which stayed as it was.
+#[test]
+fn what_is_cloned_was_nobodys() {
+    let Some((scratch, _, dir)) = place() else { return };
+    let zone = scratch.text("large");
+    run(&format!("zone create {zone} --size 1000M")).ok();
+    run(&format!("mkfs {zone}:home --size 450M")).ok();
+    run(&format!("mkfs {zone}:other --size 32M")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    shell(&format!("fallocate --length 400M {dir}/large; echo small > {dir}/small")).ok();
+    run(&format!("snapshot take {dir} s1")).ok();
+    run(&format!("umount {dir}")).ok();
+    // A memory so slow that copying takes seconds.
+    run(&format!("mount {zone}:other {dir} -o technology=pcm")).ok();
+    let clone = format!("snapshot clone {zone}:home s1 copy");
+    let mut cloning = Command::new(PROGRAM).args(clone.split(' ')).spawn().unwrap();
+    eventually("the copy is made", || run(&format!("zone show {zone}")).ok().out.contains("copy"));
+    for line in [
+        format!("mkfs {zone}:home --force"),
+        format!("mkfs {zone}:copy --force"),
+        format!("zone remove-volume {zone} copy --force"),
+        format!("mount {zone}:home {dir}"),
+    ] {
+        let code = if line.starts_with("mount") { 32 } else { 1 };
+        run(&line).fails(code, &["is being changed by another command"]);
+    }
+    run(&format!("umount {dir}")).ok();
+    assert!(cloning.try_wait().unwrap().is_none(), "it was copied too fast to tell");
+    assert!(run("zone list").ok().out.contains(&zone), "the server has ended");
+    assert!(cloning.wait().unwrap().success());
+    for volume in ["home", "copy"] {
+        run(&format!("fsck -n {zone}:{volume}")).ok();
+        run(&format!("mount {zone}:{volume} {dir}")).ok();
+        assert_eq!(fs::read(scratch.path("mnt").join("small")).unwrap(), b"small\n");
+        run(&format!("umount {dir}")).ok();
+    }
+}
+
 /// It said that no volume is served there.
 #[test]
 fn another_user_is_told_whose_server_it_is() {

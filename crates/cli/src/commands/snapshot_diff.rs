@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &SnapshotDiff) -> Result<(), Failure> {
         Reached::Served(mut client, volume) => {
             client.ask_for_parts(&Request::SnapshotDiff { volume, pair: pair.clone() }, take).map(drop)
         }
-        Reached::Open(zone, volume) => pair.of_unmounted(&zone, &volume, take),
+        Reached::Open(zone, volume) => tell(&pair.of_unmounted(&zone, &volume)?, take),
     };
     if !named.json {
         return compare(&mut |part| {
@@ -48,20 +48,20 @@ pub(crate) fn run(arguments: &SnapshotDiff) -> Result<(), Failure> {
 
 impl Pair {
     /// Compares what is in a volume that is not mounted; it is opened only if one of the two is what it is now.
-    pub(crate) fn of_unmounted(&self, zone: &Zone, name: &str, take: &mut Parts<'_>) -> Result<(), Failure> {
+    pub(crate) fn of_unmounted(&self, zone: &Zone, name: &str) -> Result<Vec<Difference>, Failure> {
         let region = zone.volume(name).doing("opening the volume")?;
         if region.kind() != VolumeKind::Native {
             let what = format!("volume '{name}' is of kind {}, which has no snapshots", region.kind());
             return Err(Failure::new(what));
         }
         if let Some(to) = &self.to {
-            return tell(&native::diff(&region, &self.from, to).doing("comparing")?, take);
+            return native::diff(&region, &self.from, to).doing("comparing");
         }
         let options = native::MountOptions { background: false, ..native::MountOptions::default() };
         let volume = Volume::open(region, &options).doing("opening the volume")?;
         let differences = self.compare(&volume)?;
         volume.close().doing("closing the volume")?;
-        tell(&differences, take)
+        Ok(differences)
     }
 
     pub(crate) fn compare(&self, volume: &Volume) -> Result<Vec<Difference>, Failure> {
