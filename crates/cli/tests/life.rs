@@ -100,6 +100,29 @@ fn one_server_serves_several_volumes_of_a_zone() {
     run(&format!("fsck {zone}:second")).ok();
 }
 
+/// The server ends with its last mount. Who mounted another volume of the zone at that moment was told so, and had no mount.
+#[test]
+fn a_mount_met_a_server_that_was_just_ending() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    run(&format!("mkfs {zone}:other")).ok();
+    let (one, other) = (scratch.mount_point("one"), scratch.mount_point("two"));
+    for round in 0..60 {
+        run(&format!("mount {zone}:home {one}")).ok();
+        let ending = {
+            let one = one.clone();
+            std::thread::spawn(move || run(&format!("umount {one}")))
+        };
+        std::thread::sleep(std::time::Duration::from_micros(round % 20 * 500));
+        run(&format!("mount {zone}:other {other}")).ok();
+        ending.join().unwrap().ok();
+        run(&format!("umount {other}")).ok();
+    }
+}
+
 #[test]
 fn a_killed_server_leaves_a_volume_that_recovers() {
     let Some((scratch, zone, dir)) = place() else { return };

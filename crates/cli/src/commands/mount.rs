@@ -52,8 +52,11 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
 
 /// Mounts; gives what recovery did, or nothing if this process served and the mount has ended.
 fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<Option<Json>, Failure> {
-    if let Some(answer) = by_server(request, options) {
-        return answer.map(Some);
+    match by_server(request, options) {
+        // Its last volume was unmounted just now. Who opens the zone next waits until it has let go of that.
+        Some(Err(_)) if !is_served(request) => {}
+        Some(answer) => return answer.map(Some),
+        None => {}
     }
     if foreground {
         server::run(request, options, |answer| {
@@ -65,6 +68,14 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
         Ok(answer) => Ok(Some(answer)),
         // Another mount of the same zone may have been a moment faster (at boot, they run side by side).
         Err(failure) => by_server(request, options).unwrap_or(Err(failure)).map(Some),
+    }
+}
+
+/// Whether some server has the zone open, and does not just end.
+fn is_served(request: &MountRequest) -> bool {
+    match &request.source {
+        MountSource::Volume(place) => find_server::of_zone(&place.zone).is_some(),
+        MountSource::Disk(_) => false,
     }
 }
 
