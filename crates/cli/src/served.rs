@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
-use nvm::{Region, VolumeKind, Zone};
+use nvm::{Account, Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
@@ -38,8 +38,8 @@ pub(crate) struct Served {
     /// Shared by who uses it beside the mount, exclusively by who exchanges it. Requests of the kernel don't wait for it.
     shown: RwLock<Shown>,
     metered: Arc<Metered>,
-    /// For its account; the volume has one of its own. A disk by itself has none.
-    region: Option<Region>,
+    /// For its account, and what that was before; the volume has a region of its own. A disk by itself has none.
+    account: Option<(Region, Account)>,
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
     over_io_uring: bool,
@@ -87,7 +87,8 @@ impl Served {
         let (at_once, account, (shown, tree)) = match medium {
             Medium::Volume { region, account } => {
                 let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
-                (at_once, Some(account), open(region, options)?)
+                let before = account.account();
+                (at_once, Some((account, before)), open(region, options)?)
             }
             Medium::Disk(disk) => {
                 let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
@@ -113,7 +114,7 @@ impl Served {
             started: Instant::now(),
             shown: RwLock::new(shown),
             metered,
-            region: account,
+            account,
             meter,
             requests: Mutex::new(Box::new(mount.counts())),
             over_io_uring: mount.over_io_uring(),
@@ -382,8 +383,10 @@ impl Served {
             .with("mounted_since", report::date(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
             .with("user", Value::Fields(user));
-        let fields = match &self.region {
-            Some(region) => fields.with("nvm", Value::Fields(stats::account(&region.account()))),
+        let fields = match &self.account {
+            Some((region, before)) => {
+                fields.with("nvm", Value::Fields(stats::account(&(region.account() - *before))))
+            }
             None => fields,
         };
         let fields = match &*self.shown() {

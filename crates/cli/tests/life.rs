@@ -100,6 +100,32 @@ fn one_server_serves_several_volumes_of_a_zone() {
     run(&format!("fsck {zone}:second")).ok();
 }
 
+/// What was written by the mounts before counted as this one's, as long as the server had the zone open for another volume.
+#[test]
+fn a_mount_was_told_what_the_one_before_it_wrote() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mkfs {zone}:other")).ok();
+    let other = scratch.mount_point("other");
+    run(&format!("mount {zone}:other {other}")).ok();
+    let written = || {
+        let stats = run(&format!("stats {dir} --json")).ok().json();
+        let rows = stats["nvm"]["written"].as_array().unwrap().clone();
+        rows.iter().find(|row| row["purpose"] == "total").unwrap()["bytes"].as_u64().unwrap()
+    };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    std::fs::write(scratch.path("mnt").join("file"), vec![1; 4 << 20]).unwrap();
+    shell(&format!("sync --file-system {dir}; {PROGRAM} snapshot take {dir} s1")).ok();
+    assert!(written() > 4 << 20);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert!(written() < 1 << 20, "{}", written());
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir} -o snapshot=s1")).ok();
+    assert_eq!(written(), 0);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("umount {other}")).ok();
+}
+
 /// The server ends with its last mount. Who mounted another volume of the zone at that moment was told so, and had no mount.
 #[test]
 fn a_mount_met_a_server_that_was_just_ending() {
