@@ -94,9 +94,9 @@ impl Server {
             })),
             Opcode::Read => self.answer_read(message, reply),
             Opcode::Write => reply.answer(self.handle(Request::Write, || {
-                let WriteIn { offset, size, write_flags, .. } = message.arguments()?;
+                let WriteIn { offset, size, write_flags, flags, .. } = message.arguments()?;
                 let data = message.payload().get(..size as usize).ok_or(Error::Invalid)?;
-                Ok(WriteOut { size: self.write(ino, offset, data, write_flags)? as u32, padding: 0 })
+                Ok(WriteOut { size: self.write(ino, offset, data, write_flags, flags)? as u32, padding: 0 })
             })),
             Opcode::Statfs => {
                 reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs_of(ino)?))));

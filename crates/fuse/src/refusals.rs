@@ -13,6 +13,18 @@ use vfs::{Error, Ino, Result};
 
 use crate::server::Server;
 
+/// Writes all of `len` bytes, with `write` what is behind the first so many; or it is an error.
+pub(crate) fn write_all(len: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
+    let mut done = 0;
+    loop {
+        match write(done)? {
+            0 if done < len => return Err(Error::NoSpace),
+            some if done + some < len => done += some,
+            _ => return Ok(len),
+        }
+    }
+}
+
 impl Server {
     /// Writes what the kernel had in its pages: all of it, or it is an error, for the kernel does not look at how much was written.
     pub(crate) fn write_back(
@@ -21,15 +33,7 @@ impl Server {
         len: usize,
         write: impl Fn(usize) -> Result<usize>,
     ) -> Result<usize> {
-        let mut done = 0;
-        let written = loop {
-            match write(done) {
-                Ok(0) if done < len => break Err(Error::NoSpace),
-                Ok(some) if done + some < len => done += some,
-                Ok(_) => break Ok(len),
-                Err(error) => break Err(error),
-            }
-        };
+        let written = write_all(len, write);
         if let (Err(error), true) = (&written, self.writeback_cache) {
             self.inodes.refused(ino, error.clone());
             self.invalidate_attributes(ino);

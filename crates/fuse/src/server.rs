@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
@@ -16,6 +17,7 @@ use crate::device::Device;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::Reply;
 use crate::reconnect::Reconnecting;
+use crate::refusals::write_all;
 use crate::requests::{Counters, Request};
 
 /// One mount's server, shared by its threads.
@@ -162,7 +164,14 @@ impl Server {
         }
     }
 
-    pub(crate) fn write(&self, ino: Ino, offset: u64, data: &[u8], flags: u32) -> Result<usize> {
+    pub(crate) fn write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        flags: u32,
+        open_flags: u32,
+    ) -> Result<usize> {
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
         let caller = self.content_changer(flags & WRITE_KILL_SUIDGID == 0);
         let is_from_pages = flags & WRITE_CACHE != 0;
@@ -170,7 +179,14 @@ impl Server {
             let file = self.inodes.file(ino)?;
             self.volume.write(&caller, file.handle(), offset + done as u64, &data[done..])
         };
-        if is_from_pages { self.write_back(ino, data.len(), write) } else { write(0) }
+        if is_from_pages {
+            self.write_back(ino, data.len(), write)
+        } else if open_flags & OFlags::DIRECT.bits() != 0 {
+            // The kernel makes an I/O error of a part, and takes back by how much the file grew if there is an error.
+            write_all(data.len(), write)
+        } else {
+            write(0)
+        }
     }
 
     pub(crate) fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {

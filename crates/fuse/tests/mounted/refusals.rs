@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::time::Instant;
 
 use super::support::Mounted;
@@ -60,4 +61,25 @@ fn half_a_page_cache_was_taken_for_all_of_it() {
     file.write_all(&[7; PIECE]).unwrap();
     assert_eq!(file.sync_all().unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(file.write(&[7]).unwrap_err().kind(), ErrorKind::StorageFull);
+}
+
+/// Of a direct write that only a part had room for, the kernel made an I/O error, and programs took the medium for broken.
+#[test]
+fn a_direct_write_that_half_fitted_was_an_io_error() {
+    for mounted in [Mounted::writing_back(), Mounted::new()] {
+        let pages = vec![7; PIECE + 4096];
+        let pages = &pages[pages.as_ptr().align_offset(4096)..][..PIECE];
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let file = File::options().write(true).create(true).custom_flags(direct).clone();
+        let file = file.open(mounted.path("file")).unwrap();
+        mounted.volume.set_room(PIECE as u64 + 8192);
+        file.write_all_at(pages, 0).unwrap();
+        let error = file.write_at(pages, PIECE as u64).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert_eq!(file.metadata().unwrap().len(), PIECE as u64, "it is as long as before");
+        // Where it fits it is written.
+        assert_eq!(file.write_at(&pages[..8192], PIECE as u64).unwrap(), 8192);
+        drop(file);
+        assert_eq!(fs::read(mounted.again().path("file")).unwrap(), vec![7; PIECE + 8192]);
+    }
 }
