@@ -9,7 +9,7 @@ use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
 use crate::index;
-use crate::inode::{Hot, Layout, PAYLOAD_BYTES};
+use crate::inode::{Hot, InodeEdit, Layout, PAYLOAD_BYTES};
 use crate::node::{Nodes, ORPHANS};
 use crate::page::Entry;
 use crate::record::{Item, Items};
@@ -26,9 +26,10 @@ pub(crate) enum InPlace {
 
 /// Applies all items of a committed transaction, in order.
 pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: InPlace) -> vfs::Result<()> {
+    let mut last = None;
     for item in Items(items) {
         let item = item.map_err(|_| malformed(nodes))?;
-        apply_item(nodes, budget, &item, in_place)?;
+        apply_item(nodes, budget, &mut last, &item, in_place)?;
     }
     Ok(())
 }
@@ -40,7 +41,7 @@ pub(crate) fn apply_at_once(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>)
         Item::Enter { dir, key, ino, kind, name } => {
             directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })
         }
-        _ => apply_item(nodes, budget, item, InPlace::WithCheckpoint),
+        _ => apply_item(nodes, budget, &mut None, item, InPlace::WithCheckpoint),
     }
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn replay(nodes: &Nodes, budget: &Budget<'_>, items: &[u8]) -> vfs::R
         for item in Items(items) {
             let item = item.map_err(|_| malformed(nodes))?;
             if matches!(item, Item::Bytes { .. }) == in_place {
-                apply_item(nodes, budget, &item, InPlace::Now)?;
+                apply_item(nodes, budget, &mut None, &item, InPlace::Now)?;
             }
         }
     }
@@ -62,15 +63,22 @@ pub(crate) fn malformed(nodes: &Nodes) -> vfs::Error {
     corrupt("log", nodes.medium.geometry.log_start, "an item", "malformed", "one this version writes")
 }
 
-fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InPlace) -> vfs::Result<()> {
+/// The inode that one item changed is mostly the next one's, too: `last` has it.
+fn apply_item<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    last: &mut Option<InodeEdit<'a>>,
+    item: &Item<'_>,
+    in_place: InPlace,
+) -> vfs::Result<()> {
     match *item {
         Item::Create { ino, cold, hot } => {
-            check_inline(ino, &hot, cold.kind() == FileKind::Directory, PAYLOAD_BYTES)?;
-            nodes.create_inode(budget, ino, &cold, &hot)
+            check_inline(ino, hot, cold.kind() == FileKind::Directory, PAYLOAD_BYTES)?;
+            nodes.create_inode(budget, ino, cold, hot)
         }
-        Item::Hot { ino, hot } => set_hot(nodes, budget, ino, &hot),
+        Item::Hot { ino, hot } => set_hot(again(nodes, budget, last, ino)?, hot),
         Item::Cold { ino, cold } => {
-            nodes.edit_inode(budget, ino)?.set_cold(&cold);
+            again(nodes, budget, last, ino)?.set_cold(cold);
             Ok(())
         }
         Item::Enter { dir, key, ino, kind, name } => {
@@ -83,7 +91,8 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
             note_entry(nodes, budget, dir, key, ino)
         }
         Item::Map { ino, index, count, pointer } => {
-            index::set_run(nodes, budget, ino, index, u64::from(count), pointer)
+            let inode = again(nodes, budget, last, ino)?;
+            index::set_run(nodes, budget, inode, index, u64::from(count), pointer)
         }
         Item::Unmap { ino, from, to } => {
             let edit = nodes.edit_inode(budget, ino)?;
@@ -129,7 +138,10 @@ fn apply_item(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>, in_place: InP
         }
         Item::SetXattr { ino, name, value } => xattr::set(nodes, budget, ino, name, Some(value)),
         Item::RemoveXattr { ino, name } => xattr::set(nodes, budget, ino, name, None),
-        Item::Remove { ino } => remove(nodes, budget, ino),
+        Item::Remove { ino } => {
+            *last = None;
+            remove(nodes, budget, ino)
+        }
     }
 }
 
@@ -160,12 +172,25 @@ fn check_inline(ino: u32, hot: &Hot, is_dir: bool, room: usize) -> vfs::Result<(
     Ok(())
 }
 
+/// Inode `ino`, open for change: `last`, if that is it. Once it has its copy of the running epoch it stays there.
+#[inline]
+fn again<'l, 'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    last: &'l mut Option<InodeEdit<'a>>,
+    ino: u32,
+) -> vfs::Result<&'l InodeEdit<'a>> {
+    if last.as_ref().is_none_or(|edit| edit.ino != ino) {
+        *last = Some(nodes.edit_inode(budget, ino)?);
+    }
+    Ok(last.as_ref().expect("just opened"))
+}
+
 /// An inline file's payload is as long as the file.
-fn set_hot(nodes: &Nodes, budget: &Budget<'_>, ino: u32, hot: &Hot) -> vfs::Result<()> {
-    let edit = nodes.edit_inode(budget, ino)?;
+fn set_hot(edit: &InodeEdit<'_>, hot: &Hot) -> vfs::Result<()> {
     let inode = edit.inode();
     if inode.layout() == Layout::Inline {
-        check_inline(ino, hot, false, inode.inline_capacity())?;
+        check_inline(edit.ino, hot, false, inode.inline_capacity())?;
         let (old, new) = (inode.inline_bytes().len(), hot.size.get() as usize);
         edit.zero(old.min(new)..new);
     }

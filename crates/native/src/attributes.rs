@@ -116,10 +116,10 @@ impl Core {
         let new_cold =
             cold.with_mode(changes.mode).with_owner(changes.uid, changes.gid).with_atime(changes.atime);
         if new_hot != hot {
-            operation.log(&Item::Hot { ino, hot: new_hot });
+            operation.log(&Item::Hot { ino, hot: &new_hot });
         }
         if new_cold != cold {
-            operation.log(&Item::Cold { ino, cold: new_cold });
+            operation.log(&Item::Cold { ino, cold: &new_cold });
         }
         operation.commit()
     }
@@ -164,7 +164,7 @@ impl Core {
         }
         xattr::check_fits(&self.nodes, inode, name, value)?;
         operation.log(&Item::SetXattr { ino, name, value });
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
+        operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
         operation.commit()
     }
 
@@ -179,7 +179,7 @@ impl Core {
         }
         xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?;
         operation.log(&Item::RemoveXattr { ino, name });
-        operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
+        operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
         operation.commit()
     }
 
@@ -203,11 +203,11 @@ impl Core {
             None => {}
         }
         if value.is_some_and(|raw| !acl::is_empty(raw)) || was_there {
-            operation.log(&Item::Hot { ino, hot: inode.hot().changed(Time::now()) });
+            operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
         }
         let cold = inode.cold();
         if change.mode != cold.mode.get() {
-            operation.log(&Item::Cold { ino, cold: cold.with_mode(change.mode) });
+            operation.log(&Item::Cold { ino, cold: &cold.with_mode(change.mode) });
         }
         operation.commit()
     }

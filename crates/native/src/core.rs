@@ -161,7 +161,7 @@ impl Core {
     /// Whether what a checkpoint makes room for takes this part of its share of DRAM: 1, all of it.
     fn is_crowded(&self, part: u64) -> bool {
         let (changes, maps) = (self.nodes.nat.dirty_count() as u64, self.nodes.allocator.maps());
-        changes >= self.shares.changes / part || maps > self.shares.maps
+        changes * part >= self.shares.changes || maps > self.shares.maps
     }
 
     /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).

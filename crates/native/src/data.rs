@@ -28,6 +28,7 @@ use crate::{Durability, Journaling};
 const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
+const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 /// A new block that begins with no more than this is soon changed again, in place: it is stored so that the caches keep
@@ -81,12 +82,11 @@ impl Core {
         Ok((opened.ino, lock))
     }
 
-    /// The same; and whether it is crowded there. Then what others changed last may not be durable.
-    fn open_in_crowd(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>, bool)> {
-        let opened = self.handles.get_for(handle, flags)?;
-        let (lock, is_crowded) = self.locks.write_in_crowd(opened.ino);
-        self.handles.get(handle)?;
-        Ok((opened.ino, lock, is_crowded))
+    /// The same of inode `ino`, which `handle` was open on; and whether it is crowded there. Then what others changed last
+    /// may not be durable.
+    fn lock_in_crowd(&self, handle: Handle, ino: u32) -> Result<(Exclusive<'_>, bool)> {
+        let locked = self.locks.write_in_crowd(ino);
+        if self.handles.is_still_open(handle) { Ok(locked) } else { Err(Error::BadHandle) }
     }
 
     /// The same, to look at it.
@@ -135,9 +135,9 @@ impl Core {
         while done < data.len() {
             let at = offset + done as u64;
             // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
-            let room = if appends { most } else { most - at as usize % most };
+            let room = if appends { most } else { most - (at as usize & (most - 1)) };
             let chunk = &data[done..data.len().min(done + room)];
-            match self.write_chunk(caller, handle, (!appends).then_some(at), chunk) {
+            match self.write_chunk(caller, (handle, opened.ino), (!appends).then_some(at), chunk) {
                 Ok(()) => done += chunk.len(),
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -153,11 +153,17 @@ impl Core {
     }
 
     /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction.
-    fn write_chunk(&self, caller: &Caller, handle: Handle, offset: Option<u64>, data: &[u8]) -> Result<()> {
+    fn write_chunk(
+        &self,
+        caller: &Caller,
+        (handle, ino): (Handle, u32),
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<()> {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let journaling = self.options.journaling;
         let mut operation = self.begin(blocks, log_for(data.len(), journaling), Urgency::Ordinary)?;
-        let (ino, lock, is_crowded) = self.open_in_crowd(handle, OpenFlags::WRITE)?;
+        let (lock, is_crowded) = self.lock_in_crowd(handle, ino)?;
         let inode = self.nodes.regular(ino)?;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
@@ -175,7 +181,7 @@ impl Core {
             lock.settle();
         }
         if inode.layout() == Layout::Inline && size.max(end) <= inode.inline_capacity() as u64 {
-            operation.log(&Item::Hot { ino, hot: new_hot });
+            operation.log(&Item::Hot { ino, hot: &new_hot });
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
         } else {
             if !self.rewrites() && (data.len() > DIFFERENCE_MAX || journaling == Journaling::BlockSwitch) {
@@ -184,15 +190,15 @@ impl Core {
             // A difference waits for its record, and what follows waits with it.
             let is_mapped = inode.layout() == Layout::Mapped;
             if is_mapped {
-                operation.log(&Item::Hot { ino, hot: new_hot });
+                operation.log(&Item::Hot { ino, hot: &new_hot });
             }
             self.log_write(&mut operation, inode, offset, data)?;
             if !is_mapped {
-                operation.log(&Item::Hot { ino, hot: new_hot });
+                operation.log(&Item::Hot { ino, hot: &new_hot });
             }
         }
         if mode != cold.mode.get() {
-            operation.log(&Item::Cold { ino, cold: cold.with_mode(mode) });
+            operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }
         operation.commit()
     }
@@ -233,7 +239,7 @@ impl Core {
         }
         operation.begin_beside()?;
         let mut change = || {
-            operation.log_at_once(&Item::Hot { ino, hot })?;
+            operation.log_at_once(&Item::Hot { ino, hot: &hot })?;
             let mut index = index;
             for (at, run) in &places {
                 let (pointer, count) = (DataPointer::written(at / BLOCK), run.len() as u64 / BLOCK);

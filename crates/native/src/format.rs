@@ -87,7 +87,7 @@ fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Res
     let directories = [(root, 0o040_755, owner), (ORPHANS, 0o040_700, (0, 0))];
     for (ino, mode, (uid, gid)) in directories {
         let cold = Cold::new(mode, uid, gid, 0, 1, ino, at);
-        operation.log(&Item::Create { ino, cold, hot: Hot::new(0, at, at, 2) });
+        operation.log(&Item::Create { ino, cold: &cold, hot: &Hot::new(0, at, at, 2) });
     }
     operation.commit()?;
     Ok(core.finish()?)

@@ -230,9 +230,26 @@ pub(crate) fn repoint(
     Ok(())
 }
 
+impl Reader {
+    /// An error if a pointer found at block `index` of a file leads out of the Main Area.
+    #[inline]
+    fn check_pointer(&self, inode: Inode<'_>, index: u64, pointer: DataPointer) -> vfs::Result<()> {
+        let field = format_args!("pointer {index}");
+        self.medium.check_main("file index", inode.block, field, pointer.block())
+    }
+}
+
 /// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
 /// contiguous on the medium, or holes alike. A hole takes a step for each subtree that is not there, however large.
 pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
+    if max <= 1 && index < FILE_MAX / BLOCK {
+        let leaf = leaf(nodes, inode, index)?;
+        let pointer = leaf.pointer(leaf.slot);
+        if !pointer.is_hole() {
+            nodes.check_pointer(inode, index, pointer)?;
+        }
+        return Ok((pointer, 1));
+    }
     let mut first = None;
     let mut length = 0;
     let max = max.max(1);
@@ -261,12 +278,9 @@ pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs
     }
     let first = first.unwrap_or(DataPointer::HOLE);
     if !first.is_hole() {
-        let check = |block| {
-            nodes.medium.check_main("file index", inode.block, format_args!("pointer {index}"), block)
-        };
-        check(first.block())?;
+        nodes.check_pointer(inode, index, first)?;
         if length > 1 {
-            check(first.plus(length - 1).block())?;
+            nodes.check_pointer(inode, index, first.plus(length - 1))?;
         }
     }
     Ok((first, length.max(1)))
@@ -289,6 +303,17 @@ impl LeafEdit<'_, '_> {
         }
     }
 
+    /// Stores a pointer; a hole only if there is something.
+    #[inline]
+    fn put_one(&self, slot: u64, pointer: DataPointer) {
+        let at = slot as usize * 8;
+        match self {
+            LeafEdit::Inode(edit) => edit.put_u64(at, pointer.0),
+            LeafEdit::Node(edit) if pointer.is_hole() && HEADER + at >= edit.view().used() => {}
+            LeafEdit::Node(edit) => edit.put_u64(HEADER + at, pointer.0),
+        }
+    }
+
     /// Stores pointers; `holes` only as far as there is something.
     fn put(&self, slot: u64, bytes: &[u8], holes: bool) {
         let at = slot as usize * 8;
@@ -303,27 +328,26 @@ impl LeafEdit<'_, '_> {
     }
 }
 
-/// Points blocks `index .. index + count` of inode `ino` to the run that begins with `pointer`, and frees what they
+/// Points blocks `index .. index + count` of an inode to the run that begins with `pointer`, and frees what they
 /// pointed to before.
 pub(crate) fn set_run(
     nodes: &Nodes,
     budget: &Budget<'_>,
-    ino: u32,
+    inode: &InodeEdit<'_>,
     index: u64,
     count: u64,
     pointer: DataPointer,
 ) -> vfs::Result<()> {
-    let inode = nodes.edit_inode(budget, ino)?;
     let mut done = 0;
     while done < count {
         let (leaf, slot, slots) = match place(index + done) {
-            Place::Inode { slot } => (LeafEdit::Inode(&inode), slot, IN_INODE),
+            Place::Inode { slot } => (LeafEdit::Inode(inode), slot, IN_INODE),
             Place::Map { slot } => {
-                let (map, _) = map_node(nodes, budget, &inode)?;
+                let (map, _) = map_node(nodes, budget, inode)?;
                 (LeafEdit::Node(nodes.edit(budget, map)?), slot, IN_MAP)
             }
             Place::Tree { height, root, within } => {
-                let direct = direct_node(nodes, budget, &inode, (height, root, within))?;
+                let direct = direct_node(nodes, budget, inode, (height, root, within))?;
                 (LeafEdit::Node(direct), within % IN_DIRECT, IN_DIRECT)
             }
         };
@@ -345,8 +369,11 @@ fn store_pointers(
     pointer: DataPointer,
     skip: u64,
 ) -> vfs::Result<i64> {
-    let mut delta = 0;
     let mut freed = FreeRun { nodes, budget: Some(budget), first: 0, length: 0 };
+    if let (1, 0) = (length, skip) {
+        return store_pointer(&mut freed, leaf, slot, pointer);
+    }
+    let mut delta = 0;
     let mut done = 0;
     while done < length {
         let mut bytes = [0; PIECE * 8];
@@ -365,6 +392,23 @@ fn store_pointers(
     }
     freed.flush()?;
     Ok(delta)
+}
+
+/// The same of one.
+#[inline]
+fn store_pointer(
+    freed: &mut FreeRun<'_>,
+    leaf: &LeafEdit<'_, '_>,
+    slot: u64,
+    pointer: DataPointer,
+) -> vfs::Result<i64> {
+    let old = leaf.pointer(slot);
+    if !old.is_hole() && old.block() != pointer.block() {
+        freed.add(old.block())?;
+        freed.flush()?;
+    }
+    leaf.put_one(slot, pointer);
+    Ok(i64::from(!pointer.is_hole()) - i64::from(!old.is_hole()))
 }
 
 /// Pointers that are stored at once.

@@ -251,10 +251,16 @@ impl<'a> Inode<'a> {
     /// An inode in block `block`, of which no other is looked at.
     #[inline]
     pub(crate) fn on_medium(medium: &'a Medium, block: u64, ino: u32) -> Inode<'a> {
-        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
-        if !medium.region.is_watched() {
-            return Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, SLOT) };
+        if medium.region.is_watched() {
+            return Inode::watched(medium, block, ino);
         }
+        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
+        Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, SLOT) }
+    }
+
+    #[cold]
+    fn watched(medium: &'a Medium, block: u64, ino: u32) -> Inode<'a> {
+        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
         let inode = Inode { ino, block, bytes: medium.region.bytes_of_which(2, at, PAYLOAD) };
         Inode { bytes: medium.region.bytes_of_which(0, at, inode.used()), ..inode }
     }
@@ -464,6 +470,14 @@ impl<'a> InodeEdit<'a> {
     pub(crate) fn set_inline_xattrs(&self, bytes: &[u8]) {
         self.store(XATTR_LEN, &[bytes.len() as u8]);
         self.store(SLOT - bytes.len(), bytes);
+    }
+
+    /// Stores an aligned word of the payload, which those who look without a lock see as a whole.
+    #[inline]
+    pub(crate) fn put_u64(&self, at: usize, word: u64) {
+        assert!(at + 8 <= PAYLOAD_BYTES, "a store beyond the inode's slot");
+        let slot = self.block * BLOCK + (slot_of(self.ino) * SLOT) as u64;
+        self.medium.region.store_u64(Purpose::Metadata, slot + (PAYLOAD + at) as u64, word);
     }
 
     /// Stores bytes of the payload.

@@ -109,15 +109,15 @@ impl Core {
         let cold = cold.entered(parent, new.key);
         let hot = Hot::new(new.target.len() as u64, at, at, nlink);
         if new.target.len() <= PAYLOAD_BYTES {
-            operation.log(&Item::Create { ino, cold, hot });
+            operation.log(&Item::Create { ino, cold: &cold, hot: &hot });
             if !new.target.is_empty() {
                 operation.log(&Item::Inline { ino, offset: 0, bytes: new.target });
             }
         } else {
-            operation.log(&Item::Create { ino, cold, hot: hot.sized(0) });
+            operation.log(&Item::Create { ino, cold: &cold, hot: &hot.sized(0) });
             operation.log(&Item::Spill { ino });
             self.log_new_block(operation, ino, 0, new.target)?;
-            operation.log(&Item::Hot { ino, hot });
+            operation.log(&Item::Hot { ino, hot: &hot });
         }
         for (name, value) in [(acl::ACCESS, inherited.access), (acl::DEFAULT, inherited.default)] {
             if let Some(value) = value {
@@ -151,7 +151,8 @@ impl Core {
         let new = New { mode, rdev, target: new.target, key };
         let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
         let entry = Item::Enter { dir, key, ino, kind: kind as u8, name };
-        let parent = Item::Hot { ino: dir, hot: parent.hot().modified(at).linked(i32::from(is_dir)) };
+        let hot = parent.hot().modified(at).linked(i32::from(is_dir));
+        let parent = Item::Hot { ino: dir, hot: &hot };
         // Nobody else can have found it: its directory is locked.
         let handle = match open.map(|flags| self.handles.open(ino, flags)).transpose() {
             Ok(handle) => handle,
@@ -334,8 +335,8 @@ impl Core {
         let at = Time::now();
         let parent = self.inode(dir)?;
         operation.log(&Item::Enter { dir, key, ino, kind: source.kind() as u8, name });
-        operation.log(&Item::Hot { ino: dir, hot: parent.hot().modified(at) });
-        operation.log(&Item::Hot { ino, hot: source.hot().changed(at).linked(1) });
+        operation.log(&Item::Hot { ino: dir, hot: &parent.hot().modified(at) });
+        operation.log(&Item::Hot { ino, hot: &source.hot().changed(at).linked(1) });
         if nlink == 0 {
             let _orphans = self.orphans.lock();
             self.log_adopted(&mut operation, ino)?;
@@ -424,7 +425,7 @@ impl Core {
         operation.log(&Item::Leave { dir: parent.ino, key });
         let is_dir = victim.kind() == FileKind::Directory;
         let hot = parent.hot().modified(at).linked(-i32::from(is_dir));
-        operation.log(&Item::Hot { ino: parent.ino, hot });
+        operation.log(&Item::Hot { ino: parent.ino, hot: &hot });
         self.commit_unnamed(operation, victim, at)
     }
 

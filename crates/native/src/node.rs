@@ -147,6 +147,13 @@ impl<'a> Edit<'a> {
         self.store(1, &[level]);
     }
 
+    /// Stores an aligned word, which those who look without a lock see as a whole; extends what is used as needed.
+    #[inline]
+    pub(crate) fn put_u64(&self, at: usize, word: u64) {
+        self.extend(at + 8);
+        self.medium.region.store_u64(Purpose::Metadata, self.block * BLOCK + at as u64, word);
+    }
+
     /// Stores, extending what is used as needed.
     pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
         self.extend(at + bytes.len());

@@ -40,11 +40,11 @@ const _: () = assert!(TRANSACTION_HEADER <= ALIGN);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Item<'a> {
     /// A new inode.
-    Create { ino: u32, cold: Cold, hot: Hot },
+    Create { ino: u32, cold: &'a Cold, hot: &'a Hot },
     /// An inode's often changing attributes.
-    Hot { ino: u32, hot: Hot },
+    Hot { ino: u32, hot: &'a Hot },
     /// An inode's seldom changing attributes.
-    Cold { ino: u32, cold: Cold },
+    Cold { ino: u32, cold: &'a Cold },
     /// A new directory entry.
     Enter { dir: u32, key: u64, ino: u32, kind: u8, name: &'a [u8] },
     /// A directory entry is gone.
@@ -182,82 +182,41 @@ impl Transaction {
 
     /// Adds an item.
     pub(crate) fn push(&mut self, item: &Item<'_>) {
-        let start = self.bytes.len();
         let out = &mut self.bytes;
-        let mut header = |tag: u8, kind: u8, ino: u32| {
-            let [a, b, c, d] = ino.to_le_bytes();
-            out.extend_from_slice(&[tag, kind, 0, 0, a, b, c, d]);
-        };
-        match item {
-            Item::Create { ino, cold, hot } => {
-                header(1, 0, *ino);
-                out.extend_from_slice(cold.as_bytes());
-                out.extend_from_slice(hot.as_bytes());
-            }
-            Item::Hot { ino, hot } => {
-                header(2, 0, *ino);
-                out.extend_from_slice(hot.as_bytes());
-            }
-            Item::Cold { ino, cold } => {
-                header(3, 0, *ino);
-                out.extend_from_slice(cold.as_bytes());
-            }
+        match *item {
+            Item::Create { ino, cold, hot } => put(out, 1, 0, ino, [cold.as_bytes(), hot.as_bytes()]),
+            Item::Hot { ino, hot } => put(out, 2, 0, ino, [hot.as_bytes()]),
+            Item::Cold { ino, cold } => put(out, 3, 0, ino, [cold.as_bytes()]),
             Item::Enter { dir, key, ino, kind, name } => {
-                header(4, *kind, *dir);
-                out.extend_from_slice(&key.to_le_bytes());
-                out.extend_from_slice(&ino.to_le_bytes());
-                out.push(name.len() as u8);
-                out.extend_from_slice(name);
+                let length = [name.len() as u8];
+                put(out, 4, kind, dir, [&key.to_le_bytes(), &ino.to_le_bytes(), &length, name]);
             }
-            Item::Leave { dir, key } => {
-                header(5, 0, *dir);
-                out.extend_from_slice(&key.to_le_bytes());
-            }
+            Item::Leave { dir, key } => put(out, 5, 0, dir, [&key.to_le_bytes()]),
             Item::Relink { dir, key, ino, kind } => {
-                header(6, *kind, *dir);
-                out.extend_from_slice(&key.to_le_bytes());
-                out.extend_from_slice(&ino.to_le_bytes());
+                put(out, 6, kind, dir, [&key.to_le_bytes(), &ino.to_le_bytes()]);
             }
             Item::Map { ino, index, count, pointer } => {
-                header(7, 0, *ino);
-                out.extend_from_slice(&index.to_le_bytes());
-                out.extend_from_slice(&pointer.0.to_le_bytes());
-                out.extend_from_slice(&count.to_le_bytes());
+                let (index, pointer, count) =
+                    (index.to_le_bytes(), pointer.0.to_le_bytes(), count.to_le_bytes());
+                put(out, 7, 0, ino, [&index, &pointer, &count]);
             }
-            Item::Unmap { ino, from, to } => {
-                header(8, 0, *ino);
-                out.extend_from_slice(&from.to_le_bytes());
-                out.extend_from_slice(&to.to_le_bytes());
-            }
+            Item::Unmap { ino, from, to } => put(out, 8, 0, ino, [&from.to_le_bytes(), &to.to_le_bytes()]),
             Item::Inline { ino, offset, bytes } => {
-                header(9, 0, *ino);
-                out.extend_from_slice(&offset.to_le_bytes());
-                out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-                out.extend_from_slice(bytes);
+                let length = (bytes.len() as u16).to_le_bytes();
+                put(out, 9, 0, ino, [&offset.to_le_bytes(), &length, bytes]);
             }
-            Item::Spill { ino } => header(10, 0, *ino),
+            Item::Spill { ino } => put(out, 10, 0, ino, []),
             Item::Bytes { block, offset, bytes } => {
-                header(11, 0, 0);
-                out.extend_from_slice(&block.to_le_bytes());
-                out.extend_from_slice(&offset.to_le_bytes());
-                out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-                out.extend_from_slice(bytes);
+                let length = (bytes.len() as u16).to_le_bytes();
+                put(out, 11, 0, 0, [&block.to_le_bytes(), &offset.to_le_bytes(), &length, bytes]);
             }
             Item::SetXattr { ino, name, value } => {
-                header(12, name.len() as u8, *ino);
-                out.extend_from_slice(&(value.len() as u16).to_le_bytes());
-                out.extend_from_slice(name);
-                out.extend_from_slice(value);
+                let length = (value.len() as u16).to_le_bytes();
+                put(out, 12, name.len() as u8, ino, [&length, name, value]);
             }
-            Item::RemoveXattr { ino, name } => {
-                header(13, name.len() as u8, *ino);
-                out.extend_from_slice(name);
-            }
-            Item::Remove { ino } => header(14, 0, *ino),
+            Item::RemoveXattr { ino, name } => put(out, 13, name.len() as u8, ino, [name]),
+            Item::Remove { ino } => put(out, 14, 0, ino, []),
         }
-        let length = (out.len() - start).next_multiple_of(8);
-        out.resize(start + length, 0);
-        out[start + 2..start + 4].copy_from_slice(&(length as u16).to_le_bytes());
         let waits = item.waits();
         self.changes_in_place |= waits == Waits::UntilDurable;
         self.waits |= waits != Waits::Not;
@@ -268,6 +227,23 @@ impl Transaction {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.len() == TRANSACTION_HEADER
+    }
+}
+
+/// Appends an item: its header, its parts one behind the other, and zeros up to a multiple of 8.
+#[inline(always)]
+fn put<const N: usize>(out: &mut Vec<u8>, tag: u8, kind: u8, ino: u32, parts: [&[u8]; N]) {
+    let bytes = ITEM_HEADER + parts.iter().map(|part| part.len()).sum::<usize>();
+    let length = bytes.next_multiple_of(8);
+    let start = out.len();
+    out.resize(start + length, 0);
+    let item = &mut out[start..];
+    let ([a, b], [c, d, e, f]) = ((length as u16).to_le_bytes(), ino.to_le_bytes());
+    item[..ITEM_HEADER].copy_from_slice(&[tag, kind, a, b, c, d, e, f]);
+    let mut at = ITEM_HEADER;
+    for part in parts {
+        item[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
     }
 }
 
@@ -305,11 +281,11 @@ fn decode(item: &[u8]) -> Option<Item<'_>> {
     Some(match item[0] {
         1 => Item::Create {
             ino,
-            cold: Cold::read_from_bytes(rest.take(size_of::<Cold>())?).ok()?,
-            hot: Hot::read_from_bytes(rest.take(size_of::<Hot>())?).ok()?,
+            cold: Cold::ref_from_bytes(rest.take(size_of::<Cold>())?).ok()?,
+            hot: Hot::ref_from_bytes(rest.take(size_of::<Hot>())?).ok()?,
         },
-        2 => Item::Hot { ino, hot: Hot::read_from_bytes(rest.take(size_of::<Hot>())?).ok()? },
-        3 => Item::Cold { ino, cold: Cold::read_from_bytes(rest.take(size_of::<Cold>())?).ok()? },
+        2 => Item::Hot { ino, hot: Hot::ref_from_bytes(rest.take(size_of::<Hot>())?).ok()? },
+        3 => Item::Cold { ino, cold: Cold::ref_from_bytes(rest.take(size_of::<Cold>())?).ok()? },
         4 => {
             let (key, target) = (rest.u64()?, rest.u32()?);
             let length = usize::from(rest.take(1)?[0]);

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use native::Volume;
+use nvm::{Purpose, Region};
 use vfs::{Caller, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
 
 use crate::Plan;
@@ -17,18 +18,23 @@ const FILE: usize = 128 << 20;
 const TURNS: usize = 20_000;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
-/// What is done, and how many times what one thread does two should do at least.
-const ROWS: [(&str, f64); 5] = [
-    ("two threads: read, a file each", 1.8),
-    ("two threads: read, one file", 1.5),
-    ("two threads: overwrite, a file each", 1.8),
-    ("two threads: overwrite, one file", 1.3),
-    ("two threads: create, one directory", 1.3),
+/// What is done, and how many times what one thread does two should do at least. Bare copies and streams, each thread's in
+/// memory of its own, tell what this machine's processors give: two may share one core, and they share its memory.
+const ROWS: [(&str, Option<f64>); 7] = [
+    ("two threads: bare copies of 4 KiB", None),
+    ("two threads: read, a file each", Some(1.8)),
+    ("two threads: read, one file", Some(1.5)),
+    ("two threads: bare streams of 4 KiB", None),
+    ("two threads: overwrite, a file each", Some(1.8)),
+    ("two threads: overwrite, one file", Some(1.3)),
+    ("two threads: create, one directory", Some(1.3)),
 ];
 
 struct Bench {
     volume: Volume,
     files: [Handle; 2],
+    /// A piece for each thread.
+    floor: Region,
     /// Halves of a file's blocks, in random order: two threads never meet in one block.
     visit: [Vec<u64>; 2],
     names: [Names; 2],
@@ -47,8 +53,10 @@ pub(crate) fn run(plan: &Plan, table: &mut Table) {
     let mut speedups: [Vec<f64>; ROWS.len()] = Default::default();
     for round in 0..=plan.rounds {
         let measured = [
+            bench.speedup(|thread, n| bench.copy(thread, n)),
             bench.speedup(|thread, n| bench.read(bench.files[thread], thread, n)),
             bench.speedup(|thread, n| bench.read(bench.files[0], thread, n)),
+            bench.speedup(|thread, n| bench.stream(thread, n)),
             bench.speedup(|thread, n| bench.overwrite(bench.files[thread], thread, n)),
             bench.speedup(|thread, n| bench.overwrite(bench.files[0], thread, n)),
             bench.create(round),
@@ -59,7 +67,7 @@ pub(crate) fn run(plan: &Plan, table: &mut Table) {
         speedups.iter_mut().zip(measured).for_each(|(speedups, speedup)| speedups.push(speedup));
     }
     for ((name, least), speedups) in ROWS.iter().zip(&speedups) {
-        table.figure(name, "×", speedups, Some(Bound::Least(*least)), String::new());
+        table.figure(name, "×", speedups, least.map(Bound::Least), String::new());
     }
 }
 
@@ -85,9 +93,10 @@ fn wall(threads: usize, work: impl Fn(usize, usize) + Sync) -> f64 {
 
 impl Bench {
     fn new(plan: &Plan) -> Bench {
-        let bytes = 1 << 30;
-        let (zone_file, zone) = place::zone(&plan.dir, "threads", bytes);
+        let (bytes, floor_bytes) = (1 << 30, 2 * FILE as u64);
+        let (zone_file, zone) = place::zone(&plan.dir, "threads", bytes + floor_bytes);
         let volume = place::volume(place::region(&zone, "threads", bytes));
+        let floor = place::region(&zone, "floor", floor_bytes);
         drop(zone_file); // the mapping lives on
         let root = Caller::root();
         let piece = vec![0x5A; 1 << 20];
@@ -105,7 +114,7 @@ impl Bench {
             mine.map(|block| u64::from(*block) * BLOCK as u64).collect()
         };
         let names = ["one-", "other-"].map(|prefix| Names::new(prefix, TURNS));
-        Bench { volume, files, visit: [half(0), half(1)], names, root }
+        Bench { volume, files, floor, visit: [half(0), half(1)], names, root }
     }
 
     /// How much more two threads do than one.
@@ -119,6 +128,22 @@ impl Bench {
 
     fn at(&self, thread: usize, n: usize) -> u64 {
         self.visit[thread][n % self.visit[thread].len()]
+    }
+
+    /// Where a thread's block is in its own piece of the floor.
+    fn at_in_floor(&self, thread: usize, n: usize) -> u64 {
+        (thread * FILE) as u64 + self.at(thread, n)
+    }
+
+    fn copy(&self, thread: usize, n: usize) {
+        let mut into = [0; BLOCK];
+        self.floor.read(self.at_in_floor(thread, n), &mut into);
+        std::hint::black_box(&into);
+    }
+
+    fn stream(&self, thread: usize, n: usize) {
+        let flushed = self.floor.stream(Purpose::Data, self.at_in_floor(thread, n), &[0xA5; BLOCK]);
+        self.floor.fence(flushed).ignore();
     }
 
     fn read(&self, file: Handle, thread: usize, n: usize) {

@@ -213,17 +213,19 @@ impl Segments {
         let (segment, from) = medium.geometry.segment_of(first);
         let to = from + length as usize;
         let words = || (from / 64..to.div_ceil(64)).map(|word| (word, mask(word, from, to)));
-        let is_in_use = |map: &Map| words().all(|(word, mask)| map.next[word] & mask == mask);
-        let is_usual = to <= SEGMENT_BLOCKS as usize && is_in_use(self.load(medium, segment));
-        if !is_usual || self.states[segment as usize].is_quarantined() {
+        self.load(medium, segment);
+        let is_usual = to <= SEGMENT_BLOCKS as usize && !self.states[segment as usize].is_quarantined();
+        let map = self.maps[segment as usize].as_mut().expect("just loaded");
+        if !is_usual || !words().all(|(word, mask)| map.next[word] & mask == mask) {
             for block in first..first + length {
                 self.give_up(medium, block);
             }
             return;
         }
-        let map = self.load(medium, segment);
         words().for_each(|(word, mask)| map.next[word] &= !mask);
-        self.touch(segment);
+        if !map.touched {
+            self.touch(segment);
+        }
         self.live -= length;
     }
 

@@ -161,7 +161,12 @@ impl<'a> Operation<'a> {
     }
 
     /// Commits and applies the transaction. The locks of all inodes it concerns are held.
+    #[inline]
     pub(crate) fn commit(mut self) -> Result<()> {
+        self.commit_here() // where it is: to move it takes as long as a look-up
+    }
+
+    fn commit_here(&mut self) -> Result<()> {
         if self.transaction.is_empty() {
             return Ok(());
         }
@@ -277,6 +282,9 @@ impl<'a> Operation<'a> {
         let applied = apply::apply(&core.nodes, &self.budget, early, InPlace::WithCheckpoint);
         fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
         applied?;
+        if rest.is_empty() {
+            return Ok(());
+        }
         apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
     }
 
