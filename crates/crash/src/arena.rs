@@ -5,7 +5,7 @@ use std::ops::Range;
 use nvm::{Line, LineWords, Look, OpenOptions, Region, WatchMark, Zone};
 
 use crate::hash;
-use crate::memo::{Runs, Step};
+use crate::memo::{Runs, States, Step};
 use crate::subject::Subject;
 
 /// A watched zone with a volume in it, and perhaps another.
@@ -84,9 +84,21 @@ impl Arena {
         self.watched(|watch| watch.read().to_vec())
     }
 
-    /// What is known of a function of memory that found the same before; see [`Runs::get`].
-    pub(crate) fn known<V: Clone>(&self, runs: &Runs<V>, looks: &mut Vec<Look>) -> Option<V> {
-        self.watched(|watch| runs.get(|look| find(watch, look), looks).cloned())
+    /// What is known of a function of memory that found the same before, in a state of crash point `point`, whose states differ in
+    /// such words; see [`Runs::get`].
+    pub(crate) fn known<V: Clone>(
+        &self,
+        runs: &mut Runs<V>,
+        point: u64,
+        differ: impl Fn(LineWords) -> bool,
+        looks: &mut Vec<Look>,
+    ) -> Option<V> {
+        self.watched(|watch| runs.get(&Watched { watch, point, differ }, looks).cloned())
+    }
+
+    /// All looks of the run that [`Arena::known`] found.
+    pub(crate) fn looks_of<V>(&self, runs: &Runs<V>) -> Vec<Look> {
+        self.watched(|watch| runs.looks(|look| find(watch, look)))
     }
 
     /// What looks find, as steps of a run.
@@ -143,6 +155,28 @@ impl Arena {
                 watch.set_line(u64::from(*line), &now);
             }
         });
+    }
+}
+
+/// The states of a crash point, as the watched zone has one of them.
+struct Watched<'w, D> {
+    watch: &'w nvm::Watch,
+    point: u64,
+    /// Which words they differ in.
+    differ: D,
+}
+
+impl<D: Fn(LineWords) -> bool> States for Watched<'_, D> {
+    fn point(&self) -> u64 {
+        self.point
+    }
+
+    fn find(&self, look: Look) -> u64 {
+        find(self.watch, look)
+    }
+
+    fn differ(&self, look: Look) -> bool {
+        self.watch.words(look).any(&self.differ)
     }
 }
 

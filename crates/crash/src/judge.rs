@@ -133,6 +133,8 @@ pub(crate) struct Judge {
     lives: HashMap<u64, Runs<Verdict>, IdentityHasher>,
     /// How much all these take, in steps of runs.
     steps: usize,
+    /// How many crash points there were.
+    points: u64,
     /// What is known is found out anew, and must be the same.
     pub(crate) doubts: bool,
     /// Recoveries that were crashed, by what they stored in which order, the tree they lead to, and how deep.
@@ -165,6 +167,7 @@ impl Judge {
             recoveries: Runs::default(),
             lives: HashMap::default(),
             steps: 0,
+            points: 0,
             doubts: false,
             crashed: HashMap::new(),
             trees: HashMap::new(),
@@ -181,7 +184,7 @@ impl Judge {
         self.counts.built = self.counts.built.saturating_add(units.product());
         let clock = Time::stopped();
         Time::stop(Some(JUDGEMENT_DAY));
-        let found = search(&units, point.seed, &mut At { judge: self, point });
+        let found = search(&units, point.seed, &mut self.at(point));
         Time::stop(clock);
         self.arena.put_back(point.durable);
         found
@@ -202,9 +205,15 @@ impl Judge {
             choices[unit.ok_or_else(|| format!("line {line} has no choice {choice} there"))?] = *choice;
         }
         Time::stop(Some(JUDGEMENT_DAY));
-        let found = At { judge: self, point }.run(&units, &choices).map(drop);
+        let found = self.at(point).run(&units, &choices).map(drop);
         self.arena.put_back(point.durable);
         Ok(found)
+    }
+
+    fn at<'j>(&'j mut self, point: &'j Point<'j>) -> At<'j> {
+        self.points += 1;
+        let number = self.points;
+        At { judge: self, point, number }
     }
 
     fn first_line(&self) -> u32 {
@@ -223,12 +232,15 @@ impl Judge {
         }
     }
 
-    /// Recovers the state in memory and judges it. Also says on which words of `units` it depends, in order.
-    fn judge(&mut self, units: &Units, point: &Point<'_>) -> (Verdict, Vec<LineWords>) {
+    /// Recovers the state in memory, one of the `number`th point, and judges it. Also says on which words of `units` it depends, in
+    /// order.
+    fn judge(&mut self, units: &Units, point: &Point<'_>, number: u64) -> (Verdict, Vec<LineWords>) {
         let arena = self.arena.clone();
         let (state, deep) = (arena.mark(), point.depth > 1);
+        let in_units = |words: LineWords| units.of_line(words.line).is_some();
         let mut looks: Vec<Look> = Vec::new();
-        let known = arena.known(&self.recoveries, &mut looks).filter(|it| !deep || it.recorded.is_some());
+        let known = arena.known(&mut self.recoveries, number, in_units, &mut looks);
+        let known = known.filter(|it| !deep || it.recorded.is_some());
         let (mut opened, mut recording, mut is_new) = (None, None, false);
         let recovered = match known {
             Some(recovered) if !self.doubts => {
@@ -236,7 +248,7 @@ impl Judge {
                 recovered
             }
             known => {
-                let looks_then = std::mem::take(&mut looks);
+                let looks_then = known.as_ref().map(|_| arena.looks_of(&self.recoveries));
                 if deep {
                     arena.zone.start_recording(RecordingOptions::default());
                 }
@@ -255,15 +267,17 @@ impl Judge {
                     hash::mix(hash::mix(sum, place), hash::of_words(words.words, held))
                 });
                 let recovered = Recovered { stored, hash, recorded: recording.as_ref().map(hash_of) };
-                if known.is_some_and(|known| known.differs(&recovered) || looks_then != looks) {
+                let looked_the_same = looks_then.is_none_or(|then| then == looks);
+                if known.is_some_and(|known| known.differs(&recovered) || !looked_the_same) {
                     return (Err(Fault::of("its recovery is not what is known of it".into())), Vec::new());
                 }
                 Rc::new(recovered)
             }
         };
         let mut looked_at: Vec<Look> = Vec::new();
-        let lives = self.lives.get(&recovered.hash);
-        let known = lives.and_then(|lives| arena.known(lives, &mut looked_at));
+        let lives = self.lives.entry(recovered.hash).or_default();
+        let differ = |words| in_units(words) && recovered.left(words).is_some();
+        let known = arena.known(lives, number, differ, &mut looked_at);
         let live = match known {
             Some(live) if !self.doubts => {
                 if let Some(opened) = opened {
@@ -273,7 +287,7 @@ impl Judge {
             }
             known => {
                 self.counts.checked += 1;
-                let looked_at_then = std::mem::take(&mut looked_at);
+                let looked_at_then = known.as_ref().map(|_| arena.looks_of(lives));
                 let again = || {
                     arena.put_back(state);
                     guarded(|| self.open()).map_err(|what| format!("it opens once, but not again: {what}"))
@@ -290,7 +304,8 @@ impl Judge {
                 let hash = |live: &Verdict| {
                     live.as_ref().map(|tree| tree.hash()).map_err(|fault| fault.what.clone())
                 };
-                if known.is_some_and(|known| hash(&known) != hash(&live) || looked_at_then != looked_at) {
+                let looked_the_same = looked_at_then.is_none_or(|then| then == looked_at);
+                if known.is_some_and(|known| hash(&known) != hash(&live) || !looked_the_same) {
                     return (Err(Fault::of("what comes of it is not what is known".into())), Vec::new());
                 }
                 let lives = self.lives.entry(recovered.hash).or_default();
@@ -524,21 +539,23 @@ struct Inner<'r> {
 }
 
 /// Runs states of one point.
-struct At<'j, 'p> {
+struct At<'j> {
     judge: &'j mut Judge,
-    point: &'j Point<'p>,
+    point: &'j Point<'j>,
+    /// Among all points.
+    number: u64,
 }
 
-impl Run for At<'_, '_> {
+impl Run for At<'_> {
     fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation> {
-        let (judge, point) = (&mut *self.judge, self.point);
+        let (judge, point, number) = (&mut *self.judge, self.point, self.number);
         judge.counts.distinct += 1;
         judge.arena.put_back(point.durable);
         let chosen = units.all.iter().zip(choices).filter(|(_, choice)| **choice != 0);
         judge.arena.patch(chosen.flat_map(|(unit, choice)| {
             unit.contents(*choice).iter().enumerate().map(|(n, bytes)| (unit.first + n as u32, bytes))
         }));
-        let (verdict, read) = judge.judge(units, point);
+        let (verdict, read) = judge.judge(units, point, number);
         match verdict.and_then(|tree| point.allowed.admits(&tree).map_err(Fault::of)) {
             Ok(()) => Ok(read),
             Err(fault) => Err(judge.violation(point, units, choices, fault)),

@@ -12,10 +12,14 @@
 //! - A sector of 512 bytes, eight lines, is written as a whole or not at all; of several writes to it any may be the last that
 //!   arrived.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::rc::Rc;
 
 use nvm::{Event, EventKind, LINE, Line, Purpose, Recording};
+
+use crate::unit::Unit;
 
 /// A line that is not durable.
 pub(crate) struct Pending {
@@ -25,6 +29,30 @@ pub(crate) struct Pending {
     pub(crate) versions: Vec<(u32, Line)>,
     /// Stores of file data, all of them: the line may be grouped with its neighbours.
     pub(crate) bulk: bool,
+    /// The unit of so many lines, from this one on, that these contents make, if that was asked: from one crash point to the next, few
+    /// lines change.
+    unit: RefCell<Option<(usize, Option<Rc<Unit>>)>>,
+}
+
+impl Pending {
+    /// Whether the same stores are on their way to it as to another one.
+    pub(crate) fn has_stores_of(&self, other: &Pending) -> bool {
+        let event = |(event, _): &(u32, Line)| *event;
+        self.versions.iter().map(event).eq(other.versions.iter().map(event))
+    }
+
+    /// The unit of `lines` lines that this one is the first of; `make` makes it. The others have the same stores.
+    pub(crate) fn unit(&self, lines: usize, make: impl FnOnce() -> Option<Unit>) -> Option<Rc<Unit>> {
+        let mut known = self.unit.borrow_mut();
+        match &*known {
+            Some((length, unit)) if *length == lines => unit.clone(),
+            _ => {
+                let unit = make().map(Rc::new);
+                *known = Some((lines, unit.clone()));
+                unit
+            }
+        }
+    }
 }
 
 /// The medium and what is on its way to it.
@@ -95,10 +123,11 @@ impl Machine {
                 Some(pending) => {
                     pending.bulk &= bulk;
                     pending.versions.push((index, now));
+                    *pending.unit.get_mut() = None;
                 }
                 None => {
-                    let versions = vec![(index, now)];
-                    self.pending.insert(line, Pending { durable: before, versions, bulk });
+                    let (versions, unit) = (vec![(index, now)], RefCell::new(None));
+                    self.pending.insert(line, Pending { durable: before, versions, bulk, unit });
                 }
             }
         }
@@ -122,6 +151,7 @@ impl Machine {
         let arrived = pending.versions.partition_point(|(stored, _)| *stored <= last);
         if let Some((_, bytes)) = pending.versions[..arrived].last() {
             pending.durable = *bytes;
+            *pending.unit.get_mut() = None;
             self.fresh.push((line, *bytes));
         }
         pending.versions.drain(..arrived);

@@ -3,6 +3,9 @@
 //! A function's runs are kept as a tree. Which words it reads first is the same for all states, and which next follows from
 //! what these hold; so a state is found by looking at the same words in the same order, and what the function gave then it
 //! would give again. Only words of the [`Universe`] are looked at: no other can differ.
+//!
+//! The states of one crash point differ in few words only. So each piece of the tree is looked through once a point: what is the
+//! same in all its states is not looked at again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +30,28 @@ pub(crate) struct Runs<V> {
 struct Node<V> {
     steps: Vec<Step>,
     end: End<V>,
+    sieved: Sieved,
+}
+
+/// Of a node's steps, those that tell the states of one crash point from one another.
+#[derive(Default)]
+struct Sieved {
+    /// Of this point; 0 if of none.
+    point: u64,
+    /// Their places, unless one of the other steps finds something else, in all the states.
+    open: Option<Vec<u32>>,
+}
+
+/// The states of a crash point, one of them being in memory.
+pub(crate) trait States {
+    /// Its number, from 1 on, which no other point has.
+    fn point(&self) -> u64;
+
+    /// What a look finds in the one in memory.
+    fn find(&self, look: Look) -> u64;
+
+    /// Whether it may find something else in another one.
+    fn differ(&self, look: Look) -> bool;
 }
 
 enum End<V> {
@@ -43,25 +68,46 @@ impl<V> Default for Runs<V> {
 }
 
 impl<V> Runs<V> {
-    /// What the function gives, if it found the same in a run before: `find` tells what a look finds. Its looks are added to
-    /// `looks`.
-    pub(crate) fn get(&self, find: impl Fn(Look) -> u64, looks: &mut Vec<Look>) -> Option<&V> {
-        let mut node = self.root.as_ref()?;
+    /// What the function gives, if it found the same in a run before. Those of its looks that may find something else in other
+    /// states of the point are added to `looks`.
+    pub(crate) fn get(&mut self, states: &impl States, looks: &mut Vec<Look>) -> Option<&V> {
+        let mut node = self.root.as_mut()?;
         loop {
-            for step in &node.steps {
-                if find(step.look) != step.found {
+            if node.sieved.point != states.point() {
+                node.sieve(states);
+            }
+            for step in node.sieved.open.as_ref()?.iter().map(|place| node.steps[*place as usize]) {
+                if states.find(step.look) != step.found {
                     return None;
                 }
                 looks.push(step.look);
             }
-            match &node.end {
+            match &mut node.end {
                 End::Gave(value) => return Some(value),
                 End::Fork(look, cases) => {
-                    node = cases.get(&find(*look))?;
-                    looks.push(*look);
+                    node = cases.get_mut(&states.find(*look))?;
+                    if states.differ(*look) {
+                        looks.push(*look);
+                    }
                 }
             }
         }
+    }
+
+    /// All looks of the run that [`Runs::get`] found.
+    pub(crate) fn looks(&self, find: impl Fn(Look) -> u64) -> Vec<Look> {
+        let (mut looks, mut next) = (Vec::new(), self.root.as_ref());
+        while let Some(node) = next {
+            looks.extend(node.steps.iter().map(|step| step.look));
+            next = match &node.end {
+                End::Gave(_) => None,
+                End::Fork(look, cases) => {
+                    looks.push(*look);
+                    cases.get(&find(*look))
+                }
+            };
+        }
+        looks
     }
 
     /// Remembers a run: what it read, in order, and what it gave. Returns how many steps more it has now, and one.
@@ -78,7 +124,19 @@ impl<V> Runs<V> {
 
 impl<V> Node<V> {
     fn of(run: &[Step], value: V) -> Node<V> {
-        Node { steps: run.to_vec(), end: End::Gave(value) }
+        Node { steps: run.to_vec(), end: End::Gave(value), sieved: Sieved::default() }
+    }
+
+    fn sieve(&mut self, states: &impl States) {
+        let mut open = Vec::new();
+        let is_known = self.steps.iter().zip(0..).all(|(step, place)| match states.differ(step.look) {
+            true => {
+                open.push(place);
+                true
+            }
+            false => states.find(step.look) == step.found,
+        });
+        self.sieved = Sieved { point: states.point(), open: is_known.then_some(open) };
     }
 
     fn insert(&mut self, mut run: &[Step], value: V) -> usize {
@@ -92,9 +150,10 @@ impl<V> Node<V> {
                 (Some(known), Some(step), _) if known.look == step.look => {
                     let steps = node.steps.split_off(same + 1);
                     node.steps.truncate(same);
+                    node.sieved = Sieved::default();
                     let end = std::mem::replace(&mut node.end, End::Fork(known.look, HashMap::default()));
                     if let End::Fork(_, cases) = &mut node.end {
-                        cases.insert(known.found, Node { steps, end });
+                        cases.insert(known.found, Node { steps, end, sieved: Sieved::default() });
                         cases.insert(step.found, Node::of(rest, value));
                     }
                     return rest.len() + 1;
@@ -168,9 +227,12 @@ impl Universe {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use nvm::LineWords;
 
     use super::*;
+    use crate::random::Random;
 
     fn look(line: u32) -> Look {
         Look::Words(LineWords { line, words: 1 })
@@ -184,7 +246,7 @@ mod tests {
     }
 
     /// A function of lines that reads 0; then 1 if that is 0, else 2; then, if that is 7, 3; and gives what it read last.
-    fn run(lines: &[u64]) -> (Vec<Step>, u64) {
+    fn run(lines: &[u64; 4]) -> (Vec<Step>, u64) {
         let mut steps = Vec::new();
         let mut read = |line: u32| {
             let found = lines[line as usize];
@@ -198,25 +260,61 @@ mod tests {
         (steps, last)
     }
 
+    /// States of four lines; those of one point differ in the lines that a mask has.
+    struct Four {
+        point: u64,
+        lines: [u64; 4],
+        differ: u8,
+    }
+
+    impl States for Four {
+        fn point(&self) -> u64 {
+            self.point
+        }
+
+        fn find(&self, look: Look) -> u64 {
+            self.lines[line_of(look) as usize]
+        }
+
+        fn differ(&self, look: Look) -> bool {
+            self.differ >> line_of(look) & 1 == 1
+        }
+    }
+
+    /// At points in whose states any of the lines differ, each met by some states and left again.
     #[test]
     fn what_was_read_before_is_known_and_nothing_else() {
-        let mut runs = Runs::default();
-        let all = (0..256u64).map(|n| [0, 2, 4, 6].map(|shift| [0, 1, 7, 8][(n >> shift & 3) as usize]));
-        let mut met = std::collections::HashSet::new();
-        for lines in all.clone().chain(all) {
-            let (steps, gives) = run(&lines);
-            let mut looks = Vec::new();
-            let known = runs.get(|it| lines[line_of(it) as usize], &mut looks).copied();
-            let path: Vec<_> = steps.iter().map(|step| (line_of(step.look), step.found)).collect();
-            assert_eq!(known, met.contains(&path).then_some(gives), "{lines:?}");
-            if known.is_some() {
-                assert_eq!(looks, steps.iter().map(|step| step.look).collect::<Vec<_>>());
-            } else {
-                runs.insert(&steps, gives);
-                met.insert(path);
+        let all: Vec<[u64; 4]> =
+            (0..256).map(|n| [0, 2, 4, 6].map(|shift| [0, 1, 7, 8][n >> shift & 3])).collect();
+        let mut random = Random::new(5);
+        for differ in 0..16u8 {
+            let (mut runs, mut met, mut hits) = (Runs::default(), HashSet::new(), 0);
+            for point in 1..400 {
+                let durable = all[random.below(256) as usize];
+                for _ in 0..1 + random.below(6) {
+                    let other = all[random.below(256) as usize];
+                    let lines =
+                        std::array::from_fn(|line| [durable, other][usize::from(differ >> line & 1)][line]);
+                    let states = Four { point, lines, differ };
+                    let (steps, gives) = run(&lines);
+                    let mut looks = Vec::new();
+                    let known = runs.get(&states, &mut looks).copied();
+                    let path: Vec<_> = steps.iter().map(|step| (line_of(step.look), step.found)).collect();
+                    assert_eq!(known, met.contains(&path).then_some(gives), "{lines:?}, {differ}");
+                    if known.is_some() {
+                        hits += 1;
+                        let all: Vec<Look> = steps.iter().map(|step| step.look).collect();
+                        assert_eq!(runs.looks(|look| states.find(look)), all);
+                        let of_those = |look: &&Look| states.differ(**look);
+                        assert_eq!(looks, all.iter().filter(of_those).copied().collect::<Vec<_>>());
+                    } else {
+                        runs.insert(&steps, gives);
+                        met.insert(path);
+                    }
+                }
             }
+            assert!(met.len() > 10 && hits > 100, "{} met, {hits} known", met.len());
         }
-        assert!(met.len() > 10);
     }
 
     #[test]
@@ -225,8 +323,10 @@ mod tests {
             lines.iter().map(|line| Step { look: look(*line), found: 5 }).collect::<Vec<_>>()
         });
         runs.insert(&steps(&[1, 2, 3]), 'a');
+        let states = Four { point: 1, lines: [5; 4], differ: 0 };
+        assert_eq!(runs.get(&states, &mut Vec::new()), Some(&'a'));
         runs.insert(&steps(&[1, 3]), 'b');
-        assert_eq!(runs.get(|_| 5, &mut Vec::new()), Some(&'b'));
+        assert_eq!(runs.get(&states, &mut Vec::new()), Some(&'b'));
     }
 
     #[test]

@@ -251,6 +251,8 @@ impl Search<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use nvm::Line;
 
     use super::*;
@@ -271,10 +273,9 @@ mod tests {
 
     /// Units of single lines 10, 20, 30 and so on, by the words of their versions.
     fn units(all: &[&[&[u64]]]) -> Units {
-        let unit = |(index, versions): (usize, &&[&[u64]])| Unit {
-            first: (index as u32 + 1) * 10,
-            versions: versions.iter().map(|words| vec![line(words)]).collect(),
-            torn: Vec::new(),
+        let unit = |(index, versions): (usize, &&[&[u64]])| {
+            let versions = versions.iter().map(|words| vec![line(words)]).collect();
+            Rc::new(Unit { first: (index as u32 + 1) * 10, versions, torn: Vec::new() })
         };
         Units::of_all(all.iter().enumerate().map(unit).collect())
     }
@@ -291,7 +292,7 @@ mod tests {
     }
 
     fn state_of(units: &Units, choices: &Choices) -> State {
-        let held = |(unit, choice): (&Unit, &usize)| {
+        let held = |(unit, choice): (&Rc<Unit>, &usize)| {
             let words =
                 unit.contents(*choice)[0].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
             words.collect::<Vec<_>>().try_into().expect("eight words")

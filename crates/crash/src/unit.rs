@@ -1,11 +1,12 @@
 //! What a power cut may leave of each line, as choices: the units of a crash point.
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use disk::SECTOR;
 use nvm::{LINE, Line};
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Pending};
 
 /// Lines of a disk's sector: one unit.
 const SECTOR_LINES: u32 = (SECTOR / LINE) as u32;
@@ -44,7 +45,7 @@ impl Unit {
 #[derive(Debug)]
 pub(crate) struct Units {
     /// By their lines.
-    pub(crate) all: Vec<Unit>,
+    pub(crate) all: Vec<Rc<Unit>>,
     /// The first of each unit's lines, counted from the first unit's first.
     starts: Vec<usize>,
     /// Bits of all lines' numbers, modulo their count.
@@ -61,34 +62,30 @@ fn filter_bit(line: u32) -> (usize, u32) {
 
 impl Units {
     pub(crate) fn of(machine: &Machine) -> Units {
-        let mut all: Vec<Unit> = Vec::new();
+        let mut all: Vec<Rc<Unit>> = Vec::new();
         let mut pending = machine.pending.iter().peekable();
         while let Some((&first, line)) = pending.next() {
-            let events = |line: &crate::machine::Pending| {
-                line.versions.iter().map(|(event, _)| *event).collect::<Vec<_>>()
-            };
             let mut group = vec![line];
             if machine.disk.contains(&first) {
                 let end = first + SECTOR_LINES - first % SECTOR_LINES;
                 while let Some((_, next)) = pending.next_if(|(number, _)| **number < end) {
                     group.push(next);
                 }
-                all.extend(sector(first, &group));
+                all.extend(line.unit(group.len(), || sector(first, &group)));
                 continue;
             }
             if line.bulk {
-                let together = events(line);
                 while let Some((_, next)) = pending.next_if(|(number, next)| {
-                    **number == first + group.len() as u32 && next.bulk && events(next) == together
+                    **number == first + group.len() as u32 && next.bulk && next.has_stores_of(line)
                 }) {
                     group.push(next);
                 }
             }
             if group.len() >= GROUP_LINES {
-                all.extend(grouped(first, &group));
+                all.extend(line.unit(group.len(), || grouped(first, &group)));
             } else {
-                for (index, line) in group.into_iter().enumerate() {
-                    all.extend(single(first + index as u32, line));
+                for (line, first) in group.into_iter().zip(first..) {
+                    all.extend(line.unit(1, || single(first, line)));
                 }
             }
         }
@@ -96,9 +93,9 @@ impl Units {
     }
 
     /// These units, which are by their lines.
-    pub(crate) fn of_all(all: Vec<Unit>) -> Units {
+    pub(crate) fn of_all(all: Vec<Rc<Unit>>) -> Units {
         let mut filter = [0; FILTER_WORDS];
-        for line in all.iter().flat_map(Unit::lines) {
+        for line in all.iter().flat_map(|unit| unit.lines()) {
             let (word, bit) = filter_bit(line as u32);
             filter[word] |= 1 << bit;
         }
@@ -142,7 +139,7 @@ impl Units {
 }
 
 /// One line: a version for each store that changed it, and the words of each in between.
-fn single(first: u32, line: &crate::machine::Pending) -> Option<Unit> {
+fn single(first: u32, line: &Pending) -> Option<Unit> {
     let mut versions = vec![vec![line.durable]];
     let mut torn = Vec::new();
     for (_, next) in &line.versions {
@@ -177,7 +174,7 @@ fn push_new(versions: &[Vec<Line>], torn: &mut Vec<Vec<Line>>, contents: Vec<Lin
 }
 
 /// A disk's sector: as it was durable, and after each write, of which it has all or nothing.
-fn sector(first: u32, lines: &[&crate::machine::Pending]) -> Option<Unit> {
+fn sector(first: u32, lines: &[&Pending]) -> Option<Unit> {
     let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
     for write in 0..lines[0].versions.len() {
         let next: Vec<Line> = lines.iter().map(|line| line.versions[write].1).collect();
@@ -189,7 +186,7 @@ fn sector(first: u32, lines: &[&crate::machine::Pending]) -> Option<Unit> {
 }
 
 /// Lines stored together: all of them after each store, and in between the first, all but the last, every other one.
-fn grouped(first: u32, lines: &[&crate::machine::Pending]) -> Option<Unit> {
+fn grouped(first: u32, lines: &[&Pending]) -> Option<Unit> {
     let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
     let mut torn = Vec::new();
     for store in 0..lines[0].versions.len() {

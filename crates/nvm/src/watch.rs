@@ -285,8 +285,8 @@ fn mask(index: u64, first: u64, last: u64) -> u64 {
 /// A set of numbers that is emptied in the time its members took to be added.
 struct Bits {
     words: Words,
-    /// Words that may not be zero.
-    used: Vec<u32>,
+    /// Words that may not be zero, some perhaps more than once.
+    used: Vec<Range<u32>>,
 }
 
 impl Bits {
@@ -300,10 +300,10 @@ impl Bits {
     fn set(&mut self, number: u64) -> bool {
         let (word, bit) = (&self.words[number as usize / 64], 1 << (number % 64));
         let before = word.load(Relaxed);
-        if before == 0 {
-            self.used.push((number / 64) as u32);
-        }
         word.store(before | bit, Relaxed);
+        if before == 0 {
+            self.uses(number / 64, number / 64);
+        }
         before & bit == 0
     }
 
@@ -312,21 +312,24 @@ impl Bits {
         (self.words[index as usize / 8].load(Relaxed) >> (index % 8 * 8)) as u8
     }
 
+    fn uses(&mut self, first: u64, last: u64) {
+        self.used.push(first as u32..last as u32 + 1);
+    }
+
     /// Adds `first..=last`.
     fn set_all(&mut self, first: u64, last: u64) {
-        for index in first / 64..=last / 64 {
-            let word = &self.words[index as usize];
-            let before = word.load(Relaxed);
-            if before == 0 {
-                self.used.push(index as u32);
-            }
-            word.store(before | mask(index, first, last), Relaxed);
+        let (from, to) = (first / 64, last / 64);
+        if from != to || self.words[from as usize].load(Relaxed) == 0 {
+            self.uses(from, to);
+        }
+        for (index, word) in (from..=to).zip(&self.words[from as usize..=to as usize]) {
+            word.store(word.load(Relaxed) | mask(index, first, last), Relaxed);
         }
     }
 
     fn clear_all(&mut self) {
-        for index in self.used.drain(..) {
-            self.words[index as usize].store(0, Relaxed);
+        for used in self.used.drain(..) {
+            self.words[used.start as usize..used.end as usize].iter().for_each(|word| word.store(0, Relaxed));
         }
     }
 
