@@ -4,7 +4,7 @@
 //! made as many steps as the schedule's first number says; then the other, for the second number of steps; and so on.
 //! Each number is one preemption. A thread that ends, or that waits for a lock which the other holds, hands over without
 //! that being one. Which is the case is not guessed from the time that it takes: the kernel says whether the thread
-//! sleeps.
+//! sleeps, and on what: the address of the lock's word.
 //!
 //! Between two steps, a thread that was let go by the other's releasing a lock runs at the same time as it, until its next
 //! step; neither goes beyond that before both have come to rest.
@@ -39,10 +39,21 @@ pub struct Turns {
 struct Player {
     state: AtomicU8,
     steps: AtomicU32,
-    /// Where the kernel says what the thread does, and how often it was let run.
-    stat: OnceLock<File>,
+    /// Where the kernel says in which call the thread sleeps, and how often it was let run.
+    syscall: OnceLock<File>,
     schedstat: OnceLock<File>,
     thread: OnceLock<Thread>,
+}
+
+/// One sleep of a thread: two that differ in anything are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sleep {
+    /// The kernel's call that it is in.
+    call: u64,
+    /// What that was given first: of a thread that waits for a lock, the address of the lock's word.
+    address: u64,
+    /// How often it was let run before; 0 from a kernel that does not count.
+    runs: u64,
 }
 
 impl Player {
@@ -50,7 +61,7 @@ impl Player {
         Player {
             state: AtomicU8::new(RUNNING),
             steps: AtomicU32::new(0),
-            stat: OnceLock::new(),
+            syscall: OnceLock::new(),
             schedstat: OnceLock::new(),
             thread: OnceLock::new(),
         }
@@ -60,24 +71,35 @@ impl Player {
         self.state.load(Ordering::Acquire) == state
     }
 
-    /// If it sleeps without having arrived anywhere, which sleep that is: by how often it was let run before. It waits for a
-    /// lock, then; or, for a moment, for the allocator's own. A glance, that allocates nothing.
-    fn sleeps(&self) -> Option<u64> {
-        let mut text = [0; 512];
-        let read = |file: &OnceLock<File>, text: &mut [u8]| {
-            file.get().map_or(0, |file| file.read_at(text, 0).unwrap_or(0))
-        };
-        let length = read(&self.stat, &mut text);
-        // The state follows the name, which is in parentheses and may contain some itself.
-        let name_ends = text[..length].windows(2).rposition(|pair| pair == b") ")?;
-        if text.get(name_ends + 2) != Some(&b'S') || !self.is(RUNNING) {
+    /// If it sleeps without having arrived anywhere, which sleep that is. It waits for a lock, then; or, for a moment, for the
+    /// allocator's own. A glance, that allocates nothing.
+    fn sleeps(&self) -> Option<Sleep> {
+        fn words<'t>(file: &OnceLock<File>, text: &'t mut [u8]) -> impl Iterator<Item = &'t str> {
+            let length = file.get().map_or(0, |file| file.read_at(text, 0).unwrap_or(0));
+            std::str::from_utf8(&text[..length]).unwrap_or_default().split_ascii_whitespace()
+        }
+        let (mut text, mut counts) = ([0; 512], [0; 128]);
+        // Of a thread that does not sleep it says "running".
+        let mut said = words(&self.syscall, &mut text);
+        let call = said.next()?.parse().ok()?;
+        let address = u64::from_str_radix(said.next()?.strip_prefix("0x")?, 16).ok()?;
+        if !self.is(RUNNING) {
             return None;
         }
-        let length = read(&self.schedstat, &mut text);
-        let word =
-            std::str::from_utf8(&text[..length]).ok().and_then(|text| text.split_ascii_whitespace().nth(2));
-        // A kernel that doesn't count tells of one sleep only.
-        Some(word.and_then(|word| word.parse().ok()).unwrap_or(0))
+        let runs = words(&self.schedstat, &mut counts).nth(2).and_then(|word| word.parse().ok()).unwrap_or(0);
+        Some(Sleep { call, address, runs })
+    }
+
+    /// Has the kernel tell of the calling thread from now on.
+    fn be_told_of(&self) {
+        let open = |name: &str| File::open(format!("/proc/thread-self/{name}"));
+        let syscall = open("syscall");
+        let _ = self
+            .syscall
+            .set(syscall.expect("without /proc/thread-self/syscall nobody sees who waits for a lock"));
+        if let Ok(schedstat) = open("schedstat") {
+            let _ = self.schedstat.set(schedstat);
+        }
     }
 
     fn go(&self) {
@@ -111,7 +133,7 @@ impl Turns {
     /// Waits until no thread runs: each has arrived, has finished, or sleeps on at every look. One that was seen to wait before
     /// and is in the same sleep still was not let go since, so one look at it will do. `waits` says which sleeps these are,
     /// before and after.
-    fn rest(&self, looks: u32, waits: &mut [Option<u64>; 2]) {
+    fn rest(&self, looks: u32, waits: &mut [Option<Sleep>; 2]) {
         let (mut seen, mut last) = (0, [None; 2]);
         let mut glances = 0u32;
         loop {
@@ -186,14 +208,10 @@ pub fn run_two<T: Send + 'static>(
         let turns = turns.clone();
         thread::spawn(move || {
             let me = &turns.players[player];
-            let _ = me.thread.set(thread::current());
-            for (file, place) in [("stat", &me.stat), ("schedstat", &me.schedstat)] {
-                if let Ok(file) = File::open(format!("/proc/thread-self/{file}")) {
-                    let _ = place.set(file);
-                }
-            }
             // A panic finishes, too: whoever joins gets to know.
             let finish = Finish { turns: &turns, player };
+            let _ = me.thread.set(thread::current());
+            me.be_told_of();
             turns.step(player);
             let result = body(&turns, player);
             drop(finish);
@@ -318,6 +336,35 @@ mod tests {
         // The second one's turn comes while the first one holds the lock.
         run_two(&Schedule(vec![2]), speak('a'), speak('b')).unwrap();
         assert_eq!(*said.lock().unwrap(), "aabb");
+    }
+
+    /// A thread that waits for one lock and then for another is told to sleep twice, each time on the lock's own word.
+    #[test]
+    fn sleeps_are_told_by_the_lock() {
+        let (player, locks) = (Arc::new(Player::new()), Arc::new([Mutex::new(()), Mutex::new(())]));
+        let mut held: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap()).collect();
+        let waiter = thread::spawn({
+            let (player, locks) = (player.clone(), locks.clone());
+            move || {
+                player.be_told_of();
+                locks.iter().for_each(|lock| drop(lock.lock().unwrap()));
+            }
+        });
+        for lock in locks.iter() {
+            let first = std::ptr::from_ref(lock).addr() as u64;
+            let word = first..first + size_of_val(lock) as u64;
+            // Until it has come to wait for this one.
+            let sleep = loop {
+                match player.sleeps() {
+                    Some(sleep) if word.contains(&sleep.address) => break sleep,
+                    _ => thread::yield_now(),
+                }
+            };
+            assert_eq!(player.sleeps(), Some(sleep));
+            drop(held.remove(0));
+        }
+        waiter.join().unwrap();
+        assert_eq!(player.sleeps(), None);
     }
 
     #[test]
