@@ -373,7 +373,6 @@ impl Server {
                 Ok(zone::pack(&served.stats()))
             }
             Request::Snapshot { volume, ask } => {
-                let zone = zone()?;
                 let work = match ask {
                     Ask::Clone { .. } | Ask::RollBack { .. } => Work::Change,
                     _ => Work::Opening,
@@ -388,23 +387,22 @@ impl Server {
                 };
                 let answer = match (served, &ask) {
                     (Some(served), Ask::Clone { name, to }) => {
-                        served.clone_snapshot(&zone, name, to, parts)?
+                        served.clone_snapshot(&zone()?, name, to, parts)?
                     }
                     (Some(served), Ask::RollBack { name, discard_newer }) => {
                         served.roll_back(&volume, name, *discard_newer)?
                     }
                     (Some(served), _) => served.snapshot(&ask)?,
                     (None, _) => {
-                        snapshot::of_unmounted(&zone, &volume, &ask, &mut snapshot::tell_progress(parts))?
+                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(parts))?
                     }
                 };
                 Ok(zone::pack(&answer))
             }
             Request::SnapshotDiff { volume, pair } => {
-                let zone = zone()?;
                 let differences = match self.served_or_at_work(&volume, Work::Opening)? {
                     (Some(served), _) => served.diff(&pair)?,
-                    (None, _at_work) => pair.of_unmounted(&zone, &volume)?,
+                    (None, _at_work) => pair.of_unmounted(&zone()?, &volume)?,
                 };
                 // Told when the volume is free again: whoever asked may take long to listen.
                 snapshot_diff::tell(&differences, parts)?;
