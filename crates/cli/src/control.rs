@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printable};
 use crate::runtime_directory::{RuntimeDirectory, peer, this_user};
 
 /// Longest line that a server accepts.
@@ -260,10 +260,6 @@ fn tame(said: &mut Json) {
         }
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
-}
-
-fn printable(text: &str) -> String {
-    text.replace(|char: char| char.is_control() && char != '\n', "\u{FFFD}")
 }
 
 /// A command's side.

@@ -50,14 +50,19 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&printable(&self.what))?;
         for (label, text) in [("while", &self.doing), ("now", &self.state), ("to do", &self.remedy)] {
             if let Some(text) = text {
-                write!(f, "\n  {label}: {text}")?;
+                write!(f, "\n  {label}: {}", printable(text))?;
             }
         }
         Ok(())
     }
+}
+
+/// Without what could make a terminal do things: of control characters only line ends stay.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(|char: char| char.is_control() && char != '\n', "\u{FFFD}")
 }
 
 macro_rules! failure_from {

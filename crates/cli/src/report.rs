@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, printable};
 use crate::size;
 
 /// One value of an answer.
@@ -115,7 +115,8 @@ impl Value {
 
     fn text(&self) -> String {
         match self {
-            Value::Text(text) => text.clone(),
+            // What others named must not look like a line of ours.
+            Value::Text(text) => printable(text).replace('\n', "\u{FFFD}"),
             Value::Count(count) => count.to_string(),
             Value::Bytes(bytes) => size::human(*bytes),
             Value::Seconds(seconds) if *seconds < 0.001 => format!("{:.0} µs", seconds * 1e6),
@@ -209,6 +210,17 @@ mod tests {
         assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
         assert_eq!(date(1_763_758_743), "2025-11-21 20:59:03");
         assert_eq!(date(u64::MAX), "18446744073709551615 s after 1970");
+    }
+
+    /// The directory of another user's mount had a line end in its name, and what followed looked like a zone.
+    #[test]
+    fn a_name_forged_a_row() {
+        let row = |path: &str| Fields::new().with("path", path).with("volumes", "v");
+        let fields = Fields::new().with("zones", Value::Rows(vec![row("/z\n  /forged  \u{1b}[2J")]));
+        let text = fields.text();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        assert!(fields.json().to_string().contains("\\n"), "a program is told the name as it is");
     }
 
     #[test]
