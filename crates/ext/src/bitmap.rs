@@ -1,12 +1,14 @@
 //! Bitmaps: which clusters and inodes of a group are in use.
 
+use std::ops::Range;
+
 use vfs::Result;
 
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::error::corrupt;
 use crate::group::{self, Bitmap, Group};
-use crate::store::{Block, Kind};
+use crate::store::{Block, Changing, Kind};
 use crate::superblock::Superblock;
 
 /// One of the two bitmaps that a group has.
@@ -57,12 +59,12 @@ pub(crate) fn change<R>(
     number: u32,
     of: Of,
     initial: impl FnOnce(&mut [u8]),
-    with: impl FnOnce(&mut [u8], &mut Group) -> Result<R>,
+    with: impl FnOnce(&mut Changing<'_>, &mut Group) -> Result<R>,
 ) -> Result<R> {
     let mut group = group::read(core, number)?;
     let bitmap = *of.in_group(&mut group);
     let mut sum = 0;
-    let change = |bytes: &mut [u8]| {
+    let change = |bytes: &mut Changing<'_>| {
         let result = with(bytes, &mut group);
         sum = checksum(core, of, bytes);
         result
@@ -70,7 +72,7 @@ pub(crate) fn change<R>(
     let result = if bitmap.unused {
         core.store.make(Kind::Bitmap, bitmap.block, |bytes| {
             initial(bytes);
-            change(bytes)
+            change(&mut Changing::new(bytes))
         })
     } else {
         core.store.change(Kind::Bitmap, bitmap.block, |bytes| verify(core, &bitmap, of, bytes), change)?
@@ -110,8 +112,14 @@ pub(crate) fn set(bytes: &mut [u8], n: u64) {
     bytes[(n / 8) as usize] |= 1 << (n % 8);
 }
 
-pub(crate) fn clear(bytes: &mut [u8], n: u64) {
-    bytes[(n / 8) as usize] &= !(1 << (n % 8));
+/// Sets or clears these bits.
+pub(crate) fn fill(bitmap: &mut Changing<'_>, bits: Range<u64>, set: bool) {
+    let first = bits.start / 8;
+    let bytes = bitmap.at(first as usize..bits.end.div_ceil(8) as usize);
+    for n in bits {
+        let (byte, bit) = (&mut bytes[(n / 8 - first) as usize], 1 << (n % 8));
+        *byte = if set { *byte | bit } else { *byte & !bit };
+    }
 }
 
 /// Bits `64 * n` to `64 * n + 63`, the first one lowest. Bitmaps are whole blocks, so whole words.
@@ -148,7 +156,8 @@ mod tests {
         assert_eq!([find(true, 70, 190), find(false, 300, 512), find(false, 0, 512)], [190, 512, 0]);
         assert_eq!([find(true, 201, 512), find(true, 500, 501), find(true, 9, 9)], [256, 500, 9]);
         assert!(is_set(&bytes, 200) && !is_set(&bytes, 199));
-        clear(&mut bytes, 200);
-        assert!(!is_set(&bytes, 200));
+        fill(&mut Changing::new(&mut bytes), 199..203, true);
+        fill(&mut Changing::new(&mut bytes), 200..202, false);
+        assert_eq!([199, 200, 201, 202].map(|n| is_set(&bytes, n)), [true, false, false, true]);
     }
 }

@@ -128,7 +128,7 @@ impl Above for Volume {
     }
 
     fn settled(&self, transaction: &Transaction) {
-        self.core.store.settled(transaction);
+        self.core.store.settled(transaction.number);
         // Before their blocks are given out; in this order ([`Volume::keep_refused`]).
         self.files.dropped.lock().settle(transaction.number);
         if let Some(home) = &self.home {

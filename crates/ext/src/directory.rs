@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::error::corrupt;
 use crate::features::{Compat, Incompat};
 use crate::inode::{BLOCK_BYTES, Flags, Inode};
-use crate::store::{Block, Kind};
+use crate::store::{Block, Changing, Kind};
 use crate::{alloc, map, xattr};
 use order::Order;
 pub(crate) use twins::Twins;
@@ -133,6 +133,7 @@ pub(crate) fn insert(core: &Core, dir: &mut Inode, name: &[u8], inode: u32, kind
     let mut next = 0;
     while let Some((number, block)) = read_from(core, dir, next)? {
         if let Some(at) = entries::place(core, dir, &block, entry.len())? {
+            drop(block); // or it would be copied, for who has it, before it is changed
             return change(core, dir, number, |bytes| entries::put(bytes, at, &entry));
         }
         next = number + 1;
@@ -228,7 +229,7 @@ fn read(core: &Core, dir: &Inode, number: u64) -> Result<Option<Block>> {
 }
 
 /// Lets `with` change block `number` of a directory, which has been read, and puts its checksum right.
-fn change<R>(core: &Core, dir: &Inode, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+fn change<R>(core: &Core, dir: &Inode, number: u64, with: impl FnOnce(&mut Changing<'_>) -> R) -> Result<R> {
     let at = map::block(core, dir, number)?
         .ok_or_else(|| damaged(dir, "block", format_args!("{number} nowhere"), "on the disk"))?;
     let verify = |bytes: &[u8]| entries::verify(core, dir, number, bytes);
@@ -255,7 +256,7 @@ fn append(core: &Core, dir: &mut Inode, with: impl FnOnce(&mut [u8])) -> Result<
     map::insert(core, dir, number, at, 1, true)?;
     core.store.make(Kind::Directory(dir.number), at, |bytes| {
         with(bytes);
-        entries::seal(core, dir, bytes);
+        entries::seal(core, dir, &mut Changing::new(bytes));
     });
     dir.size = size;
     Ok(number)

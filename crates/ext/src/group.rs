@@ -95,8 +95,8 @@ pub(crate) fn write(core: &Core, number: u32, group: &Group) -> Result<()> {
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
     let verify = |block: &[u8]| verify_block(superblock, at.first, block);
-    core.store.change_part(Kind::Descriptors, at.block, at.bytes, verify, |bytes| {
-        encode(superblock, number, group, bytes);
+    core.store.change(Kind::Descriptors, at.block, verify, |block| {
+        encode(superblock, number, group, block.at(at.bytes));
     })
 }
 

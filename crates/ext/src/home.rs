@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
     use crate::kind::Kind;
-    use crate::store::Store;
+    use crate::store::{Changing, Store};
 
     const BLOCK: u64 = 1024;
     const BLOCKS: u64 = 512;
@@ -326,7 +326,7 @@ mod tests {
         }
 
         fn settled(&self, transaction: &Transaction) {
-            self.store.settled(transaction);
+            self.store.settled(transaction.number);
         }
 
         fn drain(&self, _: u64) -> Result<()> {
@@ -417,23 +417,18 @@ mod tests {
                             }
                             Some(kind) => {
                                 let at = (random.below(8) * 128) as usize;
-                                let with = |bytes: &mut [u8]| {
-                                    bytes[at + 8..at + 16].copy_from_slice(&word.to_le_bytes());
-                                    bytes[..8].copy_from_slice(&word.to_le_bytes());
-                                };
                                 // As a whole, or sub-block by sub-block, also both in one operation.
-                                if random.below(2) == 0 {
-                                    blocks.store.change(kind, number, |_| Ok(()), with).unwrap();
-                                } else {
-                                    for range in [0..8, at + 8..at + 16] {
-                                        let with =
-                                            |bytes: &mut [u8]| bytes.copy_from_slice(&word.to_le_bytes());
-                                        blocks
-                                            .store
-                                            .change_part(kind, number, range, |_| Ok(()), with)
-                                            .unwrap();
+                                let as_a_whole = random.below(2) == 0;
+                                let with = |block: &mut Changing<'_>| {
+                                    for place in [at + 8..at + 16, 0..8] {
+                                        if as_a_whole {
+                                            block.all()[place].copy_from_slice(&word.to_le_bytes());
+                                        } else {
+                                            block.at(place).copy_from_slice(&word.to_le_bytes());
+                                        }
                                     }
-                                }
+                                };
+                                blocks.store.change(kind, number, |_| Ok(()), with).unwrap();
                                 then.1.insert(number, word);
                             }
                             // What was given up in this transaction is not given out again.

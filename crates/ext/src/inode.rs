@@ -256,7 +256,7 @@ fn locate(core: &Core, number: u32) -> Result<(u64, usize)> {
 fn change<R>(core: &Core, number: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
     let (block, start) = locate(core, number)?;
     let end = start + core.superblock.inode_bytes;
-    core.store.change_part(Kind::Inodes, block, start..end, |_| Ok(()), with)
+    core.store.change(Kind::Inodes, block, |_| Ok(()), |block| with(block.at(start..end)))
 }
 
 fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {

@@ -227,10 +227,11 @@ impl Volume {
                         at,
                         |_| Ok(()),
                         |bytes| {
-                            bytes[n * 4..(n + 1) * 4].fill(0);
+                            bytes.at(n * 4..(n + 1) * 4).fill(0);
                             let sum = file_checksum(core, &file, at, bytes);
                             if core.superblock.features.has_metadata_csum() {
-                                bytes[block as usize - 4..].copy_from_slice(&sum.to_le_bytes());
+                                let end = block as usize;
+                                bytes.at(end - 4..end).copy_from_slice(&sum.to_le_bytes());
                             }
                         },
                     )

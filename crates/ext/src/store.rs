@@ -17,7 +17,7 @@ mod contents;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +29,7 @@ use crate::clean::Clean;
 use crate::error::corrupt;
 use crate::home::{Frames, Transaction};
 pub(crate) use crate::kind::Kind;
+pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
 
 /// A block's bytes, as they were when it was asked for.
@@ -62,15 +63,17 @@ struct Cached {
     block: Block,
     /// When it was last asked for, on the store's clock.
     used: AtomicU64,
-    /// It has changes that are nowhere else: it is not evicted.
-    dirty: bool,
+    /// The transaction that changed it last, or 0. Before that is [`Store::settled`], its changes are nowhere else, and it is not evicted.
+    changed: u64,
 }
 
 /// What an operation has done so far.
 #[derive(Default)]
 struct Operation {
+    /// The transaction that it is to be part of.
+    transaction: u64,
     /// What the blocks were that it changed, made or gave up.
-    before: HashMap<u64, Before>,
+    before: InoMap<u64, Before>,
     /// Blocks of metadata that it gave up.
     freed: Vec<u64>,
     /// Ranges of blocks that it gave up.
@@ -138,6 +141,8 @@ pub(crate) struct Store {
     pub(crate) clean: Clean,
     operation: Mutex<Option<Operation>>,
     running: Mutex<Running>,
+    /// All transactions up to this one are in the frames.
+    settled: AtomicU64,
 }
 
 impl Store {
@@ -164,6 +169,7 @@ impl Store {
                 freed: BTreeSet::new(),
                 bytes: 0,
             }),
+            settled: AtomicU64::new(0),
         }
     }
 
@@ -186,6 +192,7 @@ impl Store {
         self.frames = Some(frames);
         self.fills = true;
         self.running.get_mut().transaction = next;
+        *self.settled.get_mut() = next - 1;
     }
 
     /// The same to look at what is at rest: the frames stay as they are.
@@ -238,10 +245,10 @@ impl Store {
         let block = Block(bytes.into());
         let mut shard = shard.write();
         if shard.len() >= self.shard_blocks {
-            evict(&mut shard);
+            evict(&mut shard, self.settled.load(Ordering::Acquire));
         }
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        shard.insert(number, Cached { kind, block: block.clone(), used, dirty: false });
+        shard.insert(number, Cached { kind, block: block.clone(), used, changed: 0 });
         Ok(block)
     }
 
@@ -251,47 +258,24 @@ impl Store {
 
     /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
     pub(crate) fn begin(&self) {
-        let was = self.operation.lock().replace(Operation::default());
+        let transaction = self.running.lock().transaction;
+        let was = self.operation.lock().replace(Operation { transaction, ..Operation::default() });
         assert!(was.is_none(), "one operation at a time");
     }
 
     /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
     /// What `with` does is undone only with the whole operation: it must not fail half-way in a way that matters, nor ask the
-    /// store for anything: other blocks wait with this one.
+    /// store for anything: other blocks wait with this one. Who else holds the block, a commit or who has read it, keeps it as it was.
     pub(crate) fn change<R>(
         &self,
         kind: Kind,
         number: u64,
         verify: impl FnOnce(&[u8]) -> Result<()>,
-        with: impl FnOnce(&mut [u8]) -> R,
+        with: impl FnOnce(&mut Changing<'_>) -> R,
     ) -> Result<R> {
         let block = self.read(kind, number, verify)?;
-        self.remember(number);
-        Ok(self.change_in_place(kind, number, block, with))
-    }
-
-    /// The same, for who changes no more than `range` of the block: no more than its sub-blocks are kept as they were.
-    pub(crate) fn change_part<R>(
-        &self,
-        kind: Kind,
-        number: u64,
-        range: Range<usize>,
-        verify: impl FnOnce(&[u8]) -> Result<()>,
-        with: impl FnOnce(&mut [u8]) -> R,
-    ) -> Result<R> {
-        let block = self.read(kind, number, verify)?;
-        self.remember_part(number, &range);
-        Ok(self.change_in_place(kind, number, block, |block| with(&mut block[range])))
-    }
-
-    /// Changes a block of which is kept what it was. Who else holds it, a commit or who has read it, keeps it as it was.
-    fn change_in_place<R>(
-        &self,
-        kind: Kind,
-        number: u64,
-        block: Block,
-        with: impl FnOnce(&mut [u8]) -> R,
-    ) -> R {
+        let mut operation = self.operation.lock();
+        let operation = operation.as_mut().expect("changes are made by an operation");
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut shard = self.shard(number).write();
         let cached = match shard.entry(number) {
@@ -300,34 +284,45 @@ impl Store {
                 entry.into_mut()
             }
             // Who only looks, and takes no lock, may have had it evicted meanwhile.
-            Entry::Vacant(entry) => entry.insert(Cached { kind, block, used, dirty: true }),
+            Entry::Vacant(entry) => entry.insert(Cached { kind, block, used, changed: 0 }),
         };
-        cached.dirty = true;
-        with(Arc::make_mut(&mut cached.block.0))
+        let before = operation.before.entry(number).or_insert_with(|| match self.versions {
+            true => Before::Parts(Parts::new(cached.changed)),
+            false => Before::Whole(None),
+        });
+        cached.changed = operation.transaction;
+        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.0), before, self.part)))
     }
 
     /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
     pub(crate) fn make<R>(&self, kind: Kind, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> R {
-        self.remember(number);
+        let mut operation = self.operation.lock();
+        let operation = operation.as_mut().expect("changes are made by an operation");
+        self.remember(operation, number);
         let mut bytes = vec![0; self.block as usize];
         let result = with(&mut bytes);
-        self.put(kind, number, Block(bytes.into()));
+        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        let made = Cached { kind, block: Block(bytes.into()), used, changed: operation.transaction };
+        self.shard(number).write().insert(number, made);
         result
     }
 
     /// Block `number` is metadata no longer: it has been freed.
     pub(crate) fn forget(&self, number: u64) {
-        self.remember(number);
-        self.shard(number).write().remove(&number);
         let mut operation = self.operation.lock();
-        operation.as_mut().expect("an operation").freed.push(number);
+        let operation = operation.as_mut().expect("changes are made by an operation");
+        self.remember(operation, number);
+        self.shard(number).write().remove(&number);
+        operation.freed.push(number);
     }
 
     /// Part of an operation: these bytes of files are to be durable in the same transaction, whose number is returned. A block that is
     /// freed takes what the log has of it along.
     pub(crate) fn log_data(&self, items: impl IntoIterator<Item = LogItem>) -> u64 {
-        self.operation.lock().as_mut().expect("an operation").data.extend(items);
-        self.running.lock().transaction
+        let mut operation = self.operation.lock();
+        let operation = operation.as_mut().expect("an operation");
+        operation.data.extend(items);
+        operation.transaction
     }
 
     /// Part of an operation: a range of blocks is given up, which its record is to tell.
@@ -335,55 +330,31 @@ impl Store {
         self.operation.lock().as_mut().expect("an operation").ranges += 1;
     }
 
-    /// Keeps what block `number` is, before the operation does something to it for the first time.
-    fn remember(&self, number: u64) {
-        let mut operation = self.operation.lock();
-        let before = &mut operation.as_mut().expect("changes are made by an operation").before;
-        match before.entry(number) {
+    /// Keeps what block `number` is, before the operation makes something else of it.
+    fn remember(&self, operation: &mut Operation, number: u64) {
+        match operation.before.entry(number) {
             Entry::Vacant(entry) => drop(entry.insert(Before::Whole(self.whole(number)))),
             Entry::Occupied(mut entry) => {
                 let Before::Parts(parts) = entry.get() else { return };
                 let whole = self.whole(number).map(|(kind, mut block, _)| {
-                    let was_dirty = parts.restore(Arc::make_mut(&mut block.0), self.part);
-                    (kind, block, was_dirty)
+                    parts.restore(Arc::make_mut(&mut block.0), self.part);
+                    (kind, block, parts.changed)
                 });
                 entry.insert(Before::Whole(whole));
             }
         }
     }
 
-    /// The same, of a part of it that is to be changed.
-    fn remember_part(&self, number: u64, range: &Range<usize>) {
-        if !self.versions {
-            return self.remember(number);
-        }
-        let mut operation = self.operation.lock();
-        let before = &mut operation.as_mut().expect("changes are made by an operation").before;
-        let shard = self.shard(number).read();
-        let Some(cached) = shard.get(&number) else {
-            before.entry(number).or_insert(Before::Whole(None));
-            return;
-        };
-        let before = before.entry(number).or_insert_with(|| Before::Parts(Parts::new(cached.dirty)));
-        if let Before::Parts(parts) = before {
-            parts.keep(&cached.block, range, self.part);
-        }
-    }
-
     /// What block `number` is, if it is to be kept.
     fn whole(&self, number: u64) -> Option<Whole> {
         let shard = self.versions.then(|| self.shard(number).read())?;
-        shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.dirty))
-    }
-
-    fn put(&self, kind: Kind, number: u64, block: Block) {
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        self.shard(number).write().insert(number, Cached { kind, block, used, dirty: true });
+        shard.get(&number).map(|cached| (cached.kind, cached.block.clone(), cached.changed))
     }
 
     /// Ends an operation: what it did is part of the running transaction.
     pub(crate) fn finish(&self) {
-        let Operation { before, freed, ranges, data } = self.operation.lock().take().expect("an operation");
+        let Operation { before, freed, ranges, data, .. } =
+            self.operation.lock().take().expect("an operation");
         let running = &mut *self.running.lock();
         running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
         running.data.extend(data);
@@ -394,17 +365,19 @@ impl Store {
             running.freed.insert(number);
         }
         for (number, before) in before {
-            let shard = self.shard(number).read();
-            let Some(now) = shard.get(&number) else { continue };
-            let parts = match &before {
-                _ if running.freed.contains(&number) => u64::MAX,
-                Before::Whole(Some((kind, block, _))) if *kind == now.kind => {
-                    self.differing(block, &now.block)
+            let mut shard = self.shard(number).write();
+            let Some(now) = shard.get_mut(&number) else { continue };
+            let (parts, changed) = match &before {
+                _ if running.freed.contains(&number) => (u64::MAX, 0),
+                Before::Whole(Some((kind, block, changed))) if *kind == now.kind => {
+                    (self.differing(block, &now.block), *changed)
                 }
-                Before::Whole(_) => u64::MAX,
-                Before::Parts(parts) => parts.differing(&now.block, self.part),
+                Before::Whole(_) => (u64::MAX, 0),
+                Before::Parts(parts) => (parts.differing(&now.block, self.part), parts.changed),
             };
-            if parts != 0 {
+            if parts == 0 {
+                now.changed = changed;
+            } else {
                 let was = running.blocks.get(&number).map(|(_, parts)| *parts);
                 let parts = parts | was.unwrap_or(0);
                 running.bytes += self.recorded(parts) - was.map_or(0, |parts| self.recorded(parts));
@@ -432,11 +405,12 @@ impl Store {
             match before {
                 Before::Parts(parts) => {
                     let Some(cached) = shard.get_mut(&number) else { continue };
-                    cached.dirty = parts.restore(Arc::make_mut(&mut cached.block.0), self.part);
+                    parts.restore(Arc::make_mut(&mut cached.block.0), self.part);
+                    cached.changed = parts.changed;
                 }
-                Before::Whole(Some((kind, block, dirty))) => {
+                Before::Whole(Some((kind, block, changed))) => {
                     let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-                    shard.insert(number, Cached { kind, block, used, dirty });
+                    shard.insert(number, Cached { kind, block, used, changed });
                 }
                 Before::Whole(None) => drop(shard.remove(&number)),
             }
@@ -479,15 +453,9 @@ impl Store {
         Extent { number: running.transaction, bytes: running.bytes, blocks }
     }
 
-    /// A transaction is in the frames: its blocks need not be here, unless they have changed again.
-    pub(crate) fn settled(&self, transaction: &Transaction) {
-        for (number, _, _, bytes) in &transaction.blocks {
-            if let Some(cached) = self.shard(*number).write().get_mut(number)
-                && Arc::ptr_eq(&cached.block.0, bytes)
-            {
-                cached.dirty = false;
-            }
-        }
+    /// A transaction, and all before it, is in the frames: its blocks need not be here, unless they have changed again.
+    pub(crate) fn settled(&self, transaction: u64) {
+        self.settled.store(transaction, Ordering::Release);
     }
 
     /// Whether block `number` was given up by the running transaction.
@@ -517,14 +485,14 @@ impl Store {
             let shard = &mut *self.shard(number).write();
             let cached = shard.get_mut(&number).expect("what is dirty is there");
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
-            cached.dirty = false;
+            cached.changed = 0;
         }
     }
 }
 
-/// Drops the quarter that was used least recently of those blocks of a shard that are elsewhere, too.
-fn evict(shard: &mut InoMap<u64, Cached>) {
-    let clean = shard.values().filter(|cached| !cached.dirty);
+/// Drops the quarter that was used least recently of those blocks of a shard that are elsewhere, too: their changes are `settled`.
+fn evict(shard: &mut InoMap<u64, Cached>, settled: u64) {
+    let clean = shard.values().filter(|cached| cached.changed <= settled);
     let mut times: Vec<u64> = clean.map(|cached| cached.used.load(Ordering::Relaxed)).collect();
     if times.is_empty() {
         return;
@@ -532,7 +500,7 @@ fn evict(shard: &mut InoMap<u64, Cached>) {
     let quarter = times.len() / 4;
     let (_, limit, _) = times.select_nth_unstable(quarter);
     let limit = *limit;
-    shard.retain(|_, cached| cached.dirty || cached.used.load(Ordering::Relaxed) > limit);
+    shard.retain(|_, cached| cached.changed > settled || cached.used.load(Ordering::Relaxed) > limit);
 }
 
 #[cfg(test)]
@@ -566,6 +534,51 @@ mod tests {
         store.read(Kind::Extents(12), 2, |_| Ok(())).unwrap();
         let error = store.read(Kind::Directory(13), 2, |_| Ok(())).err().unwrap();
         assert!(error.to_string().contains("extents of inode 12 and entries of directory 13"), "{error}");
+    }
+
+    impl Store {
+        /// Changes the first bytes of block 2, alone.
+        fn try_to_change(&self, byte: u8) {
+            self.begin();
+            self.change(Kind::Inodes, 2, |_| Ok(()), |block| block.at(0..8).fill(byte)).unwrap();
+        }
+
+        fn waits(&self) -> bool {
+            self.shard(2).read()[&2].changed > self.settled.load(Ordering::Acquire)
+        }
+    }
+
+    #[test]
+    fn a_block_whose_change_is_undone_while_it_is_committed_is_clean_behind_that() {
+        for is_settled_before in [false, true] {
+            for undone in [false, true] {
+                let store = store(4);
+                store.try_to_change(7);
+                store.finish();
+                let transaction = store.take_running().unwrap();
+                // Undone, or changed to what it was.
+                store.try_to_change(if undone { 8 } else { 7 });
+                if is_settled_before {
+                    store.settled(transaction.number);
+                }
+                if undone {
+                    store.undo()
+                } else {
+                    store.finish()
+                };
+                assert_eq!(store.waits(), !is_settled_before);
+                store.settled(transaction.number);
+                assert!(!store.waits(), "{is_settled_before} {undone}");
+                assert!(store.take_running().is_none());
+                assert_eq!(
+                    store.read(Kind::Inodes, 2, |_| Ok(())).unwrap()[..9],
+                    [7, 7, 7, 7, 7, 7, 7, 7, 2]
+                );
+                store.try_to_change(9);
+                store.finish();
+                assert!(store.waits());
+            }
+        }
     }
 
     #[test]

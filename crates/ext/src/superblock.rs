@@ -217,7 +217,8 @@ pub(crate) fn change(core: &Core, with: impl FnOnce(&mut RawSuperblock)) -> vfs:
             let mut raw = RawSuperblock::of_block(bytes, block);
             with(&mut raw);
             raw.seal();
-            bytes[(AT % block) as usize..][..BYTES].copy_from_slice(raw.as_bytes());
+            let at = (AT % block) as usize;
+            bytes.at(at..at + BYTES).copy_from_slice(raw.as_bytes());
         },
     )
 }

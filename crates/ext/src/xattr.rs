@@ -144,7 +144,7 @@ fn write_block(core: &Core, inode: &mut Inode, all: Vec<Attribute>) -> Result<()
         seal(core, number, block);
     };
     if let Some(number) = was {
-        return core.store.change(Kind::Attributes, number, |_| Ok(()), |block| write(number, block));
+        return core.store.change(Kind::Attributes, number, |_| Ok(()), |block| write(number, block.all()));
     }
     superblock::add_compat(core, Compat::EXT_ATTR)?;
     let number = alloc::metadata(core, core.superblock.group_of_inode_start(inode.number))?;
@@ -164,8 +164,8 @@ fn give_up_block(core: &Core, inode: &mut Inode) -> Result<()> {
             number,
             |_| Ok(()),
             |block| {
-                area::set_owners(block, owners - 1);
-                seal(core, number, block);
+                area::set_owners(block.all(), owners - 1);
+                seal(core, number, block.all());
             },
         )?;
     } else {

@@ -10,6 +10,7 @@ use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::features::Incompat;
 use crate::inode::{self, Inode};
+use crate::store::Changing;
 
 /// Bytes of an entry before its name.
 const HEAD: usize = 8;
@@ -75,16 +76,26 @@ fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Sl
     }
     check_inode(core, dir, inode)?;
     let name = &bytes[at + HEAD..at + HEAD + name_length];
-    if inode != 0
-        && (name.is_empty()
-            || name_length > vfs::NAME_MAX
-            || name.iter().any(|byte| matches!(byte, 0 | b'/')))
-    {
+    if inode != 0 && (name.is_empty() || name_length > vfs::NAME_MAX || !is_one_name(name)) {
         let text = String::from_utf8_lossy(name).escape_debug().to_string();
         return Err(damaged(dir, "a name", format_args!("'{text}'"), "1 to 255 bytes without '/' and NUL"));
     }
     let kind = if has_kinds(core) { kind_of(head[7]) } else { None };
     Ok(Slot { at, length, inode, kind, name })
+}
+
+/// Whether no byte is NUL or `/`: eight at a time, since all names of a block are looked at for each that is looked for or made.
+fn is_one_name(name: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
+    let (eights, rest) = name.as_chunks::<8>();
+    let is_clean = |eight: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*eight);
+        !has_zero(word) && !has_zero(word ^ (ONES * u64::from(b'/')))
+    };
+    // The last eight again, rather than the rest by itself.
+    let rest = if eights.is_empty() { rest } else { &[] };
+    eights.iter().chain(name.last_chunk()).all(is_clean) && !rest.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
 fn has_kinds(core: &Core) -> bool {
@@ -170,37 +181,37 @@ fn set_length(bytes: &mut [u8], at: usize, length: usize) {
 }
 
 /// Puts an entry where [`place`] found room.
-pub(super) fn put(bytes: &mut [u8], at: usize, entry: &[u8]) {
-    let length = length_at(bytes, at);
-    let is_used = bytes[at..at + 4] != [0; 4];
-    let used = if is_used { (HEAD + usize::from(bytes[at + 6])).next_multiple_of(4) } else { 0 };
+pub(super) fn put(block: &mut Changing<'_>, at: usize, entry: &[u8]) {
+    let length = length_at(block, at);
+    let is_used = block[at..at + 4] != [0; 4];
+    let used = if is_used { (HEAD + usize::from(block[at + 6])).next_multiple_of(4) } else { 0 };
     if is_used {
-        set_length(bytes, at, used);
+        set_length(block.at(at..at + HEAD), 0, used);
     }
-    bytes[at + used..][..entry.len()].copy_from_slice(entry);
-    set_length(bytes, at + used, length - used);
+    let slot = block.at(at + used..at + used + entry.len());
+    slot.copy_from_slice(entry);
+    set_length(slot, 0, length - used);
 }
 
 /// Removes the entry at `at`: its slot becomes part of the one before, or holds nothing.
-pub(super) fn remove(bytes: &mut [u8], at: usize) {
-    let length = length_at(bytes, at);
+pub(super) fn remove(block: &mut Changing<'_>, at: usize) {
+    let length = length_at(block, at);
     let mut before = None;
     let mut next = 0;
     while next < at {
         before = Some(next);
-        next += length_at(bytes, next);
+        next += length_at(block, next);
     }
-    bytes[at..at + length].fill(0);
-    match before {
-        Some(before) => set_length(bytes, before, length_at(bytes, before) + length),
-        None => set_length(bytes, at, length),
-    }
+    block.at(at..at + length).fill(0);
+    let (at, length) = before.map_or((at, length), |before| (before, length_at(block, before) + length));
+    set_length(block.at(at..at + HEAD), 0, length);
 }
 
 /// Lets the entry at `at` lead elsewhere.
-pub(super) fn set(core: &Core, bytes: &mut [u8], at: usize, inode: u32, kind: FileKind) {
-    bytes[at..at + 4].copy_from_slice(&inode.to_le_bytes());
-    bytes[at + 7] = if has_kinds(core) { number_of(kind) } else { 0 };
+pub(super) fn set(core: &Core, block: &mut Changing<'_>, at: usize, inode: u32, kind: FileKind) {
+    let head = block.at(at..at + HEAD);
+    head[..4].copy_from_slice(&inode.to_le_bytes());
+    head[7] = if has_kinds(core) { number_of(kind) } else { 0 };
 }
 
 /// Fills a block with these entries, in their order; the last one has what is left. They fit.
@@ -238,14 +249,14 @@ pub(super) fn verify(core: &Core, dir: &Inode, number: u64, bytes: &[u8]) -> Res
 }
 
 /// Puts the checksum of a block right, of a tree or of entries.
-pub(super) fn seal(core: &Core, dir: &Inode, bytes: &mut [u8]) {
+pub(super) fn seal(core: &Core, dir: &Inode, block: &mut Changing<'_>) {
     if !core.superblock.features.has_metadata_csum() {
         return;
     }
     let seed = inode::seed(&core.superblock, dir.number, dir.generation);
-    let end = bytes.len() - TAIL;
-    let (at, sum) = tree::checksum(seed, bytes).unwrap_or_else(|| (end + HEAD, crc32c(seed, &bytes[..end])));
-    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    let end = block.len() - TAIL;
+    let (at, sum) = tree::checksum(seed, block).unwrap_or_else(|| (end + HEAD, crc32c(seed, &block[..end])));
+    block.at(at..at + 4).copy_from_slice(&sum.to_le_bytes());
 }
 
 fn compare(dir: &Inode, number: u64, found: &[u8], expected: u32) -> Result<()> {
@@ -259,4 +270,24 @@ fn compare(dir: &Inode, number: u64, found: &[u8], expected: u32) -> Result<()> 
         format_args!("{found:#x} in block {number}"),
         format_args!("{expected:#x}"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_at_to_its_last_byte() {
+        for length in 1..40 {
+            let mut name = vec![b'.' ^ 0x80; length];
+            for at in 0..length {
+                for (byte, expected) in [(b'/', false), (0, false), (1, true), (b'.', true), (0x80, true)] {
+                    name[at] = byte;
+                    assert_eq!(is_one_name(&name), expected, "{byte} at {at} of {length}");
+                }
+                name[at] = b'0' ^ at as u8;
+                name[at] = if name[at] == b'/' { b'x' } else { name[at].max(1) };
+            }
+        }
+    }
 }

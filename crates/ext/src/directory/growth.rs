@@ -54,14 +54,14 @@ impl Growth<'_> {
         }
         children.insert(n + 1, split);
         if children.len() <= node.limit {
-            change(core, self.dir, number, |bytes| tree::set_children(bytes, at, &children))?;
+            change(core, self.dir, number, |block| tree::set_children(block.all(), at, &children))?;
             return Ok(None);
         }
         if at == ROOT_ENTRIES {
             return self.level(&children).map(|()| None);
         }
         let upper = children.split_off(children.len() / 2);
-        change(core, self.dir, number, |bytes| tree::set_children(bytes, at, &children))?;
+        change(core, self.dir, number, |block| tree::set_children(block.all(), at, &children))?;
         self.node(&upper).map(|number| Some(Child { least: upper[0].least, number }))
     }
 
@@ -81,8 +81,8 @@ impl Growth<'_> {
         }
         let number = self.node(children)?;
         change(self.core, self.dir, 0, |bytes| {
-            tree::set_children(bytes, ROOT_ENTRIES, &[Child { least: 0, number }]);
-            tree::add_level(bytes);
+            tree::set_children(bytes.all(), ROOT_ENTRIES, &[Child { least: 0, number }]);
+            tree::add_level(bytes.all());
         })
     }
 
@@ -91,13 +91,14 @@ impl Growth<'_> {
         let core = self.core;
         let block = tree::read_child(core, self.dir, number)?;
         if let Some(at) = entries::place(core, self.dir, &block, self.entry.len())? {
+            drop(block); // or it would be copied, for who has it, before it is changed
             change(core, self.dir, number, |bytes| entries::put(bytes, at, &self.entry))?;
             return Ok(None);
         }
         let mut all = hashed(core, self.dir, &block, self.root.hash)?;
         all.push((self.hash, std::mem::take(&mut self.entry)));
         let Halves { lower, upper, least } = halves(core, all);
-        change(core, self.dir, number, |bytes| entries::fill(core, bytes, bytes_of(&lower)))?;
+        change(core, self.dir, number, |block| entries::fill(core, block.all(), bytes_of(&lower)))?;
         if upper.is_empty() {
             return Ok(None);
         }
@@ -130,8 +131,8 @@ pub(super) fn begin(core: &Core, dir: &mut Inode, name: &[u8], entry: &[u8]) -> 
         children.push(Child { least, number });
     }
     change(core, dir, 0, |bytes| {
-        tree::write_root(core, bytes, version);
-        tree::set_children(bytes, ROOT_ENTRIES, &children);
+        tree::write_root(core, bytes.all(), version);
+        tree::set_children(bytes.all(), ROOT_ENTRIES, &children);
     })?;
     dir.flags |= Flags::INDEX;
     Ok(true)

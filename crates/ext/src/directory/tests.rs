@@ -411,7 +411,9 @@ fn an_unknown_tree_is_given_up() {
         stage
             .scene
             .change(|core| {
-                super::change(core, &inode::read(core, ROOT)?, 0, |bytes| bytes[tree::ROOT_INFO + 4] = 17)
+                super::change(core, &inode::read(core, ROOT)?, 0, |block| {
+                    block.all()[tree::ROOT_INFO + 4] = 17
+                })
             })
             .unwrap();
         let added = stage.insert(b"another", 0);

@@ -310,7 +310,7 @@ impl Tree<'_, '_> {
             let (kind, store) = (Kind::Extents(self.edit.inode.number), &self.edit.core.store);
             let number = match block.filter(|_| blocks.is_empty()) {
                 Some(block) => {
-                    store.change(kind, block, |_| Ok(()), fill)?;
+                    store.change(kind, block, |_| Ok(()), |block| fill(block.all()))?;
                     block
                 }
                 None => {

@@ -7,7 +7,7 @@ use vfs::Result;
 use super::{DIRECT, LEVELS, pointer, read, wrong};
 use crate::inode::BLOCK_BYTES;
 use crate::map::edit::{Change, Edit};
-use crate::store::Kind;
+use crate::store::{Changing, Kind};
 
 /// Changes the map; gives the inode's pointers.
 pub(crate) fn edit(edit: &mut Edit<'_>) -> Result<[u8; BLOCK_BYTES]> {
@@ -67,7 +67,9 @@ fn slot(edit: &mut Edit<'_>, found: u64, level: u32, span: Range<u64>) -> Result
         return Ok(block);
     }
     if has_changed {
-        store.change(kind, found, |_| Ok(()), |bytes| bytes.copy_from_slice(&pointers))?;
+        let bytes = first as usize * 4..end as usize * 4;
+        let write = |block: &mut Changing<'_>| block.at(bytes.clone()).copy_from_slice(&pointers[bytes]);
+        store.change(kind, found, |_| Ok(()), write)?;
     }
     Ok(found)
 }
