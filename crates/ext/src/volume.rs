@@ -116,6 +116,8 @@ pub struct Volume {
     pub(crate) sync_in_nvm: bool,
     /// For bytes of files, if it is written. Whoever has it takes files' locks, not the other way round.
     queue: Option<Mutex<Queue>>,
+    /// Had by who writes out all files, from the copies on until they are mapped: who came next would find them changed still, and send them again.
+    pub(crate) writing_out: Mutex<()>,
     /// Files made by `O_TMPFILE` that may get a name and have none yet.
     pub(crate) linkable: Mutex<InoSet<u32>>,
     pub(crate) refused: Mutex<Refusals>,
@@ -223,6 +225,7 @@ impl Volume {
             sync: Sync::Nosync,
             sync_in_nvm: true,
             queue: None,
+            writing_out: Mutex::default(),
             linkable: Mutex::default(),
             refused: Mutex::default(),
             recovery: Recovery::default(),
@@ -261,6 +264,7 @@ impl Volume {
             sync: options.sync,
             sync_in_nvm: options.sync_in_nvm,
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
+            writing_out: Mutex::default(),
             linkable: Mutex::default(),
             refused: Mutex::default(),
             recovery: Recovery::default(),

@@ -162,12 +162,11 @@ impl Volume {
             self.work.ask(Task::WritePages);
         }
         // The first round may have begun before there was much.
+        let mut is_tended = true;
         for _ in 0..2 {
-            if needs(self.pages_max) && !self.work.wait_for_pages() {
-                break;
-            }
+            is_tended = !needs(self.pages_max) || self.work.wait_for_pages();
         }
-        if needs(self.pages_max) {
+        if needs(self.pages_max) && !is_tended {
             self.write_out(file)?;
         }
         if needs(self.pages_max) { self.write_out_all() } else { Ok(()) }

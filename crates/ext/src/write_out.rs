@@ -61,11 +61,12 @@ impl Volume {
     }
 
     /// Writes all files' pages to the disk, many files' with one flush, but for those that the log has. They are durable there; that they are
-    /// the files' is so with the next commit.
+    /// the files' is so with the next commit. Called without locks; waits for whoever does the same.
     ///
     /// # Errors
     /// What failed first; the others are written.
     pub fn write_out_all(&self) -> Result<()> {
+        let _one = self.writing_out.lock();
         let mut result = Ok(());
         for files in self.files.all().chunks(FILES_MAX) {
             result = result.and(self.with_commit(|| self.write_out_some(files)));

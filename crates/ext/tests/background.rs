@@ -1,11 +1,12 @@
 //! Threads that use a volume while others commit, empty its log and write out its pages; with little room for all of it, so that they meet.
 
 use std::collections::BTreeMap;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use disk::{Disk, Memory};
+use disk::{Device, Disk, Geometry, Memory};
 use ext::{Background, Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use support::Image;
@@ -241,4 +242,76 @@ fn a_disk_that_comes_and_goes_loses_nothing_that_was_synced() {
         assert_eq!(plain.read(handle, 0, &mut found).unwrap(), 9000);
         assert!(found[..9000].iter().all(|found| *found == byte), "{}", String::from_utf8_lossy(&name));
     }
+}
+
+/// A disk whose flushes wait as long as they are held up.
+struct Slow {
+    memory: Arc<Memory>,
+    is_held: AtomicBool,
+    waiting: AtomicBool,
+    written: AtomicU64,
+}
+
+impl Device for Slow {
+    fn geometry(&self) -> Geometry {
+        self.memory.geometry()
+    }
+
+    fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.memory.read(at, into)
+    }
+
+    fn write(&self, at: u64, from: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
+        let bytes: usize = from.iter().map(|part| part.len()).sum();
+        self.written.fetch_add(bytes as u64, Ordering::SeqCst);
+        self.memory.write(at, from, durable)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        while self.is_held.load(Ordering::SeqCst) {
+            self.waiting.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.memory.flush()
+    }
+}
+
+/// Who wrote out all files while another one's flush was on its way found the pages changed still, and sent them again.
+#[test]
+fn pages_on_their_way_to_the_disk_were_sent_again() {
+    const BYTES: u64 = 400 << 10;
+    let scene = Scene::new(&["-t", "ext4", "-b", "4096"]);
+    let slow = Arc::new(Slow {
+        memory: scene.memory.clone(),
+        is_held: AtomicBool::new(false),
+        waiting: AtomicBool::new(false),
+        written: AtomicU64::new(0),
+    });
+    let disk = Arc::new(Disk::over("disk".into(), slow.clone()));
+    let volume = Volume::mount(&scene.region, disk, &Options::default()).unwrap();
+    let root = Caller::root();
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, FLAGS).unwrap();
+    volume.write(&root, file.handle, 0, &[7; BYTES as usize]).unwrap();
+    slow.is_held.store(true, Ordering::SeqCst);
+    let before = slow.written.load(Ordering::SeqCst);
+    let written = || slow.written.load(Ordering::SeqCst) - before;
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| volume.write_out_all());
+        while !slow.waiting.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let other = scope.spawn(|| volume.syncfs());
+        for _ in 0..200 {
+            if written() <= BYTES {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        slow.is_held.store(false, Ordering::SeqCst);
+        one.join().unwrap().unwrap();
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(written(), BYTES);
+    volume.release(file.handle).unwrap();
+    volume.detach().unwrap();
+    scene.fsck();
 }
