@@ -454,7 +454,7 @@ pub(crate) struct Crash {
     /// So many sequences of three operations, chosen by the seed
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["one", "two"])]
     pub(crate) three: Option<usize>,
-    /// Random sequences of 30 operations, for so many seconds, chosen by the seed
+    /// Random sequences of 30 operations, chosen by the seed, for so many seconds, of which each promise has its share
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["one", "two", "three"])]
     pub(crate) random: Option<u64>,
     /// Two operations at the same time, each pair of a list, with so many ways to take turns as schedules are asked for

@@ -50,8 +50,9 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     };
     let mut rows = Vec::new();
     let mut failed = false;
+    let share = arguments.random.map(|seconds| Duration::from_secs(seconds) / promises.len().max(1) as u32);
     for promise in promises {
-        let report = explore(arguments, subject, promise)?;
+        let report = explore(arguments, subject, promise, share.map(|share| Instant::now() + share))?;
         failed |= !report.failures.is_empty();
         if !arguments.json {
             report::print_text(&closing(subject, promise, &report))?;
@@ -188,7 +189,13 @@ fn subject(arguments: &Crash) -> Result<&'static dyn Subject, Failure> {
     }
 }
 
-fn explore(arguments: &Crash, subject: &'static dyn Subject, promise: Promise) -> Result<Report, Failure> {
+/// Explores what was asked for; no workload is begun after `until`.
+fn explore(
+    arguments: &Crash,
+    subject: &'static dyn Subject,
+    promise: Promise,
+    until: Option<Instant>,
+) -> Result<Report, Failure> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let campaign = Campaign {
         subject,
@@ -196,7 +203,7 @@ fn explore(arguments: &Crash, subject: &'static dyn Subject, promise: Promise) -
         depth: arguments.depth,
         threads: arguments.threads.unwrap_or_else(processors),
         failures_max: FAILURES_MAX,
-        until: arguments.random.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        until,
     };
     let (catalogue, seed) = (catalogue(), arguments.seed);
     let shown = std::io::stderr().is_terminal();
