@@ -110,7 +110,7 @@ impl<V> Runs<V> {
         looks
     }
 
-    /// Remembers a run: what it read, in order, and what it gave. Returns how many steps more it has now, and one.
+    /// Remembers a run: what it read, in order, and what it gave. Returns how much more room it takes now, in steps.
     pub(crate) fn insert(&mut self, run: &[Step], value: V) -> usize {
         match &mut self.root {
             Some(root) => root.insert(run, value),
@@ -123,6 +123,9 @@ impl<V> Runs<V> {
 }
 
 impl<V> Node<V> {
+    /// Steps that take as much as a place for a node among the cases of a fork, half of which are empty.
+    const PLACE_STEPS: usize = 2 * size_of::<Node<V>>() / size_of::<Step>();
+
     fn of(run: &[Step], value: V) -> Node<V> {
         Node { steps: run.to_vec(), end: End::Gave(value), sieved: Sieved::default() }
     }
@@ -150,19 +153,20 @@ impl<V> Node<V> {
                 (Some(known), Some(step), _) if known.look == step.look => {
                     let steps = node.steps.split_off(same + 1);
                     node.steps.truncate(same);
+                    node.steps.shrink_to_fit();
                     node.sieved = Sieved::default();
                     let end = std::mem::replace(&mut node.end, End::Fork(known.look, HashMap::default()));
                     if let End::Fork(_, cases) = &mut node.end {
                         cases.insert(known.found, Node { steps, end, sieved: Sieved::default() });
                         cases.insert(step.found, Node::of(rest, value));
                     }
-                    return rest.len() + 1;
+                    return rest.len() + 1 + 2 * Self::PLACE_STEPS;
                 }
                 (None, Some(step), End::Fork(look, cases))
                     if *look == step.look && !cases.contains_key(&step.found) =>
                 {
                     cases.insert(step.found, Node::of(rest, value));
-                    return rest.len() + 1;
+                    return rest.len() + 1 + Self::PLACE_STEPS;
                 }
                 (None, Some(step), End::Fork(look, _)) if *look == step.look => {}
                 // Read in another order: the newer run takes the older one's place.
