@@ -71,6 +71,8 @@ pub(crate) enum Request {
     Detach { volume: String, disk: Option<String> },
     /// Make a file system on another volume of the zone.
     Format { volume: String, settings: crate::commands::mkfs::Settings },
+    /// Check another volume of the zone, and repair it: as `amberfs fsck`, with its problems in parts.
+    Check { volume: String, repair: bool },
     /// Remove another volume of the zone.
     RemoveVolume { volume: String, force: bool },
     /// Grow the zone; 0 takes all that is there.

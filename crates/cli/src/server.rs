@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::attached;
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::{attach, info, mkfs, snapshot_diff, zone};
+use crate::commands::{attach, fsck, info, mkfs, snapshot_diff, zone};
 use crate::control::{Answering, Handler, Hello, Listener, Parts, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
@@ -468,6 +468,14 @@ impl Server {
             Request::Format { volume, settings } => {
                 let _at_work = self.reserve(&volume)?;
                 Ok(json!({ "bytes": mkfs::format(&zone()?, &volume, &settings)? }))
+            }
+            Request::Check { volume, repair } => {
+                let checked = {
+                    let _at_work = self.reserve(&volume)?;
+                    fsck::check_in(&zone()?, &volume, repair)?
+                };
+                checked.tell(parts)?;
+                serde_json::to_value(checked).map_err(Failure::new)
             }
             Request::RemoveVolume { volume, force } => {
                 let _at_work = self.reserve(&volume)?;

@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use support::mounted::{place, shell};
@@ -29,7 +30,7 @@ fn a_volume_is_mounted_used_unmounted_and_checked() {
     assert_eq!(run(&format!("stats {zone}:home --json")).ok().json()["pid"], stats["pid"]);
 
     run(&format!("mount {zone}:home {dir}")).fails(32, &["mounted already"]);
-    run(&format!("fsck {zone}:home")).fails(8, &["serves home", "amberfs umount"]);
+    run(&format!("fsck {zone}:home")).fails(8, &["mounted on", "amberfs umount"]);
     run(&format!("zone remove-volume {zone} home --force")).fails(1, &["mounted on"]);
     assert_eq!(run(&format!("df {dir} --json")).ok().json()["volumes"][0]["mounted"], dir.as_str());
 
@@ -98,6 +99,35 @@ fn one_server_serves_several_volumes_of_a_zone() {
     run(&format!("umount {two}")).ok();
     run(&format!("fsck {zone}:home")).ok();
     run(&format!("fsck {zone}:second")).ok();
+}
+
+/// It was refused: another volume of the zone was mounted.
+#[test]
+fn a_volume_is_checked_and_repaired_beside_another_ones_mount() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let damaged = format!("{zone}:second");
+    run(&format!("mkfs {damaged} --size 16M")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert!(run(&format!("fsck {damaged}")).ok().out.contains("clean"));
+    run(&format!("fsck {zone}:home")).fails(8, &["mounted on", "amberfs umount"]);
+    run(&format!("fsck {zone}:nope")).fails(8, &["no volume"]);
+
+    // The first superblock's contents: the second one has them, too.
+    let shown = run(&format!("zone show {zone} --json")).ok().json();
+    let volumes = shown["volumes"].as_array().unwrap().clone();
+    let second = volumes.iter().find(|volume| volume["name"] == "second").unwrap();
+    let file = std::fs::File::options().write(true).open(&zone).unwrap();
+    file.write_all_at(&[0xff; 64], second["start"].as_u64().unwrap() + 64).unwrap();
+    let told = run(&format!("fsck {damaged} --json"));
+    assert_eq!(told.code, 4, "{}{}", told.out, told.err);
+    assert_eq!(told.json()["problems"].as_array().unwrap().len(), 1);
+    let told = run(&format!("fsck {damaged} --repair"));
+    assert_eq!(told.code, 1, "{}{}", told.out, told.err);
+    assert!(told.out.contains("(repaired)") && told.out.contains("all repaired"), "{}", told.out);
+    run(&format!("fsck {damaged}")).ok();
+    std::fs::write(scratch.path("mnt/still"), "there").unwrap();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
 }
 
 /// What was written by the mounts before counted as this one's, as long as the server had the zone open for another volume.
