@@ -68,11 +68,13 @@ impl Core {
     /// Begins to change attributes, on a full volume out of what is kept for deletions; but no file is to move out of its inode into
     /// that: says whether one may.
     fn begin_change(&self, set: &SetAttr) -> Result<(Operation<'_>, bool)> {
-        if set.size.is_none_or(|size| size == 0) {
-            return Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, true));
+        match set.size {
+            Some(0) => return Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, true)),
+            None => return Ok((self.begin(blocks_for(3), LOG, Urgency::Change)?, true)),
+            Some(_) => {}
         }
         match self.begin(blocks_for(3), LOG, Urgency::Ordinary) {
-            Err(Error::NoSpace) => Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, false)),
+            Err(Error::NoSpace) => Ok((self.begin(blocks_for(3), LOG, Urgency::Change)?, false)),
             begun => Ok((begun?, true)),
         }
     }
@@ -170,7 +172,7 @@ impl Core {
 
     pub(crate) fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         let ino = number(ino)?;
-        let mut operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let mut operation = self.begin(blocks_for(3), LOG, Urgency::Change)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         rules::xattr_permission(caller, &inode.attr(), self.nodes.access_acl(inode)?, name, true)?;

@@ -150,7 +150,7 @@ impl Core {
         match self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary) {
             Err(Error::NoSpace) => {
                 let may_grow = self.nodes.allocator.reserve(GROWTH_BLOCKS, Urgency::Ordinary).is_some();
-                Ok((self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?, may_grow))
+                Ok((self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Change)?, may_grow))
             }
             begun => Ok((begun?, true)),
         }

@@ -77,7 +77,7 @@ impl Core {
 
     /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
     fn punch(&self, caller: &Caller, handle: Handle, range: Range<u64>) -> Result<()> {
-        let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Deletion)?;
+        let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Change)?;
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
         let inode = self.nodes.regular(ino)?;
         let size = inode.size();

@@ -266,6 +266,35 @@ fn longer_files_took_what_is_kept_for_deletions() {
     }
 }
 
+/// A change of mode copied blocks that a snapshot has, which do not come back: out of what is kept for deletions, until nothing
+/// could be deleted any more.
+#[test]
+fn changes_under_a_snapshot_took_what_is_kept_for_deletions() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let names: Vec<String> = (0..3000).map(|n| format!("n{n}")).collect();
+        for name in &names {
+            volume.mknod(&root, ROOT_INO, name.as_bytes(), 0o100_644, 0).unwrap();
+        }
+        volume.take_snapshot("s", "").unwrap();
+        top_up(&volume);
+        let mode = vfs::SetAttr { mode: Some(0o600), ..vfs::SetAttr::default() };
+        let change = |name: &String| volume.setattr(&root, ino(&volume, name), &mode, None);
+        let refused = names.iter().filter_map(|name| change(name).err()).collect::<Vec<_>>();
+        assert!(!refused.is_empty(), "a full volume under a snapshot has room for all changes");
+        assert!(refused.iter().all(|error| *error == Error::NoSpace), "{refused:?}");
+        assert_sound_if_crashed(&zone);
+        for name in &names {
+            let gone = volume.unlink(&root, ROOT_INO, name.as_bytes());
+            gone.unwrap_or_else(|error| panic!("deleting on a full volume, {durability:?}: {error}"));
+        }
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
 /// Files without a name that are open have entries in a hidden directory, which grew into what is kept for deletions, until neither
 /// they nor anything else could be deleted any more.
 #[test]

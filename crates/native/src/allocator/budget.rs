@@ -65,6 +65,9 @@ const FREED_MAX: usize = 64;
 pub(crate) enum Urgency {
     /// Whatever adds to the volume: leaves both reserves alone.
     Ordinary,
+    /// Whatever changes what is there. What it takes comes back with the next checkpoint, so it may use the deletion reserve;
+    /// but not while there is a snapshot, which may have what was there before.
+    Change,
     /// Whatever frees more than it takes: may use the deletion reserve.
     Deletion,
     /// Checkpoints: may use everything.
@@ -129,8 +132,10 @@ impl Allocator {
 
     /// Promises `blocks` blocks, or `None` if there are not so many now.
     pub(crate) fn reserve(&self, blocks: u64, urgency: Urgency) -> Option<Budget<'_>> {
+        let has_snapshots = self.kept.load(Relaxed) != 0;
         let keep = match urgency {
-            Urgency::Ordinary => self.checkpoint_reserve() + self.deletion_reserve(),
+            Urgency::Change if !has_snapshots => self.checkpoint_reserve(),
+            Urgency::Ordinary | Urgency::Change => self.checkpoint_reserve() + self.deletion_reserve(),
             Urgency::Deletion => self.checkpoint_reserve(),
             Urgency::Checkpoint => i64::MIN / 2,
         };

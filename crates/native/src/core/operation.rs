@@ -88,7 +88,7 @@ impl Core {
                 }
                 drop(lane);
                 // What others have in stock, or were promised and don't need: theirs first, then a checkpoint's.
-                if waits < if urgency == Urgency::Deletion { LANES } else { 1 } {
+                if waits < if urgency == Urgency::Ordinary { 1 } else { LANES } {
                     waits += 1;
                     self.take_back_stocks();
                     continue;
