@@ -68,6 +68,11 @@ impl Attached {
     pub(crate) fn open(region: &Region, options: &Options) -> Result<Attached, Failure> {
         let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
         let volume = Arc::new(open_volume(region, options.disk.as_deref(), &how)?);
+        if volume.disk().is_read_only() && !options.read_only {
+            return Err(Failure::new(format!("{}: it is read-only", volume.disk().name()))
+                .doing("opening the disk")
+                .remedy("have the disk writable, or read the volume: -o ro"));
+        }
         let background = match options.read_only {
             true => None,
             false => {

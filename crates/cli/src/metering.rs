@@ -77,6 +77,10 @@ impl FileSystem for Metered {
         self.volume().is_ok_and(|volume| volume.is_volatile(ino))
     }
 
+    fn time_step_ns(&self) -> u32 {
+        self.volume().map_or(1, |volume| volume.time_step_ns())
+    }
+
     fn unlisted(&self, dir: Ino) -> Option<DirEntry<'static>> {
         self.volume().ok().and_then(|volume| volume.unlisted(dir))
     }

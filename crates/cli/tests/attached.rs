@@ -102,6 +102,37 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
 }
 
 /// A disk that was named from the directory where it is was looked for in the server's.
+/// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.
+#[test]
+fn times_of_small_inodes_were_finer_until_the_next_mount() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    shell(&format!("mke2fs -q -F -t ext4 -I 128 {disk}")).ok();
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let times = || {
+        use std::os::unix::fs::MetadataExt;
+        let of = |name: &str| fs::metadata(at(name)).unwrap();
+        ["made", "written", "dir"]
+            .map(of)
+            .map(|of| (of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()))
+    };
+    fs::write(at("made"), "").unwrap();
+    fs::create_dir(at("dir")).unwrap();
+    for n in 0..20 {
+        fs::write(at("written"), vec![n; 5000]).unwrap();
+        fs::write(at(&format!("dir/{n}")), "").unwrap();
+    }
+    let before = times();
+    assert!(before.iter().all(|(_, modified, _, changed)| (*modified, *changed) == (0, 0)), "{before:?}");
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    assert_eq!(times(), before);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+}
+
 #[test]
 fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
     let Some((scratch, zone, disk, dir)) = place() else { return };
@@ -131,6 +162,27 @@ fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
     from_here("umount mnt").ok();
     from_here("detach nvm:disk --disk moved").ok();
     e2fsck(&scratch.text("moved"));
+}
+
+/// It was, and what was written went nowhere.
+#[test]
+fn a_volume_whose_disk_became_read_only_is_not_mounted_to_be_written() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    fs::write(Path::new(&dir).join("file"), "text").unwrap();
+    run(&format!("umount {dir}")).ok();
+    let device = shell(&format!("losetup -r -f --show {disk}")).ok().out.trim().to_string();
+    run(&format!("mount {zone}:disk {dir} -o disk={device}")).fails(32, &["read-only", "-o ro"]);
+    run(&format!("mount {zone}:disk {dir} -o ro,disk={device}")).ok();
+    assert_eq!(fs::read(Path::new(&dir).join("file")).unwrap(), b"text");
+    run(&format!("umount {dir}")).ok();
+    shell(&format!("losetup -d {device}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    drop(scratch);
 }
 
 #[test]

@@ -333,7 +333,7 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
         // The sector that says whose it is may have been written already.
         _ if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
         Some(mark) if mark.volume != *region.uuid().as_bytes() => {
-            Err(other(format!("it is attached to volume {} of another zone", uuid(mark.volume))))
+            Err(other(format!("it is attached to another volume, {}", uuid(mark.volume))))
         }
         Some(mark) if mark.attachment != area.attachment => Err(other(format!(
             "it was attached {} times and the NVM knows of {}: one of them is a copy from another time",

@@ -19,6 +19,10 @@ impl FileSystem for Volume {
         self.lookup_name(caller, dir, name)
     }
 
+    fn time_step_ns(&self) -> u32 {
+        if inode::has_wide_times(self.core.superblock.inode_extra_bytes) { 1 } else { 1_000_000_000 }
+    }
+
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.attributes(ino)
     }

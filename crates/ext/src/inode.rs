@@ -14,8 +14,8 @@ use crate::features::{Incompat, RoCompat};
 use crate::store::Kind;
 use crate::superblock::{self, ROOT, Superblock};
 use crate::{extents, group};
-pub(crate) use raw::EXTRA;
-use raw::{RawInode, decode, encode, seal};
+pub(crate) use raw::{EXTRA, has_wide_times};
+use raw::{RawInode, decode, encode, seal, storable};
 
 bitflags::bitflags! {
     /// What matters here of an inode's flags.
@@ -118,6 +118,8 @@ pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {
 /// drops [`Flags::EXTENTS`].)
 pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
     let superblock = &core.superblock;
+    let wide = has_wide_times(superblock.inode_extra_bytes);
+    let now = storable(now, wide);
     let mut inode = Inode {
         number,
         mode,
@@ -132,7 +134,12 @@ pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: 
         block: [0; BLOCK_BYTES],
         attributes: 0,
         next_orphan: 0,
-        times: Times { access: now, modify: now, change: now, birth: now },
+        times: Times {
+            access: now,
+            modify: now,
+            change: now,
+            birth: if wide { now } else { Time::default() },
+        },
         tail: vec![0; superblock.inode_bytes - SHORT - superblock.inode_extra_bytes].into(),
     };
     let has_map = matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink);

@@ -354,8 +354,15 @@ impl RawSuperblock {
     /// The same, whatever features it has: enough to tell of it, not to read it.
     pub(crate) fn verify_numbers(&self, disk: &Disk) -> Result<Superblock, Error> {
         let features = self.features();
-        let damaged = |what: String| Error::Superblock { disk: disk.name().into(), what };
-        let superblock = self.checked(features).map_err(damaged)?;
+        let is_whole = !features.has_metadata_csum() || self.own_checksum() == self.checksum.get();
+        let superblock = self.checked(features).map_err(|what| match self.log_block_size.get() {
+            // Which kernels with large pages have.
+            size @ 3..=6 if is_whole => {
+                let features = vec![format!("blocks of {} KiB (4 at most)", 1 << size)];
+                Error::Unsupported { disk: disk.name().into(), features }
+            }
+            _ => Error::Superblock { disk: disk.name().into(), what },
+        })?;
         let recorded = superblock.blocks * superblock.block;
         if recorded > disk.bytes() {
             return Err(Error::CutShort { disk: disk.name().into(), recorded, found: disk.bytes() });

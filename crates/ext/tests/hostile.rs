@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use disk::{Disk, Memory, Recorded};
 use ext::{Error, Options, Volume};
-use support::specimens;
 use support::walk::walk;
+use support::{Image, specimens};
 
 mod support;
 
@@ -166,6 +166,23 @@ fn features_that_are_not_supported_are_named() {
     }
     // Who only reads need not know these.
     victim.with(1024 + 0x64, &0x8000_0103u32.to_le_bytes(), |disk| assert!(!look(disk)));
+}
+
+/// They were called damage, and e2fsck was to mend them.
+#[test]
+fn larger_blocks_than_there_are_here_are_not_supported() {
+    let image = Image::make("64M", &["-t", "ext4", "-b", "65536"]).bytes();
+    let disk = Arc::new(Disk::memory(image));
+    for error in [Volume::open(disk.clone(), &Options::default()).err(), ext::info(&disk).err()] {
+        let error = error.unwrap();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("blocks of 64 KiB"), "{error}");
+    }
+    let victim = Victim::new(specimens::make(&["-t", "ext2", "-b", "1024", "-I", "128"]));
+    victim.with(1024 + 0x18, &7u32.to_le_bytes(), |disk| {
+        let error = Volume::open(disk.clone(), &Options::default()).err().unwrap();
+        assert!(matches!(error, Error::Superblock { .. }), "{error}");
+    });
 }
 
 #[test]

@@ -124,6 +124,19 @@ fn chattr_is_heeded() {
     assert_eq!(["dir", "file", "link"].map(flags), ["0x800c8", "0x800c8", "0xc0"]);
 }
 
+/// Inodes of 128 bytes have whole seconds, and so has what is told of a file that has just been made.
+#[test]
+fn times_of_a_new_small_inode_were_finer_than_those_that_are_found() {
+    for (inode, step) in [("128", 1_000_000_000), ("256", 1)] {
+        let machine = Machine::new(Image::make("32M", &["-t", "ext4", "-I", inode]).bytes());
+        let volume = machine.mount();
+        assert_eq!(volume.time_step_ns(), step);
+        let made = volume.create(&Caller::root(), ROOT_INO, b"made", 0o644, OpenFlags::WRITE).unwrap();
+        assert_eq!(volume.getattr(made.attr.ino).unwrap(), made.attr);
+        volume.release(made.handle).unwrap();
+    }
+}
+
 #[test]
 fn a_crash_ends_files_without_names() {
     let image = Image::make("16M", &["-t", "ext4", "-b", "1024", "-O", "orphan_file"]);

@@ -20,7 +20,12 @@ pub(crate) struct Agreement {
 
 impl Agreement {
     /// Reads the kernel's first message. An error names what is wrong with it.
-    pub(crate) fn read(message: &Message<'_>, writeback_cache: bool) -> io::Result<Agreement> {
+    /// Times of the volume are multiples of `time_step_ns`.
+    pub(crate) fn read(
+        message: &Message<'_>,
+        writeback_cache: bool,
+        time_step_ns: u32,
+    ) -> io::Result<Agreement> {
         let cut_short = || io::Error::other("the kernel's first message is cut short");
         // Older kernels send no more than these two and two others.
         let ([major, minor], _) = <[u32; 2]>::read_from_prefix(message.payload()).map_err(|_| cut_short())?;
@@ -41,7 +46,7 @@ impl Agreement {
             max_background: BACKGROUND_MAX,
             congestion_threshold: BACKGROUND_MAX / 4 * 3,
             max_write: WRITE_MAX,
-            time_gran: 1,
+            time_gran: time_step_ns,
             // Of no request more than of a write: a ring's entries have to hold it.
             max_pages: (WRITE_MAX as usize / rustix::param::page_size()).max(1) as u16,
             ..InitOut::default()

@@ -101,7 +101,8 @@ fn shake_hands(
     transport: Transport,
 ) -> io::Result<Option<Rings>> {
     device.first(|message, reply| {
-        let mut agreement = Agreement::read(message, session.0.writeback_cache)?;
+        let mut agreement =
+            Agreement::read(message, session.0.writeback_cache, session.0.volume.time_step_ns())?;
         let rings = match transport {
             Transport::Device => None,
             Transport::Automatic if !agreement.ring_offered() => None,

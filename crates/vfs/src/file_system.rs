@@ -132,6 +132,12 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// Times are multiples of so many nanoseconds, 1 to 10^9: what is finer is cut off. Who keeps times above has to do the same, or they are
+    /// others when they are asked for again.
+    fn time_step_ns(&self) -> u32 {
+        1
+    }
+
     /// A directory in `dir` that is found by its name, and that `readdir` leaves out. A listing that goes on from its cookie has all
     /// that `readdir` gives behind the dots.
     fn unlisted(&self, _dir: Ino) -> Option<DirEntry<'static>> {

@@ -267,7 +267,7 @@ fn put_sectors(superblock: &Superblock, inode: &Inode, raw: &mut RawInode) -> Re
 }
 
 /// Whether an inode with so many bytes of fields has the rest of its three times there.
-pub(super) fn has_wide_times(extra_bytes: usize) -> bool {
+pub(crate) fn has_wide_times(extra_bytes: usize) -> bool {
     extra_bytes >= std::mem::offset_of!(RawExtra, btime)
 }
 
@@ -279,6 +279,7 @@ fn put_time(at: Time, wide: bool, seconds: &mut U32, extra: &mut U32) {
     extra.set(at.nsec << 2 | above as u32 & 3);
 }
 
+/// What is found again of a time that is written.
 pub(super) fn storable(at: Time, wide: bool) -> Time {
     let last = i64::from(i32::MAX) + if wide { 3 << 32 } else { 0 };
     let sec = at.sec.clamp(i64::from(i32::MIN), last);
