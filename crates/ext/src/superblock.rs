@@ -1,5 +1,7 @@
 //! The superblock: what the file system is, range-checked before anything is believed.
 
+mod groups;
+
 use disk::{Disk, Purpose};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -530,72 +532,5 @@ impl Superblock {
     /// superblock.
     pub(crate) fn has_blocks(&self, first: u64, count: u64) -> bool {
         first > AT / self.block && first.checked_add(count).is_some_and(|end| end <= self.blocks)
-    }
-
-    /// The first block of a group.
-    pub(crate) fn group_start(&self, group: u32) -> u64 {
-        self.first_block + u64::from(group) * self.blocks_per_group
-    }
-
-    /// The first block of the group that has inode `number`.
-    pub(crate) fn group_of_inode_start(&self, number: u32) -> u64 {
-        self.group_start(number.saturating_sub(1) / self.inodes_per_group)
-    }
-
-    /// Whether a group begins with a superblock or a backup of it.
-    pub(crate) fn group_has_super(&self, group: u32) -> bool {
-        if group == 0 {
-            return true;
-        }
-        if self.features.compat.contains(Compat::SPARSE_SUPER2) {
-            return self.backup_groups.contains(&group);
-        }
-        if group == 1 || !self.features.ro_compat.contains(RoCompat::SPARSE_SUPER) {
-            return true;
-        }
-        let is_power_of = |base: u32| {
-            let mut rest = group;
-            while rest.is_multiple_of(base) {
-                rest /= base;
-            }
-            rest == 1
-        };
-        [3, 5, 7].into_iter().any(is_power_of)
-    }
-
-    /// Blocks at a group's start for superblock and descriptors, those reserved for more included.
-    pub(crate) fn group_reserve(&self, group: u32) -> u64 {
-        let per_block = self.block as u32 / self.descriptor_bytes as u32;
-        let meta = self.features.incompat.contains(Incompat::META_BG);
-        let super_block = u64::from(self.group_has_super(group));
-        if meta && group / per_block >= self.first_meta_group {
-            let within = group % per_block;
-            return super_block + u64::from(within < 2 || within == per_block - 1);
-        }
-        let all = self.groups.div_ceil(per_block);
-        let descriptors = u64::from(if meta { self.first_meta_group.min(all) } else { all });
-        super_block * (1 + descriptors + self.reserved_descriptor_blocks)
-    }
-
-    /// Bytes of metadata whose place is fixed: the superblock, descriptors, bitmaps, inode tables; without backups.
-    pub(crate) fn fixed_bytes(&self) -> u64 {
-        let table = (u64::from(self.inodes_per_group) * self.inode_bytes as u64).next_multiple_of(self.block);
-        let descriptors =
-            (u64::from(self.groups) * self.descriptor_bytes as u64).next_multiple_of(self.block);
-        self.block + descriptors + u64::from(self.groups) * (table + 2 * self.block)
-    }
-
-    /// The block that holds the descriptor of a group.
-    pub(crate) fn descriptor_block(&self, group: u32) -> u64 {
-        let per_block = self.block as u32 / self.descriptor_bytes as u32;
-        let number = group / per_block;
-        let meta = self.features.incompat.contains(Incompat::META_BG);
-        if !meta || number < self.first_meta_group {
-            return AT / self.block + 1 + u64::from(number);
-        }
-        let first = number * per_block;
-        // With 1 KiB blocks and block 0 in group 0, the superblock is the group's second block.
-        let shifted = self.block == 1024 && number == 0 && self.first_block == 0;
-        self.group_start(first) + u64::from(self.group_has_super(first)) + u64::from(shifted)
     }
 }
