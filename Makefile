@@ -17,6 +17,7 @@ SOAK_ROUNDS ?= 500
 CRASH_SECONDS ?= 3600
 CRASH_STATES ?= 10000
 BENCH ?=
+PEERS ?=
 # The kernel's ext4, ours, and who else makes one of the same disk; each way to mount it beside the same way of the kernel's.
 EXT_PEERS := ext4-disk,ext4-disk:dirsync,ext4-disk:sync,ext4-disk:nojournal
 EXT_PEERS := $(EXT_PEERS),amberfs-ext-disk,amberfs-ext-disk:dirsync,amberfs-ext-disk:sync
@@ -30,8 +31,9 @@ SYNCED = --rounds 3 --against ext4 --against ext4-disk --markdown --note "commit
 SCALE ?=
 OPERATIONS ?=
 FIO ?=
+FIGURES ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling figures soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,9 +69,9 @@ doc: ## the crates' documentation, in target/doc
 licences: ## fail if something we are built from has a licence that is not on the list
 	@scripts/licences.sh
 
-bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): BENCH="--markdown" for docs/performance.md
+bench: build ## Amberfs beside tmpfs, ext4, xfs and btrfs on this machine (needs root): PEERS=amberfs,fuse2fs BENCH="--quick"
 	@scripts/install-deps.sh bench
-	@scripts/rings.sh $(BIN) bench --peers --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
+	@scripts/rings.sh $(BIN) bench --peers$(if $(PEERS),=$(PEERS)) --note "commit $$(git describe --always --dirty 2> /dev/null || echo unknown)" $(BENCH)
 
 bench-synced: build ## programs and workloads that sync, beside ext4, xfs and btrfs in memory and on disk (needs root); BENCH="--disk /mnt"
 	@scripts/install-deps.sh bench tools
@@ -101,6 +103,10 @@ bench-snapshots: build ## taking and removing snapshots, beside btrfs and what a
 bench-journaling: build ## the tables of Shortcut-JFS: four ways to log on DRAM and emulated PCM, beside ext3 (needs root); DRAM of caches: JOURNALING=--quick
 	@scripts/install-deps.sh bench-journaling
 	tests/bench/journaling.py $(BIN) $(JOURNALING)
+
+figures: ## measure docs/performance.md anew, on a machine with nothing else to do (needs root, 20 GiB of memory, 40 minutes): FIGURES="operations ext"
+	@scripts/install-deps.sh build bench tools bench-fio bench-journaling
+	@tests/bench/figures.py $(FIGURES)
 
 fuzz: ## damaged volumes, native and ext, mounted, checked, read, written, a minute each: FUZZ_SECONDS=60 (by a nightly compiler)
 	@scripts/install-deps.sh build
