@@ -49,6 +49,7 @@ mod mapping;
 mod operation;
 #[allow(unsafe_code)]
 mod persist;
+mod planted;
 mod recording;
 mod recording_file;
 mod region;
