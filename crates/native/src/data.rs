@@ -381,9 +381,12 @@ impl Core {
         let region = &self.medium.region;
         let end = part.offset + part.bytes.len();
         if old.has_data() && !self.rewrites() && (part.offset | end).is_multiple_of(LINE as usize) {
-            // Whole lines go straight to the new block.
-            let (at, _) = operation.allocate(inode.ino, part.index, 1)?;
+            // Whole lines go straight to the new block; those that stay come while it is looked for.
             let from = old.block() * BLOCK;
+            for line in (0..part.offset as u64).chain(end as u64..BLOCK).step_by(LINE as usize) {
+                region.prefetch(from + line);
+            }
+            let (at, _) = operation.allocate(inode.ino, part.index, 1)?;
             operation.stream(at * BLOCK, region.bytes(from, part.offset));
             operation.stream(at * BLOCK + part.offset as u64, part.bytes);
             let tail = region.bytes(from + end as u64, BLOCK as usize - end);
