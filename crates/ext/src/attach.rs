@@ -1,17 +1,19 @@
 //! Attaching a disk to a volume of a zone, mounting it again, and detaching it (FSMAC III.B, III.D).
 //!
 //! **From attaching to detaching, disk and NVM together are the file system.** The area says which disk it has ([`Area`]), the disk whose it is
-//! ([`Mark`]); both say the same number, which grows with every attachment. What is at rest in between:
+//! ([`Mark`]); both say the same number, which grows with every attachment, and the same **moment**, which grows with every mount and unmount: so a
+//! copy of either from before is told. What is at rest in between:
 //!
 //! | area | disk | what it is |
 //! |---|---|---|
 //! | detached | no mark | two strangers |
 //! | attached | no mark | attaching was cut short: nothing of the area counts |
 //! | attached | its mark | attached |
-//! | attached | another's mark, or an older one | refused: somebody has changed the disk |
+//! | attached | another's mark, or of another attachment or moment | refused: somebody has changed the disk, or put it or the NVM back |
 //! | emptied | its mark | detaching was cut short: all is on the disk, and the frames still say the same |
 //! | emptied | no mark | detaching was cut short at its very end |
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -177,8 +179,13 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     area.disk_uuid = found.uuid;
     area.disk_bytes = found.blocks * found.block;
     area.disk_name = disk.name().into();
-    let raw = superblock::load(disk)?;
+    let mut raw = superblock::load(disk)?;
+    // Of one whose mark went only half.
+    raw.set_owner(None);
     area.superblock.copy_from_slice(raw.as_bytes());
+    for write in [Area::begin_moment, Area::end_moment] {
+        write(&area, region, FIRST_MOMENT).ignore();
+    }
     // An empty log and an empty table first: the state makes them count.
     let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
     area.retire(region, retired + 2, frames.checkpoint()).ignore();
@@ -186,12 +193,34 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     area.write(region).ignore();
     let store = Store::new(disk.clone(), found.block, found.inode_bytes, Options::default().cache_bytes);
     let in_use = fetch::bytes_in_use(&Core::of(found, store));
-    mark::write(disk, raw, mark_of(&area, region))?;
+    mark::write(disk, raw, mark_of(&area, region, FIRST_MOMENT))?;
     Ok(in_use)
 }
 
-fn mark_of(area: &Area, region: &Region) -> Mark {
-    Mark { volume: *region.uuid().as_bytes(), attachment: area.attachment }
+const FIRST_MOMENT: u64 = 1;
+
+fn mark_of(area: &Area, region: &Region, moment: u64) -> Mark {
+    Mark { volume: *region.uuid().as_bytes(), attachment: area.attachment, moment }
+}
+
+/// The next moment begins, so far ahead of the last, on the disk (whose superblock is `raw`) and in NVM: a copy of one of them from before is told from now on.
+/// **NVM knows what the disk has**: it says first which moment that is to get, and when that is durable that it has it. One that was cut short
+/// in between goes on.
+fn begin_moment(
+    area: &Area,
+    region: &Region,
+    disk: &Disk,
+    raw: RawSuperblock,
+    ahead: u64,
+) -> Result<(), Error> {
+    let [has, mut gets] = area.moments(region);
+    if has == gets {
+        gets = has.saturating_add(ahead);
+        area.begin_moment(region, gets).ignore();
+    }
+    mark::write(disk, raw, mark_of(area, region, gets))?;
+    area.end_moment(region, gets).ignore();
+    Ok(())
 }
 
 /// Whether an area's disk was never marked, or is no longer: nothing that counts is in it.
@@ -225,11 +254,15 @@ impl Volume {
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
-        if area.state == State::Emptied || !superblock::load(&disk)?.is_intact() {
-            // One sector of the disk's superblock may be that of another moment.
-            mark::write(&disk, RawSuperblock::of_bytes(&area.superblock), mark_of(&area, region))?;
+        let raw = superblock::load(&disk)?;
+        if area.state == State::Emptied || !raw.is_intact() {
+            // One of its sectors may be older than the other.
+            begin_moment(&area, region, &disk, RawSuperblock::of_bytes(&area.superblock), 1)?;
             area.state = State::Attached;
             area.write(region).ignore();
+        } else if !disk.is_read_only() {
+            // A disk that refuses its superblock is used as it is: NVM knows both moments, and goes on with it the next time.
+            drop(begin_moment(&area, region, &disk, raw, 1));
         }
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
         let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
@@ -263,7 +296,15 @@ impl Volume {
     pub fn unmount(&self) -> Result<(), Error> {
         let Some(home) = &self.home else { return Ok(()) };
         self.syncfs_all()?;
-        Ok(home.checkpoint(self)?)
+        home.checkpoint(self)?;
+        // What was copied while it was in use is not what it is now.
+        let disk = self.disk();
+        if !disk.is_read_only() {
+            let raw = superblock::load(disk)?;
+            // As above. Copies of both that were used apart are at the same moment only if as many transactions were committed.
+            drop(begin_moment(&home.area.lock(), home.region(), disk, raw, 1 + home.progress().0));
+        }
+        Ok(())
     }
 
     /// The superblock's block, as it comes from the disk, has the mark, which is not for those who read it here. From now on it has a
@@ -330,16 +371,21 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
         return Err(other(format!("it has {} bytes, not {}", disk.bytes(), area.disk_bytes)));
     }
     match found.mark() {
-        // The sector that says whose it is may have been written already.
-        _ if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
+        // The sector that says whose it is has been written, and not the one that has the feature; or the other way round.
+        Some(mark) if area.state == State::Emptied && mark == Mark::NOBODY => Ok(()),
+        None if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
         Some(mark) if mark.volume != *region.uuid().as_bytes() => {
             Err(other(format!("it is attached to another volume, {}", uuid(mark.volume))))
         }
-        Some(mark) if mark.attachment != area.attachment => Err(other(format!(
-            "it was attached {} times and the NVM knows of {}: one of them is a copy from another time",
-            mark.attachment, area.attachment
-        ))),
-        Some(_) => Ok(()),
+        Some(mark) => {
+            let moments = area.moments(region);
+            let (disk, volume) = (disk.name().into(), region.name().into());
+            match mark.attachment.cmp(&area.attachment).then(mark.moment.cmp(&moments[0])) {
+                _ if mark.attachment == area.attachment && moments.contains(&mark.moment) => Ok(()),
+                Ordering::Less => Err(Error::OlderDisk { disk, volume }),
+                _ => Err(Error::OlderNvm { disk, volume }),
+            }
+        }
         None if is_cut_short(area, region, disk)? => Err(Error::NotAttached { volume: region.name().into() }),
         None => Err(other("somebody has taken its mark away, and may have changed it".into())),
     }

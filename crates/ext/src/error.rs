@@ -78,6 +78,28 @@ pub enum Error {
         /// By what it is told.
         why: String,
     },
+    /// The disk has been put back to what it was.
+    #[error(
+        "{disk}: this is an older copy of the disk of volume '{volume}', whose NVM has been used with a newer one; nothing was changed; use the \
+         newest; if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what this copy has, without what is in NVM"
+    )]
+    OlderDisk {
+        /// The disk.
+        disk: String,
+        /// The volume.
+        volume: String,
+    },
+    /// The zone has been put back to what it was.
+    #[error(
+        "{disk}: the NVM of volume '{volume}' is an older copy, since the disk has been used with a newer one; nothing was changed; use the newest; \
+         if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what the disk has, without what was in NVM"
+    )]
+    OlderNvm {
+        /// The disk.
+        disk: String,
+        /// The volume.
+        volume: String,
+    },
     /// The area in the zone is too small.
     #[error(
         "volume '{volume}' has {} KiB of NVM, and it takes {} MiB at least; nothing was changed; {} MiB hold all of the disk's metadata whose \
@@ -100,6 +122,19 @@ pub enum Error {
         volume: String,
         /// What is wrong.
         what: String,
+    },
+    /// The area in the zone has another format.
+    #[error(
+        "volume '{volume}': its area in NVM has the format's version {found}, and this program knows {known}; nothing was changed; detach the \
+         disk with the program that attached it"
+    )]
+    AreaVersion {
+        /// The volume.
+        volume: String,
+        /// Its version.
+        found: u32,
+        /// The one that is known.
+        known: u32,
     },
     /// The superblock contradicts itself or the disk.
     #[error("{disk}: the superblock is damaged: {what}; nothing was changed; run `e2fsck` on it")]

@@ -16,6 +16,13 @@ pub(crate) struct Mark {
     pub(crate) volume: [u8; 16],
     /// Which attachment of it.
     pub(crate) attachment: u64,
+    /// Which of its moments: the next one comes with every mount and unmount, so that a copy from before is told.
+    pub(crate) moment: u64,
+}
+
+impl Mark {
+    /// Of a disk that was just being detached.
+    pub(crate) const NOBODY: Mark = Mark { volume: [0; 16], attachment: 0, moment: 0 };
 }
 
 /// The mark of `disk`, if it has one.
@@ -23,12 +30,15 @@ pub(crate) fn read(disk: &Disk) -> Result<Option<Mark>, Error> {
     Ok(superblock::load(disk)?.mark())
 }
 
-/// Writes a superblock without a mark, and then the mark; durable when it returns. **Whoever finds the feature finds whose it is**: that
+/// Writes a superblock with this mark; durable when it returns. If it had none, **whoever finds the feature finds whose it is**: that
 /// is there, in the superblock's second sector, before the feature, in its first.
 pub(crate) fn write(disk: &Disk, mut raw: RawSuperblock, mark: Mark) -> Result<(), Error> {
     raw.set_owner(Some(mark));
     write_superblock(disk, &raw)?;
     disk.flush()?;
+    if raw.is_attached() {
+        return Ok(());
+    }
     raw.set_attached(true);
     write_superblock(disk, &raw)?;
     Ok(disk.flush()?)

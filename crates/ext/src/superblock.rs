@@ -112,9 +112,11 @@ pub(crate) struct RawSuperblock {
     time_high: [u8; 8],
     encoding: [U16; 2],
     orphan_file_inode: U32,
-    /// Of an attached disk: which volume of which zone has its metadata.
-    mark: [u8; 24],
-    reserved: [U32; 88],
+    reserved_uid_high: U16,
+    reserved_gid_high: U16,
+    reserved: [U32; 85],
+    /// Of an attached disk: which volume of which zone has its metadata. At the end of what is reserved, which is given out from its start.
+    mark: [u8; 32],
     pub(crate) checksum: U32,
 }
 const _: () = assert!(size_of::<RawSuperblock>() == BYTES);
@@ -123,6 +125,7 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, blocks_high) == 0x150)
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, mount_options) == 0x200);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, checksum_seed) == 0x270);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, orphan_file_inode) == 0x280);
+const _: () = assert!(std::mem::offset_of!(RawSuperblock, mark) == 0x3DC);
 
 /// What of a superblock has been checked, in units that code wants. Blocks, groups and inodes are numbers; the rest bytes.
 #[derive(Clone, Debug)]
@@ -266,12 +269,16 @@ impl RawSuperblock {
 
     /// Whose the disk is, if its metadata is in NVM.
     pub(crate) fn mark(&self) -> Option<Mark> {
-        let marked = self.features().incompat.contains(Incompat::ATTACHED);
-        let (volume, attachment) = self.mark.split_at(16);
-        marked.then(|| Mark {
-            volume: volume.try_into().expect("16 bytes"),
-            attachment: u64::from_le_bytes(attachment.try_into().expect("8 bytes")),
-        })
+        let marked = self.is_attached();
+        let (volume, numbers) = self.mark.split_at(16);
+        let [attachment, moment] =
+            [0, 8].map(|at| u64::from_le_bytes(numbers[at..at + 8].try_into().expect("8 bytes")));
+        marked.then(|| Mark { volume: volume.try_into().expect("16 bytes"), attachment, moment })
+    }
+
+    /// Whether its metadata is in NVM.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.features().incompat.contains(Incompat::ATTACHED)
     }
 
     /// In what a backup is none of this one: a field that says what is where.
@@ -318,10 +325,11 @@ impl RawSuperblock {
 
     /// Says whose the disk is when it is attached.
     pub(crate) fn set_owner(&mut self, mark: Option<Mark>) {
-        self.mark = [0; 24];
+        self.mark = [0; 32];
         if let Some(mark) = mark {
             self.mark[..16].copy_from_slice(&mark.volume);
-            self.mark[16..].copy_from_slice(&mark.attachment.to_le_bytes());
+            self.mark[16..24].copy_from_slice(&mark.attachment.to_le_bytes());
+            self.mark[24..].copy_from_slice(&mark.moment.to_le_bytes());
         }
         self.seal();
     }
@@ -438,6 +446,7 @@ impl RawSuperblock {
             true => self.checksum_seed.get(),
             false => crc32c(!0, &self.uuid),
         };
+        let whole = |low: U16, high: U16| u32::from(low.get()) | u32::from(high.get()) << 16;
         let mmp_block = features.incompat.contains(Incompat::MMP).then(|| self.mmp_block.get());
         if mmp_block.is_some_and(|at| at <= first_block || at >= blocks) {
             return Err("its block of multiple mount protection is not there".into());
@@ -462,7 +471,10 @@ impl RawSuperblock {
             reserved_descriptor_blocks: u64::from(self.reserved_descriptor_blocks.get()),
             backup_groups: self.backup_groups.map(U32::get),
             reserved_blocks: high(self.reserved_blocks_low, self.reserved_blocks_high).min(blocks),
-            reserved_for: (self.reserved_uid.get().into(), self.reserved_gid.get().into()),
+            reserved_for: (
+                whole(self.reserved_uid, self.reserved_uid_high),
+                whole(self.reserved_gid, self.reserved_gid_high),
+            ),
             overhead_blocks: u64::from(self.overhead_clusters.get()) * cluster,
             uuid: self.uuid,
             label: self.label,

@@ -4,6 +4,7 @@
 //! 0        superblock, first copy
 //! 4096     superblock, second copy
 //! 8192     the newest epoch of the log that is retired: 8 bytes
+//! 8256     the moment that the disk has, and the one that it gets: 8 bytes each
 //! 12288    frame table: 16 bytes a frame
 //! …        frames: a block of the disk each
 //! …        log: two halves
@@ -20,10 +21,12 @@ use crate::error::Error;
 use crate::superblock;
 
 const MAGIC: [u8; 8] = *b"AMBEREXT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const COPY: u64 = 4096;
 /// Where the number of the newest retired epoch is.
 const RETIRED: u64 = 2 * COPY;
+/// Where the moments are.
+const MOMENTS: u64 = RETIRED + nvm::LINE;
 const TABLE: u64 = 3 * COPY;
 /// Bytes of a frame's entry.
 pub(super) const ENTRY: u64 = 16;
@@ -175,7 +178,7 @@ impl Area {
     /// Reads the newer of the copies that are whole; nothing if the region never was an area.
     ///
     /// # Errors
-    /// [`Error::Area`] for one that was and cannot be read.
+    /// [`Error::Area`] for one that was and cannot be read, [`Error::AreaVersion`] for one of another format.
     pub(crate) fn read(region: &Region) -> Result<Option<Area>, Error> {
         let damaged = |what: String| Error::Area { volume: region.name().into(), what };
         if region.len() < BYTES_MIN {
@@ -193,7 +196,7 @@ impl Area {
                 .find(|version| ![0, VERSION].contains(version))
             {
                 Some(version) => {
-                    Err(damaged(format!("its format is of version {version}, and this is {VERSION}")))
+                    Err(Error::AreaVersion { volume: region.name().into(), found: version, known: VERSION })
                 }
                 None if begun.len() == 2 => {
                     Err(damaged("neither copy of its superblock has the right checksum".into()))
@@ -271,6 +274,21 @@ impl Area {
     /// An epoch is: its half of the log may be written over.
     pub(crate) fn retire(&self, region: &Region, epoch: u64, _in_frames: Durable) -> Durable {
         region.persist_u64(Purpose::Journal, RETIRED, epoch)
+    }
+
+    /// The moment that the disk is known to have, and the one that it may have already. They are the same but while it gets one.
+    pub(crate) fn moments(&self, region: &Region) -> [u64; 2] {
+        [MOMENTS, MOMENTS + 8].map(|at| region.load_u64(at))
+    }
+
+    /// From now on the disk may have another moment.
+    pub(crate) fn begin_moment(&self, region: &Region, moment: u64) -> Durable {
+        region.persist_u64(Purpose::Metadata, MOMENTS + 8, moment)
+    }
+
+    /// It has that one.
+    pub(crate) fn end_moment(&self, region: &Region, moment: u64) -> Durable {
+        region.persist_u64(Purpose::Metadata, MOMENTS, moment)
     }
 
     /// Where the entry of a frame is.
