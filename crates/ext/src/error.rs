@@ -200,6 +200,15 @@ pub enum Error {
         /// Why it cannot be.
         why: String,
     },
+    /// The journal has to be replayed and has what only the kernel replays.
+    #[error(
+        "{disk}: the journal has to be replayed, and it may have fast commits (fast_commit), which are not replayed here; nothing was changed; \
+         mount it once with the kernel, `mount {disk} DIR`, and unmount it: that replays them"
+    )]
+    FastCommits {
+        /// The disk.
+        disk: String,
+    },
     /// Something below failed: a damaged structure, an unreadable disk.
     #[error("{0}")]
     Volume(#[from] vfs::Error),

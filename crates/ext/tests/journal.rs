@@ -1,6 +1,7 @@
 //! Journals that the kernel left, replayed as the kernel and e2fsck replay them.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -259,6 +260,42 @@ fn a_replay_cut_short_is_done_again() {
             assert!(state.image() == after, "cut at {cut}, {keep}");
         }
     }
+}
+
+/// What fast commits have is not in the log: whoever reads only that loses what was synced.
+#[test]
+fn fast_commits_are_left_to_the_kernel() {
+    if !support::can_mount() {
+        return;
+    }
+    let image = Image::make("24M", &["-t", "ext4", "-O", "fast_commit"]);
+    // Nothing is committed but by who syncs.
+    let mounted = image.mount("commit=600");
+    commit(&mounted.dir);
+    for n in 0..5 {
+        let mut file = fs::File::create(mounted.dir.join(format!("file-{n}"))).unwrap();
+        file.write_all(&[b'x'; 1000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let crashed = copy(&image);
+    drop(mounted);
+    assert!(by_kernel(&crashed).len() > 5, "the kernel finds what was synced");
+    let before = crashed.bytes();
+    let disk = crashed.disk(false);
+    for result in [
+        Volume::open(disk.clone(), &Options::default()).map(drop),
+        ext::recover(&disk).map(drop),
+        ext::check(disk.clone(), &Options::default()).map(drop),
+    ] {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("fast commits") && error.contains("mount it once with the kernel"), "{error}");
+    }
+    drop(disk);
+    assert!(crashed.bytes() == before, "the disk was changed");
+    // What the message says is enough. (The kernel gives directories the time of the replay.)
+    drop(crashed.mount(""));
+    let expected = by_kernel(&crashed);
+    tree::compare(&tree::of_volume(&crashed.open()).unwrap(), &expected);
 }
 
 /// Every part of a journal damaged in turn: it is replayed as far as it counts, or refused; nothing else.

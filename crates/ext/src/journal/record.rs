@@ -28,6 +28,8 @@ bitflags::bitflags! {
         const CSUM_2 = 0x8;
         /// Checksums of everything.
         const CSUM_3 = 0x10;
+        /// Behind the log there may be changes of inodes and names that are in no transaction.
+        const FAST_COMMIT = 0x20;
         const _ = !0;
     }
 }
@@ -123,10 +125,7 @@ impl RawJournal {
             | Incompat::ASYNC_COMMIT
             | Incompat::CSUM_2
             | Incompat::CSUM_3;
-        let unknown = self.incompat() - known;
-        if unknown.bits() == 0x20 {
-            return Err("it has fast commits, which are not supported".into());
-        }
+        let unknown = self.incompat() - known - Incompat::FAST_COMMIT;
         if !unknown.is_empty() {
             return Err(format!("it has features that are not known here ({:#x})", unknown.bits()));
         }
