@@ -43,6 +43,8 @@ for group in "$@"; do
             need setfattr attr
             need setfacl acl
             need mkfs.ext4 e2fsprogs
+            need mkfs.xfs xfsprogs
+            need mkfs.btrfs btrfs-progs
             need fuse2fs fuse2fs
             need nbdkit nbdkit
             need qemu-nbd qemu-utils
