@@ -6,7 +6,7 @@ mod metadata;
 mod suites;
 
 use crate::flow::Workload;
-use crate::request::Parameters;
+use crate::parameters::Parameters;
 
 /// Threads that a workload may have.
 pub(crate) const THREADS_MAX: usize = 1024;

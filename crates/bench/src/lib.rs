@@ -27,6 +27,7 @@ mod ground;
 mod in_process;
 mod machine;
 mod page;
+mod parameters;
 mod peers;
 mod plot;
 mod random;

@@ -2,95 +2,14 @@
 
 use crate::catalogue::{Entry, catalogue, groups};
 use crate::flow::Workload;
-
-/// A scale leaves so many files, and so many bytes of all.
-const FILES_MIN: u64 = 20;
-const BYTES_MIN: u64 = 1 << 20;
-
-/// A number of at least 1, perhaps with K, M or G: powers of 1024.
-fn number(key: &str, text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match &text[digits.len()..] {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        _ => return Err(format!("{key}={text} is no number")),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{key}={text} is no number"))?;
-    let bytes = number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))?;
-    if bytes == 0 { Err(format!("{key}={text}: it has to be at least 1")) } else { Ok(bytes) }
-}
-
-/// A published number times the scale, but not less than `least` or all of it.
-fn scaled(published: u64, scale: f64, least: u64) -> u64 {
-    ((published as f64 * scale) as u64).max(least.min(published))
-}
+use crate::parameters::{Parameters, published};
 
 /// A value as it is asked for: behind a `~` it is a published number of files or bytes, which the scale is for. Who reads a report finds
 /// there what was worked on.
 fn resolved(entry: &Entry, key: &str, value: &str, scale: f64) -> Result<String, String> {
-    let Some(published) = value.strip_prefix('~') else { return Ok(value.to_string()) };
-    let least = match key {
-        "files" => FILES_MIN,
-        "size" => BYTES_MIN,
-        _ => return Err(format!("{}: {key}={value}: only files and size can be scaled", entry.name)),
-    };
-    let published = number(key, published).map_err(|error| format!("{}: {error}", entry.name))?;
-    Ok(scaled(published, scale, least).to_string())
-}
-
-/// The parameters of one workload: those it has, with their values.
-#[derive(Clone, Debug)]
-pub(crate) struct Parameters {
-    values: Vec<(&'static str, String)>,
-    /// Keys whose values were asked for, and are taken as they are.
-    given: Vec<&'static str>,
-    /// How much of the published number of files, or bytes, is worked on otherwise.
-    scale: f64,
-}
-
-impl Parameters {
-    fn text(&self, key: &str) -> &str {
-        self.values.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value)
-    }
-
-    /// A number of at least 1.
-    pub(crate) fn number(&self, key: &'static str) -> Result<u64, String> {
-        number(key, self.text(key))
-    }
-
-    /// A number up to `most`.
-    pub(crate) fn count(&self, key: &'static str, most: usize) -> Result<usize, String> {
-        match self.number(key)? {
-            number if number <= most as u64 => Ok(number as usize),
-            number => Err(format!("{key}={number} is too large: at most {most}")),
-        }
-    }
-
-    /// A number of files: the published one times the scale, unless it was given.
-    pub(crate) fn files(&self) -> Result<usize, String> {
-        self.count("files", 9_999_999).map(|files| self.scaled("files", files as u64, FILES_MIN) as usize)
-    }
-
-    /// Bytes of all: the published number times the scale, unless it was given.
-    pub(crate) fn size(&self) -> Result<u64, String> {
-        self.number("size").map(|bytes| self.scaled("size", bytes, BYTES_MIN))
-    }
-
-    fn scaled(&self, key: &str, published: u64, least: u64) -> u64 {
-        match self.given.contains(&key) {
-            true => published,
-            false => scaled(published, self.scale, least),
-        }
-    }
-
-    /// One of these words; gives its place.
-    pub(crate) fn word(&self, key: &'static str, words: &[&str]) -> Result<usize, String> {
-        let text = self.text(key);
-        let found = words.iter().position(|word| *word == text);
-        found.ok_or_else(|| format!("{key}={text}: it is one of {}", words.join(", ")))
-    }
+    let Some(text) = value.strip_prefix('~') else { return Ok(value.to_string()) };
+    let scaled = published(key, text, scale).map_err(|error| format!("{}: {error}", entry.name))?;
+    Ok(scaled.to_string())
 }
 
 /// The workloads that a request names: an entry of the catalogue, with parameters, or a group of entries. `scale` is how much of
@@ -149,12 +68,12 @@ fn build(
     given: &[(&'static str, Vec<String>)],
     scale: f64,
 ) -> Result<Workload, String> {
-    let value = |key: &'static str, published: &str| {
+    let value = |key: &'static str, otherwise: &str| {
         let asked = chosen.iter().find(|(asked, _)| *asked == key);
-        (key, asked.map_or(published.to_string(), |(_, value)| value.clone()))
+        (key, asked.map_or(otherwise.to_string(), |(_, value)| value.clone()))
     };
     let parameters = Parameters {
-        values: entry.parameters.iter().map(|(key, published)| value(key, published)).collect(),
+        values: entry.parameters.iter().map(|(key, otherwise)| value(key, otherwise)).collect(),
         given: chosen.iter().map(|(key, _)| *key).collect(),
         scale,
     };

@@ -2,8 +2,8 @@
 
 use super::{Entry, THREADS_MAX};
 use crate::flow::{At, Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
+use crate::parameters::Parameters;
 use crate::random::Size;
-use crate::request::Parameters;
 
 /// Largest piece of one read or write.
 pub(super) const PIECE_MAX: usize = 64 << 20;

@@ -3,8 +3,8 @@
 use super::data::PIECE_MAX;
 use super::{Entry, FLAT, THREADS_MAX};
 use crate::flow::{Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
+use crate::parameters::Parameters;
 use crate::random::Size;
-use crate::request::Parameters;
 
 /// Pieces in which whole files are read and written: `iosize`.
 const WHOLE: u64 = 1 << 20;

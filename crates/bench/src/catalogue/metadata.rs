@@ -2,8 +2,8 @@
 
 use super::{Entry, THREADS_MAX};
 use crate::flow::{Extent, FileSet, Op, Order, Pass, Phase, Pick, Unit, Workload};
+use crate::parameters::Parameters;
 use crate::random::Size;
-use crate::request::Parameters;
 
 pub(super) fn entries() -> Vec<Entry> {
     vec![Entry {

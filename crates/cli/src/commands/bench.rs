@@ -15,7 +15,6 @@ use crate::control::Request;
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
 use crate::place::Place;
-use crate::report;
 use crate::zone_access;
 use crate::{exit, find_server, mount_table};
 
@@ -30,11 +29,6 @@ struct Extent {
 
 const QUICK: Extent = Extent { rounds: 3, seconds: 0.04, scale: 0.02, bytes: 512 << 20 };
 const USUAL: Extent = Extent { rounds: 5, seconds: 0.3, scale: 0.1, bytes: 1 << 30 };
-
-/// Whose CPU time is whose.
-const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; the machine's (--details) is that of all \
-                        that went on until a syncfs had ended, kernel threads (journals, writeback, loop devices) and strangers \
-                        included, in ticks of 10 ms";
 
 pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     if arguments.list {
@@ -218,25 +212,4 @@ fn server_of(dir: &Path) -> Option<Server> {
         server.ask(&Request::Settle { volume }).map(drop).map_err(|failure| failure.what)
     };
     Some(Server { pid, settle: Some(Box::new(settle)) })
-}
-
-/// Tells how something was measured, for the head of a report.
-pub(crate) fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
-    let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
-    let command: Vec<String> = std::env::args().skip(1).map(quoted).collect();
-    let seconds =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };
-    let amount = match plan.terms.amount {
-        Amount::Time(time) if arguments.tool.is_empty() => format!("{} s each", time.as_secs_f64()),
-        Amount::Time(_) => "as long as each program takes at least".to_string(),
-        Amount::Turns(turns) => format!("{turns} turns of each thread"),
-    };
-    vec![
-        format!("amberfs {}", command.join(" ")),
-        format!("version {}{note}, {} UTC", env!("CARGO_PKG_VERSION"), report::date(seconds)),
-        ::bench::machine(),
-        format!("medians of {} rounds in turns, {amount}, seed {}", plan.rounds, plan.terms.seed),
-        CPU_TIME.to_string(),
-    ]
 }

@@ -1,13 +1,18 @@
 //! What `amberfs bench` answers: tables, Markdown, JSON, a page.
 
-use ::bench::{Figure, Latencies, Plan, Report, Series, Spread};
+use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread};
 
 use crate::command_line::Bench;
 use crate::failure::Failure;
 use crate::report::{self, Fields, Value};
 
+/// Whose CPU time is whose.
+const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounted, of its server; the machine's (--details) is that of all \
+                        that went on until a syncfs had ended, kernel threads (journals, writeback, loop devices) and strangers \
+                        included, in ticks of 10 ms";
+
 pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result<(), Failure> {
-    let head = super::bench::describe(arguments, plan);
+    let head = describe(arguments, plan);
     if let Some(path) = &arguments.html {
         std::fs::write(path, ::bench::page(measured, &arguments.against, &head)).map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", path.display()))
@@ -165,4 +170,25 @@ pub(crate) fn list(json: bool) -> Result<(), Failure> {
         .with("workloads", Value::Rows(entries.collect()))
         .with("groups", Value::Rows(groups.collect()));
     report::print(&fields, json)
+}
+
+/// Tells how something was measured, for the head of a report.
+fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
+    let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
+    let command: Vec<String> = std::env::args().skip(1).map(quoted).collect();
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };
+    let amount = match plan.terms.amount {
+        Amount::Time(time) if arguments.tool.is_empty() => format!("{} s each", time.as_secs_f64()),
+        Amount::Time(_) => "as long as each program takes at least".to_string(),
+        Amount::Turns(turns) => format!("{turns} turns of each thread"),
+    };
+    vec![
+        format!("amberfs {}", command.join(" ")),
+        format!("version {}{note}, {} UTC", env!("CARGO_PKG_VERSION"), report::date(seconds)),
+        ::bench::machine(),
+        format!("medians of {} rounds in turns, {amount}, seed {}", plan.rounds, plan.terms.seed),
+        CPU_TIME.to_string(),
+    ]
 }
