@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::account::{Account, Ledger, Purpose};
 use crate::buffer::{self, Buffer};
@@ -13,24 +12,7 @@ use crate::file::BlockFile;
 use crate::flushes::{Flushes, Since};
 use crate::memory::Memory;
 use crate::nbd::Nbd;
-use crate::source::Source;
-
-/// How to open a disk.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// For reading only. A disk that cannot be written is opened so anyway, and says so.
-    pub read_only: bool,
-    /// Around the page cache (`O_DIRECT`). By default block special files are, and image files are not.
-    pub direct: Option<bool>,
-    /// How long the server of an NBD export may take for one answer; 30 s by default.
-    pub patience: Duration,
-}
-
-impl Default for OpenOptions {
-    fn default() -> OpenOptions {
-        OpenOptions { read_only: false, direct: None, patience: Duration::from_secs(30) }
-    }
-}
+use crate::source::{OpenOptions, Source};
 
 /// A disk: a device, its name, and what went over its wire. Addresses and lengths are bytes.
 pub struct Disk {

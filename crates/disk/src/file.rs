@@ -11,8 +11,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::SECTOR;
 use crate::device::{Device, Geometry};
-use crate::disk::OpenOptions;
 use crate::error::Error;
+use crate::source::OpenOptions;
 
 /// Most parts of one request that the kernel takes (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;

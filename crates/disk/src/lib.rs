@@ -26,13 +26,13 @@ mod usual;
 pub use account::{Account, Purpose, Transferred};
 pub use buffer::Buffer;
 pub use device::{Device, Geometry};
-pub use disk::{Disk, OpenOptions};
+pub use disk::Disk;
 pub use error::{Doing, Error};
 pub use flushes::Since;
 pub use memory::Memory;
 pub use queue::{Engine, Queue, Unwritten, Write};
 pub use recorded::{Event, EventKind, Recorded};
-pub use source::{NbdAddress, Source, SourceError};
+pub use source::{NbdAddress, OpenOptions, Source, SourceError};
 
 /// The unit that every disk writes as a whole or not at all, bytes. A disk's own sectors may be larger.
 pub const SECTOR: u64 = 512;

@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::device::{Device, Geometry};
-use crate::disk::OpenOptions;
-use crate::source::NbdAddress;
+use crate::source::{NbdAddress, OpenOptions};
 use connection::Connection;
 use label::Label;
 use unflushed::Unflushed;

@@ -1,8 +1,26 @@
-//! How users name disks: a path, or an NBD URI.
+//! How users name disks: a path, or an NBD URI; and how they are opened.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
+
+/// How to open a disk.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// For reading only. A disk that cannot be written is opened so anyway, and says so.
+    pub read_only: bool,
+    /// Around the page cache (`O_DIRECT`). By default block special files are, and image files are not.
+    pub direct: Option<bool>,
+    /// How long the server of an NBD export may take for one answer; 30 s by default.
+    pub patience: Duration,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { read_only: false, direct: None, patience: Duration::from_secs(30) }
+    }
+}
 
 /// Where a disk is.
 #[derive(Clone, Debug, PartialEq, Eq)]
