@@ -58,16 +58,28 @@ impl Space {
     /// for most callers, what the superblock reserves. There may be enough when what was freed is durable, and what has been promised has
     /// its place.
     pub(crate) fn promise(&self, core: &Core, caller: &Caller, blocks: u64) -> Result<()> {
-        let superblock = &core.superblock;
-        let (user, group) = superblock.reserved_for;
-        let may_have_all = caller.uid == 0 || caller.uid == user || group != 0 && caller.in_group(group);
-        let spared = if may_have_all { 0 } else { superblock.reserved_blocks };
+        let spared = spared(core, caller);
         let mut state = self.state(core)?;
         if blocks > 0 && state.spoken_for(core, blocks) + spared > state.available {
             return Err(Error::NoSpace);
         }
         state.promised += blocks;
         Ok(())
+    }
+
+    /// How many blocks could be promised to `caller` now, up to `most`.
+    pub(crate) fn room(&self, core: &Core, caller: &Caller, most: u64) -> Result<u64> {
+        let spared = spared(core, caller);
+        let state = self.state(core)?;
+        let (mut fits, mut too_many) = (0, most + 1);
+        while too_many - fits > 1 {
+            let between = fits + (too_many - fits) / 2;
+            match state.spoken_for(core, between) + spared > state.available {
+                true => too_many = between,
+                false => fits = between,
+            }
+        }
+        Ok(fits)
     }
 
     /// Takes a promise back: they have a place now, or need none.
@@ -135,4 +147,12 @@ impl Space {
         let late = self.late.lock().take();
         self.let_go(&late.unwrap_or_default());
     }
+}
+
+/// Blocks that `caller` may not have: what the superblock reserves.
+fn spared(core: &Core, caller: &Caller) -> u64 {
+    let superblock = &core.superblock;
+    let (user, group) = superblock.reserved_for;
+    let may_have_all = caller.uid == 0 || caller.uid == user || group != 0 && caller.in_group(group);
+    if may_have_all { 0 } else { superblock.reserved_blocks }
 }

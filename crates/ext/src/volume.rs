@@ -283,16 +283,21 @@ impl Volume {
     }
 
     /// Tries again what found no room, when all pages have their places, which then need no more room for the worst case, and what was freed
-    /// can be used again. Called without locks.
+    /// can be used again; more than once if others have come meanwhile. Called without locks.
     pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
-        match attempt() {
-            Err(vfs::Error::NoSpace) => {
-                self.write_out_all()?;
-                self.make_free_usable()?;
-                attempt()
+        const ATTEMPTS: u32 = 16;
+        for _ in 1..ATTEMPTS {
+            match attempt() {
+                Err(vfs::Error::NoSpace) => {}
+                result => return result,
             }
-            result => result,
+            self.write_out_all()?;
+            self.make_free_usable()?;
+            if self.core.space.promised() == 0 {
+                break;
+            }
         }
+        attempt()
     }
 
     /// Tries again behind a commit what found no room. Called without locks.

@@ -100,11 +100,43 @@ impl Volume {
         }
         let file = self.files.hold(file);
         let offset = if flags.contains(OpenFlags::APPEND) { None } else { Some(offset) };
-        self.write_bytes(caller, &file, offset, data)?;
+        let written = self.write_what_fits(caller, &file, offset, data)?;
         if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
             self.sync_file(&file)?;
         }
-        Ok(data.len())
+        Ok(written)
+    }
+
+    /// Writes as much as there is room for; [`Error::NoSpace`] if that is nothing. Maps may need nearly as much for what is in one write as that itself,
+    /// and hardly ever do: so what is left on a disk is used in several steps, each of which has its places before the next one asks.
+    fn write_what_fits(
+        &self,
+        caller: &Caller,
+        file: &Held<'_>,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<usize> {
+        match self.write_bytes(caller, file, offset, data) {
+            Err(Error::NoSpace) => {}
+            result => return result.map(|()| data.len()),
+        }
+        let block = self.core.superblock.block;
+        let (mut done, mut most) = (0, data.len() as u64 / block + 1);
+        while done < data.len() {
+            let blocks = self.reading(|| self.core.space.room(&self.core, caller, most))?.max(1);
+            let at = offset.map(|offset| offset + done as u64);
+            // Up to the end of a block.
+            let length = blocks * block - at.map_or(0, |at| at % block);
+            let piece = &data[done..data.len().min(done + length as usize)];
+            match self.write_bytes(caller, file, at, piece) {
+                Ok(()) => done += piece.len(),
+                // Somebody else was faster.
+                Err(Error::NoSpace) if blocks > 1 => most = blocks / 2,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
     }
 
     /// Writes at `offset`, or at the end.

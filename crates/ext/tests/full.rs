@@ -1,0 +1,112 @@
+//! Disks that are nearly full: what is there can be used, to the last blocks, and what is refused has changed nothing.
+
+use std::sync::Arc;
+
+use disk::Disk;
+use ext::{Options, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use support::Image;
+use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
+
+mod support;
+
+const MIB: usize = 1 << 20;
+/// Blocks that may be left: what a map may need for one more.
+const LEFT: u64 = 8;
+
+fn volume(disk: &Arc<Disk>, options: Options) -> Volume {
+    let zone = Zone::anonymous(40 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(32 << 20)).unwrap();
+    ext::attach(&region, disk).unwrap();
+    Volume::mount(&region, disk.clone(), &options).unwrap()
+}
+
+fn disk(kind: &str) -> Arc<Disk> {
+    let image = Image::make("32M", &["-t", kind, "-b", "4096", "-m", "0"]);
+    Arc::new(Disk::memory(image.bytes()))
+}
+
+fn create(volume: &Volume, name: &str) -> Handle {
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    volume.create(&Caller::root(), ROOT_INO, name.as_bytes(), 0o644, flags).unwrap().handle
+}
+
+fn bytes(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|n| ((n + seed) / 4096 * 7 + n) as u8).collect()
+}
+
+fn detached(volume: Volume, disk: &Arc<Disk>) -> Volume {
+    volume.detach().unwrap();
+    drop(volume);
+    let mut image = vec![0; disk.bytes() as usize];
+    disk.read(disk::Purpose::Data, 0, &mut image).unwrap();
+    Image::of(&image).fsck();
+    Volume::open(disk.clone(), &Options::default()).unwrap()
+}
+
+fn is(volume: &Volume, name: &str, expected: &[u8]) {
+    let attr = volume.lookup(&Caller::root(), ROOT_INO, name.as_bytes()).unwrap();
+    assert_eq!(attr.size, expected.len() as u64, "{name}");
+    let handle = volume.open(&Caller::root(), attr.ino, OpenFlags::READ).unwrap();
+    let mut found = vec![0; expected.len()];
+    volume.read(handle, 0, &mut found).unwrap();
+    assert!(found == expected, "{name}");
+}
+
+/// A write of a megabyte was refused as a whole as long as less than two were free.
+#[test]
+fn what_was_left_could_not_be_used_by_large_writes() {
+    for (kind, sync_in_nvm) in [("ext4", true), ("ext4", false), ("ext2", true)] {
+        let disk = disk(kind);
+        let volume = volume(&disk, Options { sync_in_nvm, ..Options::default() });
+        let handle = create(&volume, "file");
+        let data = bytes(0, 33 * MIB);
+        let mut done = 0;
+        let error = loop {
+            match volume.write(&Caller::root(), handle, done as u64, &data[done..done + MIB]) {
+                Ok(some) => done += some,
+                Err(error) => break error,
+            }
+            volume.fsync(handle, false).unwrap();
+        };
+        assert_eq!(error, Error::NoSpace);
+        let space = volume.statfs().unwrap();
+        assert!(space.blocks_free <= LEFT, "{kind}: {} blocks are left", space.blocks_free);
+        // Without a change of what is there.
+        assert_eq!(volume.write(&Caller::root(), handle, done as u64, &data[..MIB]), Err(Error::NoSpace));
+        volume.release(handle).unwrap();
+        is(&detached(volume, &disk), "file", &data[..done]);
+    }
+}
+
+/// Several who filled a disk together were told that it was full while there was room for what all of them had.
+#[test]
+fn many_who_fill_a_disk_found_no_room_that_there_was() {
+    const WRITERS: usize = 4;
+    let disk = disk("ext4");
+    let volume = volume(&disk, Options::default());
+    let handles: Vec<_> = (0..WRITERS).map(|n| create(&volume, &format!("file-{n}"))).collect();
+    let space = volume.statfs().unwrap();
+    let each = (space.blocks_free - 20 * WRITERS as u64) as usize * 4096 / WRITERS / 4096 * 4096;
+    std::thread::scope(|scope| {
+        for (n, handle) in handles.iter().enumerate() {
+            let volume = &volume;
+            scope.spawn(move || {
+                let data = bytes(n, each);
+                let mut done = 0;
+                while done < each {
+                    let end = each.min(done + MIB / 2);
+                    done += volume.write(&Caller::root(), *handle, done as u64, &data[done..end]).unwrap();
+                }
+                volume.fsync(*handle, false).unwrap();
+            });
+        }
+    });
+    for handle in handles {
+        volume.release(handle).unwrap();
+    }
+    let plain = detached(volume, &disk);
+    for n in 0..WRITERS {
+        is(&plain, &format!("file-{n}"), &bytes(n, each));
+    }
+}
