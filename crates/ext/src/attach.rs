@@ -24,8 +24,10 @@ use zerocopy::IntoBytes;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::features::Incompat;
 use crate::fetch::{self, Fetch, Fetched};
 use crate::home::{self, Area, Frames, Home, Room, State, read_log};
+use crate::journal;
 use crate::kind::Kind;
 use crate::mark::{self, Mark};
 use crate::replay::{Replayed, replay};
@@ -131,6 +133,24 @@ pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
 /// its journal.
 pub fn attach(region: &Region, disk: &Arc<Disk>) -> Result<u64, Error> {
     attach_within(region, disk, None)
+}
+
+/// Whether [`attach`] would take the disk for `volume`, which has to be made first, of so many bytes. Nothing is changed.
+///
+/// # Errors
+/// What keeps the file system from being written, a disk that has a volume, too little NVM.
+pub fn check_attachable(disk: &Arc<Disk>, volume: &str, bytes: u64) -> Result<(), Error> {
+    if disk.is_read_only() {
+        return Err(disk::Error::ReadOnly { disk: disk.name().into() }.into());
+    }
+    let found = open_superblock(disk)?;
+    found.features.check_writable(disk.name())?;
+    if found.features.incompat.contains(Incompat::RECOVER) {
+        journal::read(disk, &found)?;
+    } else if !found.clean {
+        return Err(Error::NotClean { disk: disk.name().into() });
+    }
+    home::check_bytes(volume, bytes, found.block, found.fixed_bytes())
 }
 
 /// The same with less room than there is, for who wants to see what happens when that is used up.

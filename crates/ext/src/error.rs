@@ -10,10 +10,12 @@ pub enum Error {
     #[error(transparent)]
     Disk(#[from] disk::Error),
     /// There is no superblock.
-    #[error("{disk}: there is no ext2, ext3 or ext4 here: no superblock at byte 1024")]
+    #[error("{disk}: there is no ext2, ext3 or ext4 here{instead}; nothing was changed")]
     NotExt {
         /// The disk.
         disk: String,
+        /// What there is, behind a comma; nothing if that is not known.
+        instead: String,
     },
     /// The file system needs what is not supported.
     #[error("{disk}: it has features that are not supported: {}; nothing was changed", features.join(", "))]

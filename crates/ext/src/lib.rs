@@ -21,7 +21,7 @@
 //! map (extents, indirect)              from a file's blocks to the disk's
 //! alloc, inode, bitmap, group          what is where, and what is free
 //! core, store (clean)                  metadata blocks; blocks of files as the disk has them
-//! superblock, features, checksum, mmp, error
+//! superblock, features, checksum, mmp, error, stranger
 //! ```
 #![forbid(unsafe_code)]
 
@@ -73,6 +73,7 @@ mod resize;
 #[cfg(test)]
 mod scene;
 mod store;
+mod stranger;
 mod superblock;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
@@ -88,7 +89,9 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
-pub use attach::{Attachment, attach, attach_within, attachment, force_from_disk, space_at_rest};
+pub use attach::{
+    Attachment, attach, attach_within, attachment, check_attachable, force_from_disk, space_at_rest,
+};
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;

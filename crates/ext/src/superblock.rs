@@ -13,6 +13,7 @@ use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::inode;
 use crate::kind::Kind;
 use crate::mark::Mark;
+use crate::stranger;
 
 pub(crate) const MAGIC: u16 = 0xEF53;
 /// Where the superblock is, byte.
@@ -201,7 +202,7 @@ pub(crate) fn add_compat(core: &Core, features: Compat) -> vfs::Result<()> {
 
 /// The same, of a copy at byte `at`.
 pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
-    let not_ext = || Error::NotExt { disk: disk.name().into() };
+    let not_ext = || Error::NotExt { disk: disk.name().into(), instead: stranger::instead(disk) };
     if disk.bytes() < at + BYTES as u64 {
         return Err(not_ext());
     }

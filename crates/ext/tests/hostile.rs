@@ -146,6 +146,26 @@ fn what_is_no_ext_is_told_so() {
 }
 
 #[test]
+fn what_is_there_instead_is_named() {
+    let cases: [(usize, &[u8], &str); 7] = [
+        (0, b"XFSB", "but an XFS file system"),
+        (65600, b"_BHRfS_M", "but a btrfs file system"),
+        (0, b"LUKS\xBA\xBE\0\x02", "but a LUKS container: `cryptsetup open` it"),
+        (510, &[0x55, 0xAA], "but a table of partitions: name one of them"),
+        (4096, b"EFI PART", "but a table of partitions"),
+        (512, b"LABELONE", "but a physical volume of LVM"),
+        (0, b"", "but zeros"),
+    ];
+    for (at, magic, words) in cases {
+        let mut image = vec![0; 1 << 20];
+        image[at..at + magic.len()].copy_from_slice(magic);
+        let disk = Arc::new(Disk::memory(image));
+        let error = Volume::open(disk, &Options::default()).err().unwrap().to_string();
+        assert!(error.contains(words) && error.contains("nothing was changed"), "{error}");
+    }
+}
+
+#[test]
 fn features_that_are_not_supported_are_named() {
     let victim = Victim::new(specimens::make(&["-t", "ext2", "-b", "1024", "-I", "128"]));
     let incompat = 1024 + 0x60;

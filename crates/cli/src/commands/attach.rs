@@ -65,6 +65,11 @@ struct Lacks {
 /// Attaches a disk to a volume of an open zone.
 pub(crate) fn attach_to(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
     let disk = open_disk(disk)?;
+    // A volume is not made for what cannot be attached.
+    if zone.volumes().iter().all(|entry| entry.name != volume) {
+        let bytes = bytes.unwrap_or(zone.info().free_bytes);
+        ext::check_attachable(&disk, volume, bytes).doing("attaching the disk")?;
+    }
     let (region, is_new) = volume_for(zone, volume, bytes)?;
     let attached = ext::attach(&region, &disk).doing("attaching the disk");
     if attached.is_err() && is_new {

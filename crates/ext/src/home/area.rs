@@ -135,6 +135,15 @@ pub(crate) fn bytes_for_all(block: u64, fixed: u64) -> u64 {
     (beside_log + log).max(BYTES_MIN).next_multiple_of(SEGMENT)
 }
 
+/// An error if a volume of `bytes` is too small for any disk.
+pub(crate) fn check_bytes(volume: &str, bytes: u64, block: u64, fixed: u64) -> Result<(), Error> {
+    if bytes < BYTES_MIN {
+        let (volume, all) = (volume.into(), bytes_for_all(block, fixed));
+        return Err(Error::AreaTooSmall { volume, bytes, needed: BYTES_MIN, all });
+    }
+    Ok(())
+}
+
 impl Area {
     /// The area of a region for a disk with blocks of `block` bytes, and `fixed` bytes of metadata that is there from the start. What NVM
     /// there is beyond that and as much again for directories and maps is for the log, of half of all at most: a burst of synced writes is as
@@ -144,10 +153,7 @@ impl Area {
     /// [`Error::AreaTooSmall`] says how much it takes.
     pub(crate) fn lay_out(region: &Region, block: u64, part: u64, fixed: u64) -> Result<Area, Error> {
         let bytes = region.len();
-        if bytes < BYTES_MIN {
-            let (volume, all) = (region.name().into(), bytes_for_all(block, fixed));
-            return Err(Error::AreaTooSmall { volume, bytes, needed: BYTES_MIN, all });
-        }
+        check_bytes(region.name(), bytes, block, fixed)?;
         let Shares { half, log_at, frames } = Shares::of(bytes, block, fixed);
         let frames_at = (TABLE + frames * ENTRY).next_multiple_of(COPY);
         Ok(Area {
