@@ -23,11 +23,14 @@ pub(crate) const COPIES: [u64; 2] = [0, 1 << 20];
 pub(crate) const MAGIC: [u8; 8] = *b"AMBRZONE";
 /// The format's version.
 pub(crate) const VERSION: u32 = 1;
-/// Incompatible features that this program knows: none yet.
-const FEATURES: u32 = 0;
+/// An incompatible feature, of entrances in whose index a volume is unfinished.
+const UNFINISHED: u32 = 1;
+/// Those that this program knows.
+const FEATURES: u32 = UNFINISHED;
 
 const STATE_FREE: u8 = 0;
 const STATE_LIVE: u8 = 1;
+const STATE_UNFINISHED: u8 = 2;
 
 /// One copy of the entrance, as it is on the medium.
 #[repr(C)]
@@ -198,6 +201,11 @@ impl Unverified<'_> {
             created_s: raw.created_s.get(),
             slots,
         };
+        if entrance.has_unfinished() != (features & UNFINISHED != 0) {
+            return Err(Fault::Corrupt(format!(
+                "features {features:#x} are not what unfinished volumes say"
+            )));
+        }
         entrance.verify_apart()?;
         Ok(entrance)
     }
@@ -205,11 +213,12 @@ impl Unverified<'_> {
 
 impl RawEntry {
     fn verify(&self, zone_segments: u64) -> Result<Option<VolumeEntry>, String> {
-        match self.state {
+        let unfinished = match self.state {
             STATE_FREE => return Ok(None),
-            STATE_LIVE => {}
+            STATE_LIVE => false,
+            STATE_UNFINISHED => true,
             state => return Err(format!("unknown state {state}")),
-        }
+        };
         let len = self.name.iter().position(|&byte| byte == 0).ok_or("its name has no end")?;
         let name = std::str::from_utf8(&self.name[..len]).map_err(|_| "its name is not UTF-8")?;
         if !is_name(name) {
@@ -226,6 +235,7 @@ impl RawEntry {
             uuid: Uuid::from_bytes(self.uuid),
             start: start * SEGMENT,
             bytes: segments * SEGMENT,
+            unfinished,
         }))
     }
 
@@ -239,7 +249,7 @@ impl RawEntry {
             start_segment: U32::new((entry.start / SEGMENT) as u32),
             segments: U32::new((entry.bytes / SEGMENT) as u32),
             kind: entry.kind as u8,
-            state: STATE_LIVE,
+            state: if entry.unfinished { STATE_UNFINISHED } else { STATE_LIVE },
             reserved: [0; 6],
         }
     }
@@ -280,7 +290,7 @@ impl Entrance {
             sequence: U64::new(self.sequence),
             bytes: U64::new(self.bytes),
             created_s: U64::new(self.created_s),
-            features: U32::new(FEATURES),
+            features: U32::new(if self.has_unfinished() { UNFINISHED } else { 0 }),
             copy: copy as u8,
             reserved: [0; 3],
             index,
@@ -294,6 +304,16 @@ impl Entrance {
         let mut volumes: Vec<VolumeEntry> = self.slots.iter().flatten().cloned().collect();
         volumes.sort_by_key(|volume| volume.start);
         volumes
+    }
+
+    fn has_unfinished(&self) -> bool {
+        self.slots.iter().flatten().any(|entry| entry.unfinished)
+    }
+
+    /// Takes out what was not finished; gives the names.
+    pub(crate) fn remove_unfinished(&mut self) -> Vec<String> {
+        let unfinished = |slot: &mut Option<VolumeEntry>| slot.take_if(|entry| entry.unfinished);
+        self.slots.iter_mut().filter_map(unfinished).map(|entry| entry.name).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<(usize, &VolumeEntry)> {
@@ -341,6 +361,7 @@ impl Entrance {
             uuid: Uuid::new_v4(),
             start: gap.0,
             bytes: wanted,
+            unfinished: false,
         });
         Ok(slot)
     }
@@ -424,7 +445,9 @@ mod tests {
         corrupt("UTF-8", &|raw| raw.index[0].name[0] = 0xFF);
         corrupt("its name is", &|raw| raw.index[0].name[0] = 0);
         corrupt("kind", &|raw| raw.index[0].kind = 9);
-        corrupt("state", &|raw| raw.index[0].state = 2);
+        corrupt("state", &|raw| raw.index[0].state = 3);
+        corrupt("unfinished", &|raw| raw.index[0].state = 2);
+        corrupt("unfinished", &|raw| raw.features = U32::new(UNFINISHED));
     }
 
     #[test]

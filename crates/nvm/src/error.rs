@@ -142,6 +142,15 @@ pub enum Error {
         /// Names that there are.
         names: Vec<String>,
     },
+    /// The volume is being made, or was.
+    #[error(
+        "volume {name:?} is unfinished: somebody makes it just now, or that was cut off, and then whatever opens the zone \
+         for writing next removes it"
+    )]
+    Unfinished {
+        /// The name given.
+        name: String,
+    },
     /// A volume has that name already.
     #[error("the zone has a volume {name:?} already: remove it first or choose another name")]
     VolumeExists {

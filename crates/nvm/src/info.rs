@@ -38,6 +38,8 @@ pub struct ZoneInfo {
     pub read_only: bool,
     /// In which state the entrance was found.
     pub entrance: EntranceHealth,
+    /// Volumes that opening it removed, since making them had been cut off.
+    pub removed_unfinished: Vec<String>,
 }
 
 /// Bytes of the mapping at `start` that huge pages map, from `/proc/self/smaps`.

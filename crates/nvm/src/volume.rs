@@ -66,6 +66,8 @@ pub struct VolumeEntry {
     pub start: u64,
     /// Its bytes, a multiple of [`crate::SEGMENT`].
     pub bytes: u64,
+    /// Whether it was being made when this was read; see [`crate::Zone::begin_volume`].
+    pub unfinished: bool,
 }
 
 /// What a process keeps for a volume while its zone is open.

@@ -4,7 +4,7 @@ mod opening;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -76,6 +76,8 @@ struct Inner {
     method: PersistMethod,
     method_reason: &'static str,
     health: EntranceHealth,
+    /// Names of volumes whose making had been cut off when the zone was opened.
+    removed_unfinished: OnceLock<Vec<String>>,
     instruments: Arc<Instruments>,
     /// The entrance's own ledger.
     entrance_volume: Arc<Volume>,
@@ -151,11 +153,29 @@ impl Zone {
     /// Its first segment reads as zeros. The rest holds whatever was there before: a volume that looks
     /// further should know its own structures by [`Region::uuid`].
     pub fn create_volume(&self, name: &str, kind: VolumeKind, bytes: Option<u64>) -> Result<Region, Error> {
+        self.add_volume(name, kind, bytes, false)
+    }
+
+    /// The same of a volume that is nothing before it is filled: it is *unfinished*, and nobody else gets its region, until
+    /// [`Zone::finish_volume`]. If that is cut off, whoever opens the zone for writing next removes it.
+    pub fn begin_volume(&self, name: &str, kind: VolumeKind, bytes: Option<u64>) -> Result<Region, Error> {
+        self.add_volume(name, kind, bytes, true)
+    }
+
+    fn add_volume(
+        &self,
+        name: &str,
+        kind: VolumeKind,
+        bytes: Option<u64>,
+        unfinished: bool,
+    ) -> Result<Region, Error> {
         self.refuse_read_only("create a volume")?;
         let mut state = self.inner.state.lock();
         let mut entrance = state.entrance.clone();
         let slot = entrance.add(name, kind, bytes)?;
-        let Some(entry) = entrance.slots[slot].clone() else { unreachable!("`add` filled the slot") };
+        let Some(entry) = &mut entrance.slots[slot] else { unreachable!("`add` filled the slot") };
+        entry.unfinished = unfinished;
+        let entry = entry.clone();
         // Before the volume can be found, nothing of an earlier one may be found in its place.
         let window = Window::new(state.mapping.clone(), entry.start, entry.bytes, self.inner.method);
         let volume = Arc::new(Volume::new(entry));
@@ -165,6 +185,27 @@ impl Zone {
         self.publish(&mut state, entrance)?;
         state.opened.insert(volume.entry.uuid, volume);
         Ok(region)
+    }
+
+    /// What [`Zone::begin_volume`] began is whole, and all of it durable. Atomic.
+    pub fn finish_volume(&self, name: &str) -> Result<(), Error> {
+        let mut state = self.inner.state.lock();
+        let (slot, _) = self.find(&state, name)?;
+        let mut entrance = state.entrance.clone();
+        entrance.slots[slot].iter_mut().for_each(|entry| entry.unfinished = false);
+        self.publish(&mut state, entrance)
+    }
+
+    /// Removes the volumes whose making was cut off.
+    fn remove_unfinished(&self) -> Result<(), Error> {
+        let mut state = self.inner.state.lock();
+        let mut entrance = state.entrance.clone();
+        let removed = entrance.remove_unfinished();
+        if !removed.is_empty() {
+            self.publish(&mut state, entrance)?;
+        }
+        let _ = self.inner.removed_unfinished.set(removed);
+        Ok(())
     }
 
     /// Removes a volume; its space is free at once. Atomic. Its regions must be gone.
@@ -187,6 +228,9 @@ impl Zone {
     pub fn volume(&self, name: &str) -> Result<Region, Error> {
         let mut state = self.inner.state.lock();
         let (_, entry) = self.find(&state, name)?;
+        if entry.unfinished {
+            return Err(Error::Unfinished { name: name.to_string() });
+        }
         let window = Window::new(state.mapping.clone(), entry.start, entry.bytes, self.inner.method);
         let volume = state.opened.entry(entry.uuid).or_insert_with(|| Arc::new(Volume::new(entry))).clone();
         Ok(Region::new(window, self.inner.instruments.clone(), volume, self.clone()))
@@ -255,6 +299,7 @@ impl Zone {
             technology: self.inner.options.technology,
             read_only: self.inner.options.read_only,
             entrance: self.inner.health.clone(),
+            removed_unfinished: self.inner.removed_unfinished.get().cloned().unwrap_or_default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use zerocopy::FromBytes;
@@ -255,6 +255,9 @@ impl Zone {
             let state = zone.inner.state.lock();
             zone.write_copy(&state, state.older_copy);
         }
+        if writable {
+            zone.remove_unfinished()?;
+        }
         Ok(zone)
     }
 
@@ -276,6 +279,7 @@ impl Zone {
             uuid: entrance.uuid,
             start: 0,
             bytes: SEGMENT,
+            unfinished: false,
         });
         let inner = Inner {
             path: place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone()),
@@ -286,6 +290,7 @@ impl Zone {
             method,
             method_reason,
             health,
+            removed_unfinished: OnceLock::new(),
             instruments: Arc::new(Instruments::new(wear, spinner, method == PersistMethod::Msync)),
             entrance_volume: Arc::new(entrance_volume),
             first_mapping: mapping.clone(),
