@@ -8,14 +8,27 @@ use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
 use crate::data::blocks_for;
 use crate::geometry::BLOCK;
-use crate::index::FILE_MAX;
+use crate::index::{self, FILE_MAX};
 use crate::inode::{Hot, Inode, Layout};
 use crate::namespace::number;
+use crate::pointer::DataPointer;
 use crate::record::Item;
 use crate::xattr;
 
 /// Bytes that changing attributes logs at most: objects, an ACL, a moved inline file, a zeroed tail.
 const LOG: usize = 3 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
+
+/// Blocks that changing attributes takes at most.
+const BLOCKS: u64 = blocks_for(3);
+
+/// For what a volume had room when a change of attributes began.
+enum Room {
+    Any,
+    /// Out of what is kept for deletions: no file is to move out of its inode into that.
+    ForChange,
+    /// The same with a snapshot, which may have what is changed: only for what gives back more than it takes.
+    ForDeletion,
+}
 
 impl Core {
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
@@ -51,37 +64,71 @@ impl Core {
                 return Err(Error::Invalid);
             }
         }
-        let (operation, may_grow) = self.begin_change(set)?;
+        let (operation, room) = self.begin_change(ino, set)?;
         let _lock = self.locks.write(ino);
         if let Some(handle) = handle.filter(|_| set.size.is_some()) {
             self.handles.get(handle)?; // released meanwhile, the number may be another file's
         }
         let inode = self.inode(ino)?;
         let is_longer = set.size.is_some_and(|size| size > inode.inline_capacity() as u64);
-        if !may_grow && is_longer && inode.layout() == Layout::Inline {
+        let has_room = match room {
+            Room::Any => true,
+            Room::ForChange => !is_longer || inode.layout() != Layout::Inline,
+            Room::ForDeletion => self.gives_back(inode, set)?,
+        };
+        if !has_room {
             return Err(Error::NoSpace);
         }
         self.change(operation, caller, inode, set, handle.is_some())?;
         Ok(self.inode(ino)?.attr())
     }
 
-    /// Begins to change attributes, on a full volume out of what is kept for deletions; but no file is to move out of its inode into
-    /// that: says whether one may.
-    fn begin_change(&self, set: &SetAttr) -> Result<(Operation<'_>, bool)> {
+    /// Begins to change attributes, on a full volume out of what is kept for deletions, and says for what there is room then.
+    fn begin_change(&self, ino: u32, set: &SetAttr) -> Result<(Operation<'_>, Room)> {
+        let begin = |urgency| self.begin(BLOCKS, LOG, urgency);
         match set.size {
-            Some(0) => return Ok((self.begin(blocks_for(3), LOG, Urgency::Deletion)?, true)),
-            None => return Ok((self.begin(blocks_for(3), LOG, Urgency::Change)?, true)),
+            Some(0) => return Ok((begin(Urgency::Deletion)?, Room::Any)),
+            None => return Ok((begin(Urgency::Change)?, Room::Any)),
             Some(_) => {}
         }
-        match self.begin(blocks_for(3), LOG, Urgency::Ordinary) {
-            Err(Error::NoSpace) => Ok((self.begin(blocks_for(3), LOG, Urgency::Change)?, false)),
-            begun => Ok((begun?, true)),
+        match begin(Urgency::Ordinary) {
+            Err(Error::NoSpace) => {}
+            begun => return Ok((begun?, Room::Any)),
         }
+        match begin(Urgency::Change) {
+            Err(Error::NoSpace) => {}
+            begun => return Ok((begun?, Room::ForChange)),
+        }
+        {
+            let _lock = self.locks.read(ino);
+            if !self.gives_back(self.inode(ino)?, set)? {
+                return Err(Error::NoSpace);
+            }
+        }
+        Ok((begin(Urgency::Deletion)?, Room::ForDeletion))
+    }
+
+    /// Whether a file is cut by more blocks that no snapshot has than that takes: then it is a deletion, and may use what is kept for
+    /// those. In time that follows the blocks cut.
+    fn gives_back(&self, inode: Inode<'_>, set: &SetAttr) -> Result<bool> {
+        let Some(size) = set.size.filter(|size| *size < inode.hot().size.get()) else { return Ok(false) };
+        if inode.layout() == Layout::Inline {
+            return Ok(false);
+        }
+        let (first, medium) = (size.div_ceil(BLOCK), &self.medium);
+        let mut own_blocks = 0;
+        let count = &mut |index, pointer: DataPointer| {
+            medium.check_main("file index", inode.block, format_args!("pointer"), pointer.block())?;
+            own_blocks += u64::from(index >= first && !self.nodes.allocator.is_shared(pointer.block()));
+            Ok(())
+        };
+        index::walk(&self.nodes, inode, first..u64::MAX, &mut |_, _| Ok(()), count)?;
+        Ok(own_blocks > BLOCKS)
     }
 
     /// Opens a file and empties it.
     pub(crate) fn open_truncating(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Result<Handle> {
-        let operation = self.begin(blocks_for(3), LOG, Urgency::Deletion)?;
+        let operation = self.begin(BLOCKS, LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         self.nodes.may_open(caller, inode, flags)?;

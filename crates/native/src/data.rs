@@ -38,7 +38,7 @@ const BEGINNING_MAX: usize = BLOCK as usize / 4;
 pub(crate) const MAP_LOG: usize = 32;
 
 /// Blocks that changing `count` blocks of a file takes at most: themselves, and copies of their index nodes.
-pub(crate) fn blocks_for(count: u64) -> u64 {
+pub(crate) const fn blocks_for(count: u64) -> u64 {
     count + count / 256 + 12
 }
 

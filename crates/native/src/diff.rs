@@ -88,7 +88,13 @@ impl Core {
     pub(crate) fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Difference>, Error> {
         check_names(from, to)?;
         let from = self.use_snapshot(from)?;
-        let to = to.map_or_else(|| self.use_now(), |name| self.use_snapshot(name))?;
+        let to = match to {
+            Some(name) => self.use_snapshot(name)?,
+            None => self.use_now().map_err(|error| match error {
+                Error::NoSpaceForSnapshot | Error::TooManySnapshots => Error::NoRoomToCompare,
+                other => other,
+            })?,
+        };
         let reader = |record: &Record| record.reader(&self.medium, self.nodes.hash_key);
         Ok(compare([&reader(&from.record)?, &reader(&to.record)?])?)
     }

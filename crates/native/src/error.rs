@@ -116,6 +116,11 @@ pub enum Error {
     /// So little is free that a snapshot would leave the volume without room for its own checkpoints.
     #[error("too little of the volume is free to take a snapshot; remove files or snapshots")]
     NoSpaceForSnapshot,
+    /// What the volume is now cannot be kept while it is compared.
+    #[error(
+        "what the volume is now is kept while it is compared, as a snapshot is, and there is no room for one; remove files or snapshots, or compare two snapshots"
+    )]
+    NoRoomToCompare,
     /// Something below failed: a damaged structure, unreadable media.
     #[error("{0}")]
     Volume(#[from] vfs::Error),
@@ -135,9 +140,10 @@ impl From<Error> for vfs::Error {
             | Error::SnapshotHold { .. }
             | Error::SnapshotInUse(_)
             | Error::NewerSnapshots { .. } => vfs::Error::Busy,
-            Error::TooManySnapshots | Error::NoSpaceForSnapshot | Error::CloneTooSmall { .. } => {
-                vfs::Error::NoSpace
-            }
+            Error::TooManySnapshots
+            | Error::NoSpaceForSnapshot
+            | Error::NoRoomToCompare
+            | Error::CloneTooSmall { .. } => vfs::Error::NoSpace,
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }

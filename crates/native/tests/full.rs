@@ -295,6 +295,56 @@ fn changes_under_a_snapshot_took_what_is_kept_for_deletions() {
     }
 }
 
+/// A file that was made shorter, and by that would have given back what nobody else has, said ENOSPC on a full volume with a
+/// snapshot. What a snapshot has is not given back, and copies of it use up what is kept for deletions.
+#[test]
+fn cutting_what_no_snapshot_has_was_no_deletion() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let old: Vec<String> = (0..40).map(|n| format!("old {n}")).collect();
+        for name in &old {
+            write_file(&volume, ROOT_INO, name, &content(1, 100_000)).unwrap();
+        }
+        volume.take_snapshot("s", "").unwrap();
+        write_file(&volume, ROOT_INO, "new", &content(2, 500_000)).unwrap();
+        top_up(&volume);
+        let cut = |name: &str, size| {
+            let size = vfs::SetAttr { size: Some(size), ..vfs::SetAttr::default() };
+            volume.setattr(&root, ino(&volume, name), &size, None).map(|attr| attr.size)
+        };
+        let refused = old.iter().filter(|name| cut(name, 5000) == Err(Error::NoSpace)).count();
+        assert!(refused > old.len() / 2, "{durability:?}: {refused} of {}", old.len());
+        assert_eq!(cut("new", 499_000), Err(Error::NoSpace), "it takes more than it gives");
+        assert_eq!(cut("new", 600_000), Err(Error::NoSpace));
+        assert_eq!(cut("new", 5000), Ok(5000), "{durability:?}");
+        assert!(read_file(&volume, ROOT_INO, "new").unwrap() == content(2, 500_000)[..5000]);
+        volume.checkpoint().unwrap();
+        write_file(&volume, ROOT_INO, "more", &content(3, 300_000)).unwrap();
+        assert_sound_if_crashed(&zone);
+        remove_all(&volume, ROOT_INO);
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// Whoever compared a snapshot with a full volume was told that none can be taken.
+#[test]
+fn comparing_on_a_full_volume_spoke_of_taking() {
+    let (_zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    volume.take_snapshot("s", "").unwrap();
+    top_up(&volume);
+    let full = (0..100).find(|n| volume.take_snapshot(&n.to_string(), "").is_err());
+    assert!(full.is_some(), "checkpoints need what is left");
+    let told = volume.diff("s", None).unwrap_err().to_string();
+    assert!(told.contains("compared") && told.contains("no room"), "{told}");
+    (0..full.unwrap()).for_each(|n| volume.remove_snapshot(&n.to_string()).unwrap());
+    volume.finish_removals().unwrap();
+    assert_eq!(volume.diff("s", None).unwrap().len(), 2);
+}
+
 /// Files without a name that are open have entries in a hidden directory, which grew into what is kept for deletions, until neither
 /// they nor anything else could be deleted any more.
 #[test]
