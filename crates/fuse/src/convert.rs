@@ -47,14 +47,24 @@ fn attr(attr: &Attr) -> abi::Attr {
     }
 }
 
-/// An entry and its inode, both of which the kernel may believe for `ttl`.
-pub(crate) fn entry_out(of: &Attr, ttl: Duration) -> EntryOut {
+/// For how long the kernel may believe that an entry leads to an inode, and what it is told of that.
+#[derive(Clone, Copy)]
+pub(crate) struct Belief {
+    pub(crate) entry: Duration,
+    pub(crate) attr: Duration,
+}
+
+/// Whatever the kernel has changed itself, or hears of when it changes.
+pub(crate) const LASTING: Belief = Belief { entry: TTL, attr: TTL };
+
+/// An entry and its inode.
+pub(crate) fn entry_out(of: &Attr, belief: Belief) -> EntryOut {
     EntryOut {
         nodeid: of.ino,
         // Of the root directory, which it has had from the beginning, the kernel wants to hear of no other.
         generation: if of.ino == ROOT_INO { 0 } else { u64::from(of.generation) },
-        entry_valid: ttl.as_secs(),
-        attr_valid: ttl.as_secs(),
+        entry_valid: belief.entry.as_secs(),
+        attr_valid: belief.attr.as_secs(),
         attr: attr(of),
         ..EntryOut::default()
     }

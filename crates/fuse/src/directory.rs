@@ -76,7 +76,7 @@ impl Server {
                     .then(|| self.getattr(entry.ino).inspect(|attr| self.inodes.remember(attr.ino)));
                 match attr {
                     Some(Ok(attr)) => {
-                        let out = entry_out(&attr, self.entry_ttl(dir, attr.ino));
+                        let out = entry_out(&attr, self.belief(dir, attr.ino));
                         listing.extend_from_slice(out.as_bytes());
                     }
                     Some(Err(_)) => {

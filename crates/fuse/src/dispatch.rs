@@ -11,7 +11,7 @@ use crate::abi::{
     Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn, WriteOut,
 };
 use crate::convert::{
-    TTL, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
+    LASTING, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
     set_attr, statfs_out, statx_out,
 };
 use crate::message::{Message, Reply};
@@ -167,7 +167,7 @@ impl Server {
 
     /// Answers with what `make` made.
     fn made(&self, request: Request, make: impl FnOnce() -> Result<Attr>) -> Handled<'_, EntryOut> {
-        self.handle(request, || Ok(entry_out(&self.entry(make)?, TTL)))
+        self.handle(request, || Ok(entry_out(&self.entry(make)?, LASTING)))
     }
 
     fn found(&self, message: &Message<'_>) -> Result<EntryOut> {
@@ -180,7 +180,7 @@ impl Server {
             _ => self.volume.lookup(&caller, dir, name),
         });
         match found {
-            Ok(attr) => Ok(entry_out(&attr, self.entry_ttl(dir, attr.ino))),
+            Ok(attr) => Ok(entry_out(&attr, self.belief(dir, attr.ino))),
             Err(Error::NotFound) => Ok(no_entry_out(self.ttl(dir))),
             Err(error) => Err(error),
         }
@@ -222,7 +222,7 @@ impl Server {
         self.inodes.remember_nameless(&created.attr, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
         Ok(Created {
-            entry: entry_out(&created.attr, TTL),
+            entry: entry_out(&created.attr, LASTING),
             open: OpenOut { fh: 0, open_flags, backing_id: 0 },
         })
     }
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!((entry.nodeid, entry.generation), (attr.ino, u64::from(attr.generation)));
         }
         let of_root = vfs::Attr { generation: 7, ..model.getattr(vfs::ROOT_INO).unwrap() };
-        assert_eq!(entry_out(&of_root, TTL).generation, 0, "the kernel would complain");
+        assert_eq!(entry_out(&of_root, LASTING).generation, 0, "the kernel would complain");
         let open = model.open(&root, file.ino, vfs::OpenFlags::READ).unwrap();
         model.unlink(&root, directory.ino, b"file").unwrap();
         assert_eq!(found(file.ino).nodeid, 0, "without a name it is gone for who does not hold it");

@@ -12,7 +12,7 @@ use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
 
 use crate::MountOptions;
 use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
-use crate::convert::{TTL, errno, in_directory};
+use crate::convert::{Belief, TTL, errno, in_directory};
 use crate::device::Device;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::Reply;
@@ -209,9 +209,9 @@ impl Server {
         if self.volume.is_volatile(ino) { Duration::ZERO } else { TTL }
     }
 
-    /// The same for an entry of `dir` that leads to `ino`, and for that inode: they are told with one time.
-    pub(crate) fn entry_ttl(&self, dir: Ino, ino: Ino) -> Duration {
-        self.ttl(dir).min(self.ttl(ino))
+    /// The same of an entry of `dir` that leads to `ino`, and of that inode.
+    pub(crate) fn belief(&self, dir: Ino, ino: Ino) -> Belief {
+        Belief { entry: self.ttl(dir), attr: self.ttl(ino) }
     }
 
     /// Creates or finds an inode by name, of which the kernel is then told.

@@ -285,6 +285,10 @@ fn what_changes_otherwise_is_asked_for_each_time() {
         assert!(fs::metadata(mounted.path(&format!("dir/{name}"))).is_ok());
         assert_eq!(list(), expected);
     }
+    // Where it is, and what is in it, is as believable as ever: of each walk only the name in it is asked for.
+    fs::metadata(mounted.path("dir/b")).unwrap();
+    let ((), requests) = mounted.requests(|| _ = fs::metadata(mounted.path("dir/b")).unwrap());
+    assert_eq!((requests.of(Request::Lookup), requests.of(Request::Getattr)), (1, 1), "{requests}");
     tick();
     volume.unlink(&root, dir, b"a").unwrap();
     assert!(fs::metadata(mounted.path("dir/a")).is_err());
