@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Info(Info),
     /// Tell how much space is used, and what snapshots have alone and share
     Df(Df),
-    /// Print a structure of a volume as it is in NVM
+    /// Print a structure of a volume that is not mounted, or of a zone, as it is in NVM
     Dump(Dump),
     /// Tell what a mounted volume has done: bytes, lines, fences, operations
     Stats(Stats),
@@ -88,6 +88,9 @@ pub(crate) enum ZoneCommand {
     /// List zones and their volumes
     List(ZoneList),
     /// Tell what a zone really is: on what, persisted how, holding which volumes
+    #[command(
+        after_help = "An unfinished volume is being made, or that was cut off: then the next command that opens the zone for writing removes it."
+    )]
     Show(ZoneShow),
     /// Make a zone larger, also while its volumes are mounted
     Grow(ZoneGrow),

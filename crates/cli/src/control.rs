@@ -11,18 +11,20 @@
 //! ```
 //!
 //! An answer that may be long comes in parts, `{"more":[...]}`, before the response that ends it; so does what is told on the way to one,
-//! `{"more":{"done":4096,"all":1048576}}`.
+//! `{"more":{"done":4096,"all":1048576}}`. For the parts of an answer a server waits until they are read; what is told on the way is left out
+//! while nobody reads it, since the work does not wait.
 //!
 //! Root also talks to servers of other users, which may be anything that these have written: they are waited for so long and no longer, and
-//! what they say is text without control characters.
+//! what they say is text without control characters, of so many bytes and no more.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -36,6 +38,8 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// The same of what another user's may say, whose words take some sixty times as much to hold.
 const ANSWER_OF_OTHERS_BYTES_MAX: u64 = 6 << 20;
+/// The same of all parts of an answer of theirs: with each a difference or a problem, a million or more.
+const PARTS_OF_OTHERS_BYTES_MAX: u64 = 256 << 20;
 /// The same of who a server is.
 const HELLO_BYTES_MAX: u64 = 64 << 10;
 /// How long another user's server may take for an answer, or a part of one.
@@ -73,6 +77,8 @@ pub(crate) enum Request {
     Format { volume: String, settings: crate::commands::mkfs::Settings },
     /// Check another volume of the zone, and repair it: as `amberfs fsck`, with its problems in parts.
     Check { volume: String, repair: bool },
+    /// A structure of another volume of the zone, or its entrance: as `amberfs dump`, with text or JSON in parts.
+    Dump { volume: Option<String>, structure: String, json: bool },
     /// Remove another volume of the zone.
     RemoveVolume { volume: String, force: bool },
     /// Grow the zone; 0 takes all that is there.
@@ -97,24 +103,42 @@ enum Response {
     Failed(Failure),
 }
 
-/// Requests that are being answered: a server that is done ends behind the last answer.
+/// Requests that are being answered: a server that is done ends behind the last answer, and reads no other request. So who
+/// hears nothing knows by the kernel whether what was asked has been read.
 #[derive(Default)]
 pub(crate) struct Answering {
-    count: Mutex<usize>,
+    requests: Mutex<Requests>,
     fewer: Condvar,
 }
 
+#[derive(Default)]
+struct Requests {
+    count: usize,
+    /// No other one is read.
+    ended: bool,
+}
+
 impl Answering {
-    fn add(&self, change: isize) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        *count = count.saturating_add_signed(change);
+    fn lock(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether one more may be read.
+    fn begin(&self) -> bool {
+        let mut requests = self.lock();
+        requests.count += usize::from(!requests.ended);
+        !requests.ended
+    }
+
+    fn end(&self) {
+        self.lock().count -= 1;
         self.fewer.notify_all();
     }
 
     /// Waits until there are none, but not for ever.
     pub(crate) fn wait(&self, limit: Duration) {
-        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.fewer.wait_timeout_while(count, limit, |count| *count > 0);
+        let waited = self.fewer.wait_timeout_while(self.lock(), limit, |requests| requests.count > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended = true;
     }
 }
 
@@ -124,7 +148,28 @@ pub(crate) struct Listener {
 }
 
 /// Answers requests; called from a thread of each connection's own.
-pub(crate) type Handler = Arc<dyn Fn(Request, &mut Parts<'_>) -> Result<Json, Failure> + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(Request, &mut Asker) -> Result<Json, Failure> + Send + Sync>;
+
+/// Whoever asked, to be told something before the answer ends.
+pub(crate) struct Asker(UnixStream);
+
+impl Asker {
+    /// A part of the answer. Waits until there is room for it: not to be called by who keeps others waiting.
+    pub(crate) fn tell(&mut self, part: Json) -> Result<(), Failure> {
+        say(&mut self.0, &Response::More(part))
+            .map_err(|error| Failure::new(format!("the answer cannot be sent: {error}")))
+    }
+
+    /// How the work goes on. Left out if nobody reads, so that nothing waits: where the kernel says that there is room, there is enough for
+    /// some hundred bytes.
+    pub(crate) fn tell_in_passing(&mut self, part: Json) {
+        let mut room = [PollFd::new(&self.0, PollFlags::OUT)];
+        if rustix::event::poll(&mut room, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            // Who no longer listens doesn't end it.
+            let _ = self.tell(part);
+        }
+    }
+}
 
 /// Takes parts of an answer; fails if nobody listens any more.
 pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
@@ -177,15 +222,15 @@ impl Drop for Listener {
 
 /// Serves one connection until its other end goes away.
 fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
-    let Ok(mut out) = stream.try_clone() else { return };
+    let Ok(out) = stream.try_clone() else { return };
+    let mut asker = Asker(out);
     let mut lines = BufReader::new(stream);
-    while let Ok(Some(line)) = read_line(&mut lines, REQUEST_BYTES_MAX, None) {
-        answering.add(1);
+    while has_something(&lines) && answering.begin() {
+        let Ok(Some(line)) = read_line(&mut lines, REQUEST_BYTES_MAX, None) else {
+            return answering.end();
+        };
         let result = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => handler(request, &mut |part| {
-                say(&mut out, &Response::More(part))
-                    .map_err(|error| Failure::new(format!("the answer cannot be sent: {error}")))
-            }),
+            Ok(request) => handler(request, &mut asker),
             Err(error) => Err(Failure::new(format!("the server does not know this request: {error}"))
                 .remedy("client and server are of different versions: unmount and mount again")),
         };
@@ -193,10 +238,21 @@ fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
             Ok(value) => Response::Ok(value),
             Err(failure) => Response::Failed(failure),
         };
-        let said = say(&mut out, &response);
-        answering.add(-1);
+        let said = say(&mut asker.0, &response);
+        answering.end();
         if said.is_err() {
             return;
+        }
+    }
+}
+
+/// Waits until there is something to read, or nothing ever; reads nothing.
+fn has_something(lines: &BufReader<UnixStream>) -> bool {
+    let mut stream = [PollFd::new(lines.get_ref(), PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut stream, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            ready => return ready.is_ok(),
         }
     }
 }
@@ -274,6 +330,10 @@ pub(crate) struct Client {
     patience: Option<Duration>,
     /// How long a line may be, bytes.
     longest: u64,
+    /// How many bytes all parts of an answer may still have.
+    left: u64,
+    /// The server has ended, and not read what it was asked last.
+    is_unread: bool,
 }
 
 impl Client {
@@ -282,7 +342,15 @@ impl Client {
         let pid = peer(&stream)?.pid().try_into().unwrap_or(0);
         let hello = Hello { pid, zone: PathBuf::new(), mounts: Vec::new() };
         let lines = BufReader::new(stream);
-        let mut client = Client { lines, hello, user, patience: Some(patience), longest: HELLO_BYTES_MAX };
+        let mut client = Client {
+            lines,
+            hello,
+            user,
+            patience: Some(patience),
+            longest: HELLO_BYTES_MAX,
+            left: 0,
+            is_unread: false,
+        };
         client.lines.get_ref().set_write_timeout(Some(patience))?;
         client.hello = serde_json::from_value(client.ask(&Request::Hello)?).map_err(Failure::new)?;
         // What number it has is not its own to say. (The kernel says 0 of a process that has none here.)
@@ -315,6 +383,7 @@ impl Client {
                 Some(Response::More(part)) => take(part)?,
                 Some(Response::Ok(value)) => return Ok(value),
                 Some(Response::Failed(failure)) => return Err(failure),
+                None if self.is_unread => return Err(Failure::ending("the zone's server")),
                 None => {
                     let pid = self.hello.pid;
                     return Err(Failure::new(format!(
@@ -328,8 +397,10 @@ impl Client {
     pub(crate) fn send(&mut self, request: &Request) -> Result<(), Failure> {
         let mut text = serde_json::to_string(request).map_err(Failure::new)?;
         text.push('\n');
-        self.lines.get_mut().write_all(text.as_bytes()).map_err(|error| {
-            Failure::new(format!("cannot reach the server (process {}): {error}", self.hello.pid))
+        self.left = if self.is_others() { PARTS_OF_OTHERS_BYTES_MAX } else { u64::MAX };
+        self.lines.get_mut().write_all(text.as_bytes()).map_err(|error| match error.kind() {
+            ErrorKind::BrokenPipe => Failure::ending("the zone's server"),
+            _ => Failure::new(format!("cannot reach the server (process {}): {error}", self.hello.pid)),
         })
     }
 
@@ -346,6 +417,9 @@ impl Client {
         let until = self.patience.map(|patience| Instant::now() + patience);
         match read_line(&mut self.lines, self.longest, until) {
             Ok(Some(line)) => {
+                let too_many =
+                    || Failure::new(format!("an answer of more than {PARTS_OF_OTHERS_BYTES_MAX} bytes"));
+                self.left = self.left.checked_sub(line.len() as u64).ok_or_else(too_many)?;
                 let mut said: Json = serde_json::from_str(&line).map_err(Failure::new)?;
                 if self.is_others() {
                     tame(&mut said);
@@ -360,7 +434,10 @@ impl Client {
                 }))
             }
             Ok(None) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                self.is_unread = true;
+                Ok(None)
+            }
             Err(error) => {
                 let why = match (error.kind(), self.patience) {
                     (ErrorKind::TimedOut | ErrorKind::WouldBlock, Some(patience)) => {
@@ -399,84 +476,4 @@ impl Client {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::ffi::OsStr;
-
-    use super::*;
-
-    /// A list of some 7,000 snapshots was longer than a line of either side: the server hung up.
-    #[test]
-    fn a_long_list_ended_the_connection() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = RuntimeDirectory::open(dir.path(), this_user()).unwrap();
-        let rows: Vec<String> = (0..37_000).map(|number| format!("{number:0<135}")).collect();
-        let answer = rows.clone();
-        let handler: Handler = Arc::new(move |request, _| match request {
-            Request::Hello => {
-                let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
-                serde_json::to_value(hello).map_err(Failure::new)
-            }
-            _ => serde_json::to_value(&answer).map_err(Failure::new),
-        });
-        let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
-        let stream = dir.connect(OsStr::new("zone.sock")).unwrap();
-        let mut client = Client::meet(stream, this_user(), Duration::from_secs(60)).unwrap();
-        let listed = client.ask(&Request::Zone).unwrap();
-        assert_eq!(serde_json::from_value::<Vec<String>>(listed).unwrap(), rows);
-    }
-
-    /// Whoever is at the other end writes what he likes, as slowly as he likes.
-    #[test]
-    fn a_line_is_waited_for_so_long_and_no_longer() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let drip = std::thread::spawn(move || {
-            while theirs.write_all(b"x").is_ok() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let began = Instant::now();
-        let error = Client::meet(ours, this_user() + 1, Duration::from_millis(300)).map(|_| ()).unwrap_err();
-        assert!(error.what.contains("no answer from the server"), "{error}");
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        drip.join().unwrap();
-    }
-
-    /// The directory keeps others away from the socket; if it did not, they would hear nothing.
-    #[test]
-    fn a_server_answers_its_own_user_alone() {
-        if this_user() != 0 {
-            let _ = writeln!(std::io::stderr(), "LEFT OUT: asking as another user needs root");
-            return;
-        }
-        let scratch = tempfile::tempdir().unwrap();
-        let dir = RuntimeDirectory::open(scratch.path(), 0).unwrap();
-        let handler: Handler = Arc::new(|_, _| Ok(Json::Bool(true)));
-        let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
-        let path = scratch.path().join("zone.sock");
-        for (path, mode) in [(scratch.path(), 0o755), (&*path, 0o777)] {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let answer = |user| {
-            let path = path.clone();
-            let ask = move || {
-                let user = rustix::process::Uid::from_raw(user);
-                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-                let mut stream = UnixStream::connect(path).unwrap();
-                let _ = stream.write_all(b"{\"request\":\"zone\"}\n");
-                let mut answer = String::new();
-                let _ = BufReader::new(stream).read_line(&mut answer);
-                answer
-            };
-            std::thread::spawn(ask).join().unwrap()
-        };
-        assert_eq!((answer(0).as_str(), answer(64_300).as_str()), ("{\"ok\":true}\n", ""));
-    }
-
-    /// A terminal would have done what another user's server said.
-    #[test]
-    fn control_characters_of_others_are_not_shown() {
-        let mut said = serde_json::json!({ "text": ["a\u{1b}[2J\n", { "deep": "\u{9b}b" }] });
-        tame(&mut said);
-        assert_eq!(said, serde_json::json!({ "text": ["a\u{FFFD}[2J\n", { "deep": "\u{FFFD}b" }] }));
-    }
-}
+mod tests;

@@ -20,11 +20,26 @@ pub(crate) struct Failure {
     pub(crate) remedy: Option<String>,
     /// The process's exit code.
     pub(crate) exit: u8,
+    /// Nothing has been done, and the whole command may succeed a moment later.
+    #[serde(default)]
+    pub(crate) again: bool,
 }
 
 impl Failure {
     pub(crate) fn new(what: impl fmt::Display) -> Failure {
-        Failure { what: what.to_string(), doing: None, state: None, remedy: None, exit: EXIT_FAILURE }
+        Failure {
+            what: what.to_string(),
+            doing: None,
+            state: None,
+            remedy: None,
+            exit: EXIT_FAILURE,
+            again: false,
+        }
+    }
+
+    /// Who was asked just stops serving that.
+    pub(crate) fn ending(what: &str) -> Failure {
+        Failure { again: true, ..Failure::new(format!("{what} is just ending")).remedy("try again") }
     }
 
     pub(crate) fn doing(mut self, doing: impl fmt::Display) -> Failure {

@@ -27,10 +27,24 @@ mod size;
 mod zone_access;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
-use command_line::CommandLine;
+use command_line::{Command, CommandLine};
+use failure::Failure;
 use personality::Personality;
+use zone_access::{ENDING_PATIENCE, ENDING_PAUSE};
+
+/// Runs a command again that met a server which was just ending.
+fn patiently(command: &Command) -> Result<u8, Failure> {
+    let patience = Instant::now() + ENDING_PATIENCE;
+    loop {
+        match commands::run(command) {
+            Err(failure) if failure.again && Instant::now() < patience => std::thread::sleep(ENDING_PAUSE),
+            done => return done,
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
@@ -47,7 +61,7 @@ fn main() -> ExitCode {
         }
     };
     let code = match parsed {
-        Ok(CommandLine { command }) => commands::run(command).unwrap_or_else(|failure| {
+        Ok(CommandLine { command }) => patiently(&command).unwrap_or_else(|failure| {
             eprintln!("{}: {failure}", personality.name());
             failure.exit
         }),

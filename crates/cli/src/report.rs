@@ -65,6 +65,10 @@ impl Fields {
         self
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn json(&self) -> Json {
         let entries = self.0.iter().map(|(key, value)| (key.to_string(), value.json()));
         Json::Object(entries.collect::<Map<_, _>>())

@@ -14,7 +14,7 @@ use crate::attached::Attached;
 use crate::commands::snapshot::{self, Ask};
 use crate::commands::snapshot_diff::Pair;
 use crate::commands::stats;
-use crate::control::Parts;
+use crate::control::Asker;
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_table::{self, MountEntry};
@@ -75,6 +75,8 @@ enum Shown {
     Snapshot,
     /// Nothing: opening the volume again failed.
     Nothing,
+    /// Nothing any more: the mount has ended, and the volume is closed.
+    Ended,
 }
 
 impl Served {
@@ -125,18 +127,27 @@ impl Served {
         Ok((Arc::new(served), mount))
     }
 
-    /// Waits for whoever uses the volume beside its mount.
-    pub(crate) fn wait_for_users(&self) {
-        drop(self.shown.write().unwrap_or_else(PoisonError::into_inner));
+    /// Closes the volume when its mount has ended, and whoever used it beside that; and lets go of it, so that somebody else can open it.
+    pub(crate) fn end(&self) -> Result<(), Failure> {
+        self.keep_no_more();
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = shown.close();
+        *shown = Shown::Ended;
+        self.metered.exchange(None);
+        closed
     }
 
-    /// Closes the volume when its mount has ended.
+    /// Closes the volume without waiting for anybody.
     pub(crate) fn close(&self) -> Result<(), Failure> {
+        self.keep_no_more();
+        self.shown().close()
+    }
+
+    fn keep_no_more(&self) {
         let keeping = std::mem::replace(&mut *lock(&self.keeping), Keeping::Ended);
         if let Keeping::A(schedule) = keeping {
             schedule.stop();
         }
-        self.shown().close()
     }
 
     /// Makes what was written durable.
@@ -146,7 +157,7 @@ impl Served {
             Shown::Disk(disk) => {
                 disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")
             }
-            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => Ok(()),
         }
     }
 
@@ -157,7 +168,7 @@ impl Served {
                 disk.volume.syncfs().map_err(Failure::new).doing("making what was written durable")?;
                 disk.volume.checkpoint().map_err(Failure::new).doing("writing to the disk what is in NVM")
             }
-            Shown::Volume(_) | Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Volume(_) | Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => Ok(()),
         }
     }
 
@@ -167,7 +178,7 @@ impl Served {
             Shown::Volume(volume) => stats::recovery(&volume.recovery()).json(),
             Shown::Disk(disk) => disk.recovery().json(),
             Shown::Read(volume) => read_disk::recovery(volume).json(),
-            Shown::Snapshot | Shown::Nothing => json!({ "was_clean": true }),
+            Shown::Snapshot | Shown::Nothing | Shown::Ended => json!({ "was_clean": true }),
         }
     }
 
@@ -181,10 +192,10 @@ impl Served {
         zone: &Zone,
         name: &str,
         to: &str,
-        parts: &mut Parts<'_>,
+        asker: &mut Asker,
     ) -> Result<Fields, Failure> {
         self.with_volume(|volume| {
-            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut snapshot::tell_progress(parts));
+            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut snapshot::tell_progress(asker));
             snapshot::clone_to(zone, volume.region().len(), to, copy)
         })
     }
@@ -204,6 +215,7 @@ impl Served {
                 Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
                     .remedy(format!("amberfs umount {}, and try again", self.dir.display())))
             }
+            Shown::Ended => Err(Failure::ending("the volume's mount")),
             Shown::Nothing => Err(Failure::new("the volume could not be opened again; nothing is served")
                 .remedy(format!("amberfs umount {}, then fsck", self.dir.display()))),
         }
@@ -359,7 +371,7 @@ impl Served {
         match &*self.shown() {
             Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
             Shown::Disk(disk) => disk.caches(fields),
-            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => fields,
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
         }
     }
 
@@ -399,7 +411,7 @@ impl Served {
             Shown::Read(volume) => fields
                 .with("disk", Value::Fields(read_disk::account(&volume.disk().account())))
                 .with("recovery", Value::Fields(read_disk::recovery(volume))),
-            Shown::Snapshot | Shown::Nothing => fields,
+            Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
         };
         let transport = if self.over_io_uring { "io_uring" } else { "/dev/fuse" };
         fields.with("transport", transport).with("kernel_requests", Value::Fields(requests))
@@ -430,7 +442,7 @@ impl Shown {
         match self {
             Shown::Volume(volume) => volume.close().doing("closing the volume"),
             Shown::Disk(disk) => disk.close(),
-            Shown::Read(_) | Shown::Snapshot | Shown::Nothing => Ok(()),
+            Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => Ok(()),
         }
     }
 }

@@ -14,13 +14,14 @@ use signal_hook::iterator::Signals;
 
 use crate::attached;
 use crate::commands::snapshot::{self, Ask};
-use crate::commands::{attach, fsck, info, mkfs, snapshot_diff, zone};
-use crate::control::{Answering, Handler, Hello, Listener, Parts, Request};
+use crate::commands::{attach, dump, fsck, info, mkfs, snapshot_diff, zone};
+use crate::control::{Answering, Asker, Handler, Hello, Listener, Request};
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
 use crate::read_disk;
 use crate::served::{Medium, Served};
+use crate::zone_access::tell_of_unfinished;
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -111,7 +112,7 @@ pub(crate) fn run(
     });
     let handler: Handler = {
         let server = server.clone();
-        Arc::new(move |request, parts| server.answer(request, parts))
+        Arc::new(move |request, asker| server.answer(request, asker))
     };
     let answer = server.mount(request, options)?;
     // A mount without its socket would do, but could not be asked anything.
@@ -142,7 +143,11 @@ fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
         loop {
             match Zone::open(&place.zone, &how) {
                 Err(nvm::Error::Locked { .. }) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
-                opened => return opened.doing("opening the zone"),
+                opened => {
+                    let zone = opened.doing("opening the zone")?;
+                    tell_of_unfinished(&zone);
+                    return Ok::<Zone, Failure>(zone);
+                }
             }
         }
     };
@@ -216,7 +221,7 @@ impl Server {
         let name = request.source.volume();
         let mut state = self.when_not_opening(name);
         let Some(opened) = state.opened.clone() else {
-            return Err(Failure::new("the zone's server is just ending").remedy("try again"));
+            return Err(Failure::ending("the zone's server"));
         };
         if let Some(served) = state.served.get(name) {
             let failure =
@@ -271,10 +276,7 @@ impl Server {
     /// Closes a volume whose mount has ended. It stays listed until it is closed.
     fn finish(&self, name: &str, served: Result<(), Failure>) {
         let ending = self.lock().served.get(name).cloned();
-        let closed = ending.map_or(Ok(()), |ending| {
-            ending.wait_for_users();
-            ending.close()
-        });
+        let closed = ending.map_or(Ok(()), |ending| ending.end());
         let mut state = self.lock();
         state.served.remove(name);
         if let Err(failure) = served.and(closed) {
@@ -331,13 +333,13 @@ impl Server {
     }
 
     /// Answers a command.
-    fn answer(self: &Arc<Server>, request: Request, parts: &mut Parts<'_>) -> Result<Json, Failure> {
+    fn answer(self: &Arc<Server>, request: Request, asker: &mut Asker) -> Result<Json, Failure> {
         let zone = || match self.lock().opened.clone() {
             Some(Opened::Zone(zone)) => Ok(zone),
             Some(Opened::Disk(_)) => {
                 Err(Failure::new(format!("{} is a disk by itself, and no zone", self.path.display())))
             }
-            None => Err(Failure::new("the zone's server is just ending").remedy("try again")),
+            None => Err(Failure::ending("the zone's server")),
         };
         match request {
             Request::Hello => {
@@ -354,10 +356,10 @@ impl Server {
                 let Some(served) = state.served.get(&volume).cloned() else {
                     let at_work = self.begin(&mut state, &volume, Work::Opening);
                     drop(state);
-                    // Who changes the volume has its disk.
+                    // Who changes the volume has its disk, and may be about to remove it.
                     let fields = match at_work {
                         Ok(_at_work) => info::describe_at_rest(&zone, &volume)?,
-                        Err(_) => info::describe(&zone, &volume, None)?,
+                        Err(at_work) => info::describe_at_work(&zone, &volume, at_work)?,
                     };
                     return Ok(zone::pack(&fields));
                 };
@@ -387,14 +389,14 @@ impl Server {
                 };
                 let answer = match (served, &ask) {
                     (Some(served), Ask::Clone { name, to }) => {
-                        served.clone_snapshot(&zone()?, name, to, parts)?
+                        served.clone_snapshot(&zone()?, name, to, asker)?
                     }
                     (Some(served), Ask::RollBack { name, discard_newer }) => {
                         served.roll_back(&volume, name, *discard_newer)?
                     }
                     (Some(served), _) => served.snapshot(&ask)?,
                     (None, _) => {
-                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(parts))?
+                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(asker))?
                     }
                 };
                 Ok(zone::pack(&answer))
@@ -405,7 +407,7 @@ impl Server {
                     (None, _at_work) => pair.of_unmounted(&zone()?, &volume)?,
                 };
                 // Told when the volume is free again: whoever asked may take long to listen.
-                snapshot_diff::tell(&differences, parts)?;
+                snapshot_diff::tell(&differences, &mut |part| asker.tell(part))?;
                 Ok(Json::Null)
             }
             Request::Mount { volume, dir, options, from, sloppy } => {
@@ -439,7 +441,7 @@ impl Server {
                 served.settle().map(|()| Json::Null)
             }
             Request::Ended { volume } => {
-                parts(Json::Null)?;
+                asker.tell(Json::Null)?;
                 let served = self.lock().served.get(&volume).cloned();
                 let disk = served.as_ref().and_then(|served| served.options.disk.clone());
                 // Not for one that somebody mounts behind it; and not in its way.
@@ -474,8 +476,16 @@ impl Server {
                     let _at_work = self.reserve(&volume)?;
                     fsck::check_in(&zone()?, &volume, repair)?
                 };
-                checked.tell(parts)?;
+                checked.tell(&mut |part| asker.tell(part))?;
                 serde_json::to_value(checked).map_err(Failure::new)
+            }
+            Request::Dump { volume, structure, json } => {
+                let (fields, dumped) = {
+                    let _at_work = volume.as_deref().map(|volume| self.reserve(volume)).transpose()?;
+                    dump::dump_in(&zone()?, volume.as_deref(), &structure)
+                };
+                dump::tell(&fields, json, &mut |part| asker.tell(part))?;
+                dumped.map(|()| Json::Null)
             }
             Request::RemoveVolume { volume, force } => {
                 let _at_work = self.reserve(&volume)?;

@@ -10,8 +10,8 @@ use crate::failure::Failure;
 use crate::find_server;
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
-const ENDING_PATIENCE: Duration = Duration::from_secs(3);
-const ENDING_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const ENDING_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(10);
 
 /// A zone within reach.
 pub(crate) enum Access {
@@ -27,7 +27,10 @@ pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
     let patience = Instant::now() + ENDING_PATIENCE;
     loop {
         match Zone::open(path, &options) {
-            Ok(zone) => return Ok(Access::Open(zone)),
+            Ok(zone) => {
+                tell_of_unfinished(&zone);
+                return Ok(Access::Open(zone));
+            }
             Err(error @ nvm::Error::Locked { .. }) => match find_server::of_zone(path) {
                 Some(client) => return Ok(Access::Served(client)),
                 None if Instant::now() < patience => std::thread::sleep(ENDING_PAUSE),
@@ -35,6 +38,17 @@ pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
             },
             Err(error) => return Err(Failure::new(error).doing("opening the zone")),
         }
+    }
+}
+
+/// Says what opening the zone has removed.
+pub(crate) fn tell_of_unfinished(zone: &Zone) {
+    let info = zone.info();
+    for volume in info.removed_unfinished {
+        let zone = info.path.display();
+        eprintln!(
+            "amberfs: {zone}: making volume '{volume}' had been cut off; what there was of it is removed"
+        );
     }
 }
 

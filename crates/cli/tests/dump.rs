@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value as Json;
-use support::{Scratch, run};
+use support::{Scratch, can_mount, run};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
 /// Fills a volume with something of each structure, and leaves a log behind.
@@ -95,6 +95,33 @@ fn a_structure_that_is_not_there_is_said_to_be_missing() {
     run(&format!("dump {zone}:home bia:7777")).fails(1, &["there is no segment 7777"]);
     run(&format!("dump {zone} nat")).fails(2, &["names no volume", "zone show"]);
     run(&format!("dump {zone}:home heap")).fails(2, &["no structure \"heap\"", "entrance", "sit-journal"]);
+}
+
+/// With another volume of the zone mounted, nothing could be dumped.
+#[test]
+fn a_structure_is_dumped_beside_the_mount_of_another_volume() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let zone = scratch.text("zone");
+    run(&format!("zone create {zone} --size 96M")).ok();
+    for name in ["home", "other"] {
+        run(&format!("mkfs {zone}:{name} --size 40M")).ok();
+    }
+    use_volume(&zone);
+    let lines =
+        ["entrance", "log", "nat", "sit", "inode:1", "entrance --json", "sit --json", "inode:1 --json"]
+            .map(|structure| format!("dump {zone}:home {structure}"));
+    let alone = lines.clone().map(|line| run(&line).ok().out);
+    let dir = scratch.mount_point("mnt");
+    run(&format!("mount {zone}:other {dir}")).ok();
+    assert_eq!(lines.map(|line| run(&line).ok().out), alone);
+    run(&format!("dump {zone}:home inode:77 --json")).fails(1, &["there is no inode 77"]);
+    run(&format!("dump {zone}:home heap")).fails(2, &["no structure \"heap\""]);
+    run(&format!("dump {zone}:none nat")).fails(1, &["no volume \"none\""]);
+    run(&format!("dump {zone}:other nat")).fails(1, &["is mounted on", "amberfs umount"]);
+    run(&format!("umount {dir}")).ok();
 }
 
 /// A copy of the entrance that is damaged is shown as such, and left as it is.

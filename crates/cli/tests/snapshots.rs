@@ -358,6 +358,44 @@ fn what_is_cloned_was_nobodys() {
     }
 }
 
+/// A server that was killed while it copied a snapshot left a volume without a file system, for ever.
+#[test]
+fn a_clone_that_was_cut_off_is_known_for_what_it_is() {
+    let Some((scratch, _, dir)) = place() else { return };
+    let zone = scratch.text("large");
+    run(&format!("zone create {zone} --size 1000M")).ok();
+    run(&format!("mkfs {zone}:home --size 450M")).ok();
+    // A memory so slow that copying takes seconds.
+    run(&format!("mount {zone}:home {dir} -o technology=pcm")).ok();
+    shell(&format!("fallocate --length 200M {dir}/large; echo small > {dir}/small")).ok();
+    run(&format!("snapshot take {dir} s1")).ok();
+    let clone = format!("snapshot clone {dir} s1 copy");
+    let mut cloning = Command::new(PROGRAM).args(clone.split(' ')).spawn().unwrap();
+    let copy = || run(&format!("zone show {zone} --json")).ok().json()["volumes"][1].clone();
+    eventually("the copy is made", || copy()["name"] == "copy");
+    assert_eq!(copy()["unfinished"], true);
+    assert!(run(&format!("info {zone}:copy")).ok().out.contains("is being changed by another command"));
+    run(&format!("df {zone}")).ok();
+    let server = run(&format!("stats {dir} --json")).ok().json()["pid"].as_u64().unwrap();
+    shell(&format!("kill -KILL {server}")).ok();
+    cloning.wait().unwrap();
+    run(&format!("umount {dir}")).ok();
+
+    // Who only looks changes nothing.
+    assert_eq!((&copy()["name"], &copy()["unfinished"]), (&"copy".into(), &true.into()));
+    assert!(run(&format!("zone list {zone}")).ok().out.contains("home copy (unfinished)"));
+    run(&format!("df {zone}")).ok();
+    run(&format!("df {zone}:copy")).fails(1, &["unfinished"]);
+    run(&format!("fsck {zone}:copy")).fails(8, &["unfinished"]);
+    let cloned = run(&format!("snapshot clone {zone}:home s1 copy")).ok();
+    assert!(cloned.err.contains("making volume 'copy' had been cut off"), "{}", cloned.err);
+    assert_eq!(copy()["unfinished"], false);
+    assert_eq!(run(&format!("fsck {zone}:copy")).ok().err, "");
+    run(&format!("mount {zone}:copy {dir}")).ok();
+    assert_eq!(fs::read(scratch.path("mnt").join("small")).unwrap(), b"small\n");
+    run(&format!("umount {dir}")).ok();
+}
+
 /// It said that no volume is served there.
 #[test]
 fn another_user_is_told_whose_server_it_is() {

@@ -27,6 +27,9 @@ pub(crate) enum SnapshotCommand {
     /// Make a volume what it was when a snapshot was taken; a mounted one if no file of it is open and nobody works in it
     Rollback(SnapshotRollback),
     /// Copy a snapshot to a new volume of the zone
+    #[command(
+        after_help = "If it is cut off, what there is of the new volume is unfinished; the next command that opens the zone for writing removes it."
+    )]
     Clone(SnapshotClone),
 }
 

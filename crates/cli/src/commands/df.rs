@@ -144,7 +144,9 @@ impl Answer {
         };
         match reach(path, false)? {
             Access::Open(zone) => {
-                let all = zone.volumes().into_iter().map(|entry| entry.name).collect();
+                let all =
+                    zone.volumes().into_iter().filter(|entry| !entry.unfinished || only == Some(&entry.name));
+                let all = all.map(|entry| entry.name).collect();
                 for name in names(all)? {
                     self.add_at_rest(&zone, path, &name)?;
                 }
@@ -152,8 +154,13 @@ impl Answer {
             Access::Served(mut client) => {
                 let zone = zone::unpack(client.ask(&Request::Zone)?).1;
                 let volumes: Vec<_> = zone["volumes"].as_array().cloned().unwrap_or_default();
-                let all =
-                    volumes.iter().filter_map(|volume| volume["name"].as_str().map(String::from)).collect();
+                let name = |volume: &Json| {
+                    let name = volume["name"]
+                        .as_str()
+                        .filter(|name| volume["unfinished"] != true || only == Some(*name));
+                    name.map(String::from)
+                };
+                let all = volumes.iter().filter_map(name).collect();
                 for name in names(all)? {
                     let source =
                         VolumePlace { zone: client.hello.zone.clone(), volume: name.clone() }.to_string();

@@ -1,40 +1,89 @@
 //! `amberfs dump`: a structure of a zone or volume as it is in NVM.
+//!
+//! A server that has the zone for others of its volumes reads it in its process.
 
 use native::{Datum, Shown, Structure};
 use nvm::Zone;
 
 use crate::command_line::Dump;
+use crate::control::{Parts, Request};
 use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
-use crate::zone_access::open_alone;
+use crate::zone_access::{Access, reach};
 
 /// The structure that belongs to no volume.
 const ENTRANCE: &str = "entrance";
+/// Bytes that a server tells at once.
+const PART_BYTES: usize = 1 << 20;
 
 pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
     let usage = |what: String, remedy: String| Failure::new(what).exit(exit::USAGE).remedy(remedy);
     let place = &arguments.place;
-    if arguments.structure == ENTRANCE {
-        return report::print(&entrance(&open_alone(&place.zone, false)?), arguments.json);
-    }
-    let structure: Structure = arguments
-        .structure
-        .parse()
-        .map_err(|error| usage(error, format!("choose {ENTRANCE}, {}", Structure::NAMES)))?;
-    let zone = place.zone.display();
-    let name = place.volume.as_ref().ok_or_else(|| {
-        let what = format!("{zone} names no volume, and {} is one's", arguments.structure);
-        usage(what, format!("write {zone}:VOLUME; 'amberfs zone show {zone}' lists them"))
-    })?;
-    let region = open_alone(&place.zone, false)?.volume(name).doing("opening the volume")?;
+    let structure = arguments.structure.as_str();
+    let of = match (structure, &place.volume) {
+        (ENTRANCE, _) => None,
+        (structure, volume) => {
+            let known = structure.parse::<Structure>().map(drop);
+            known.map_err(|error| usage(error, format!("choose {ENTRANCE}, {}", Structure::NAMES)))?;
+            let zone = place.zone.display();
+            Some(volume.as_deref().ok_or_else(|| {
+                let what = format!("{zone} names no volume, and {structure} is one's");
+                usage(what, format!("write {zone}:VOLUME; 'amberfs zone show {zone}' lists them"))
+            })?)
+        }
+    };
     // Printed as far as it goes, also where damage ends it.
-    let mut shown = Shown::default();
-    let dumped = native::dump(&region, structure, &mut shown);
-    if dumped.is_ok() || !shown.0.is_empty() {
-        report::print(&fields(shown), arguments.json)?;
+    match reach(&place.zone, false)? {
+        Access::Open(zone) => {
+            let (fields, dumped) = dump_in(&zone, of, structure);
+            if !fields.is_empty() {
+                report::print(&fields, arguments.json)?;
+            }
+            dumped
+        }
+        Access::Served(mut client) => {
+            let (volume, json) = (of.map(str::to_string), arguments.json);
+            let request = Request::Dump { volume, structure: structure.to_string(), json };
+            let mut text = String::new();
+            let dumped = client.ask_for_parts(&request, &mut |part| {
+                text.push_str(part.as_str().unwrap_or_default());
+                Ok(())
+            });
+            match arguments.json && !text.is_empty() {
+                true => report::print_json(&serde_json::from_str(&text).map_err(Failure::new)?)?,
+                false => report::print_text(&text)?,
+            }
+            dumped.map(drop)
+        }
     }
-    dumped.doing(format!("reading {}", arguments.structure))
+}
+
+/// A structure of a volume that nobody mounts meanwhile, or the zone's entrance; as much of it as can be read.
+pub(crate) fn dump_in(zone: &Zone, volume: Option<&str>, structure: &str) -> (Fields, Result<(), Failure>) {
+    let Some(volume) = volume else { return (entrance(zone), Ok(())) };
+    let mut shown = Shown::default();
+    let dumped = structure.parse().map_err(Failure::new).and_then(|known| {
+        let region = zone.volume(volume).doing("opening the volume")?;
+        native::dump(&region, known, &mut shown).doing(format!("reading {structure}"))
+    });
+    (fields(shown), dumped)
+}
+
+/// Hands on what was dumped, some at a time.
+pub(crate) fn tell(fields: &Fields, json: bool, take: &mut Parts<'_>) -> Result<(), Failure> {
+    let text = match json {
+        _ if fields.is_empty() => String::new(),
+        true => fields.json().to_string(),
+        false => fields.text(),
+    };
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (part, others) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
+        take(part.into())?;
+        rest = others;
+    }
+    Ok(())
 }
 
 fn fields(shown: Shown) -> Fields {
@@ -73,6 +122,7 @@ fn entrance(zone: &Zone) -> Fields {
                                     .with("uuid", volume.uuid.to_string())
                                     .with("start", Value::Count(volume.start))
                                     .with("bytes", Value::Count(volume.bytes))
+                                    .with("unfinished", volume.unfinished)
                             })
                             .collect(),
                     ),

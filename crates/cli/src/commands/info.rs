@@ -64,6 +64,17 @@ pub(crate) fn describe_at_rest(zone: &Zone, name: &str) -> Result<Fields, Failur
         .with("inodes", Value::Count(space.files - space.files_free)))
 }
 
+/// What the zone's index says of a volume that somebody changes.
+pub(crate) fn describe_at_work(zone: &Zone, name: &str, at_work: Failure) -> Result<Fields, Failure> {
+    let entry = zone.volumes().into_iter().find(|entry| entry.name == name).ok_or(at_work.clone())?;
+    Ok(Fields::new()
+        .with("zone", zone.info().path.display().to_string())
+        .with("volume", name)
+        .with("kind", entry.kind.to_string())
+        .with("bytes", Value::Bytes(entry.bytes))
+        .with("use_not_known", at_work.what))
+}
+
 /// What a volume is. Who has it open knows its `snapshots`.
 pub(crate) fn describe(zone: &Zone, name: &str, snapshots: Option<Value>) -> Result<Fields, Failure> {
     let region = zone.volume(name).doing("opening the volume")?;

@@ -1,9 +1,10 @@
 //! `amberfs mkfs`: a file system on a volume, which is made if it is not there.
 
-use nvm::{VolumeKind, Zone};
+use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::command_line::Mkfs;
+use crate::commands::zone::make_volume;
 use crate::control::Request;
 use crate::failure::{Explain, Failure};
 use crate::zone_access::{Access, reach};
@@ -61,36 +62,31 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
 /// Makes a native volume; gives its bytes.
 pub(crate) fn format(zone: &Zone, name: &str, settings: &Settings) -> Result<u64, Failure> {
     let there = zone.volumes().into_iter().find(|entry| entry.name == name);
-    let region = match &there {
+    match there {
         Some(entry) => {
-            refuse_to_lose(zone, entry, settings)?;
-            zone.volume(name).doing("opening the volume").leaving("nothing was changed")?
+            refuse_to_lose(zone, &entry, settings)?;
+            let region = zone.volume(name).doing("opening the volume").leaving("nothing was changed")?;
+            fill(&region, settings).leaving("the volume's former contents may be lost")
         }
         None => {
             if let Some(bytes) = settings.bytes.filter(|bytes| *bytes < native::MIN_VOLUME_BYTES) {
                 return Err(too_small(bytes));
             }
-            zone.create_volume(name, VolumeKind::Native, settings.bytes)
-                .doing("making the volume")
-                .leaving("nothing was changed")?
+            make_volume(zone, name, settings.bytes, |region| fill(region, settings))
         }
-    };
+    }
+}
+
+/// Makes the file system; gives the volume's bytes.
+fn fill(region: &Region, settings: &Settings) -> Result<u64, Failure> {
     let bytes = region.len();
+    if bytes < native::MIN_VOLUME_BYTES {
+        return Err(too_small(bytes));
+    }
     // Who makes a volume is to be able to use it.
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let options = native::FormatOptions { label: settings.label.clone(), owner, ..Default::default() };
-    let made = match bytes < native::MIN_VOLUME_BYTES {
-        true => Err(too_small(bytes)),
-        false => native::format(&region, &options).doing("making the file system"),
-    };
-    drop(region);
-    made.map_err(|failure| match there {
-        Some(_) => failure.leaving("the volume's former contents may be lost"),
-        None => match zone.remove_volume(name) {
-            Ok(()) => failure.leaving("the volume made for it was removed again"),
-            Err(_) => failure.leaving("the volume is there, without a file system"),
-        },
-    })?;
+    native::format(region, &options).doing("making the file system")?;
     Ok(bytes)
 }
 

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use native::SnapshotUsage;
 use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
 use crate::commands::snapshot_diff;
-use crate::control::{Client, Parts, Request};
+use crate::commands::zone::make_volume;
+use crate::control::{Asker, Client, Request};
 use crate::failure::{Explain, Failure};
 use crate::place::Place;
 use crate::report::{self, Fields, Value};
@@ -241,16 +243,7 @@ pub(crate) fn clone_to(
     name: &str,
     copy: impl FnOnce(&Region) -> Result<(), native::Error>,
 ) -> Result<Fields, Failure> {
-    let made = zone.create_volume(name, VolumeKind::Native, Some(bytes));
-    let region = made.doing("making the volume").leaving("nothing was changed")?;
-    if let Err(error) = copy(&region) {
-        drop(region);
-        let failure = Failure::new(error).doing("copying the snapshot");
-        return Err(match zone.remove_volume(name) {
-            Ok(()) => failure.leaving("the volume made for it was removed again"),
-            Err(_) => failure.leaving("the volume is there, without a file system"),
-        });
-    }
+    make_volume(zone, name, Some(bytes), |region| copy(region).doing("copying the snapshot"))?;
     Ok(Fields::new().with("volume", name).with("bytes", Value::Bytes(bytes)))
 }
 
@@ -261,14 +254,14 @@ pub(crate) struct Copied {
     all: u64,
 }
 
-/// Tells whoever asked how far copying has come, ten times a second. Who no longer listens doesn't end it.
-pub(crate) fn tell_progress(parts: &mut Parts<'_>) -> impl FnMut(u64, u64) {
+/// Tells whoever asked how far copying has come, ten times a second.
+pub(crate) fn tell_progress(asker: &mut Asker) -> impl FnMut(u64, u64) {
     const PERIOD: Duration = Duration::from_millis(100);
     let mut told: Option<Instant> = None;
     move |done, all| {
         if done == all || told.is_none_or(|told| told.elapsed() >= PERIOD) {
             told = Some(Instant::now());
-            let _ = serde_json::to_value(Copied { done, all }).map_err(Failure::new).and_then(&mut *parts);
+            asker.tell_in_passing(json!(Copied { done, all }));
         }
     }
 }

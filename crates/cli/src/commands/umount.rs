@@ -14,6 +14,9 @@ use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long another user's server may take to read that its mount is to end, and to close the volume then.
+const READING_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     let fail = |failure: Failure| failure.doing("unmounting").exit(exit::MOUNT_FAILED);
@@ -52,6 +55,9 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     // Asked before, answered after: the server's answer is what we wait for. One that has read the request does not end without it.
     if let Some(client) = &mut server {
         let volume = client.volume_at(&dir).unwrap_or_default().to_string();
+        if client.is_others() {
+            client.limit_waiting(READING_PATIENCE);
+        }
         match client.send(&Request::Ended { volume }).and_then(|()| client.receive()) {
             Ok(_) => {}
             // Another user's server does not keep root from unmounting.
@@ -80,7 +86,8 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     };
     if let Some(place) = place {
         let state = "it is unmounted, and its disk attached still";
-        attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED)?;
+        let detached = attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED);
+        detached.map_err(|failure| Failure { again: false, ..failure })?; // half is done
     }
     Ok(0)
 }
@@ -106,6 +113,8 @@ fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, F
 fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Failure> {
     if lazy {
         client.limit_waiting(LAZY_PATIENCE);
+    } else if client.is_others() {
+        client.limit_waiting(CLOSING_PATIENCE);
     }
     match client.receive() {
         // Killed in the middle of it, or ended by a second signal.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use nvm::{EntranceHealth, OpenOptions, VolumeKind, Zone};
+use nvm::{EntranceHealth, OpenOptions, Region, VolumeKind, Zone};
 use serde_json::{Value as Json, json};
 
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
@@ -98,6 +98,7 @@ fn volumes(zone: &Zone) -> Value {
             .with("bytes", Value::Bytes(entry.bytes))
             .with("start", Value::Bytes(entry.start))
             .with("uuid", entry.uuid.to_string())
+            .with("unfinished", entry.unfinished)
     };
     Value::Rows(zone.volumes().into_iter().map(row).collect())
 }
@@ -175,8 +176,11 @@ fn served_row(path: &Path, mut client: Client) -> Result<Fields, Failure> {
 }
 
 fn listed(path: &Path, json: &Json, mounted: Vec<(String, PathBuf)>) -> Fields {
-    let names = json["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str());
-    let names: Vec<&str> = names.collect();
+    let name = |volume: &Json| {
+        let name = volume["name"].as_str()?.to_string();
+        Some(if volume["unfinished"] == true { name + " (unfinished)" } else { name })
+    };
+    let names: Vec<String> = json["volumes"].as_array().into_iter().flatten().filter_map(name).collect();
     let mounted: Vec<String> =
         mounted.iter().map(|(volume, dir)| format!("{volume} on {}", dir.display())).collect();
     Fields::new()
@@ -232,11 +236,36 @@ pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
     report::print_text(&format!("{}: removed volume '{}'\n", arguments.path.display(), arguments.name))
 }
 
+/// Makes a native volume in the zone and has `fill` make a file system of it. If that fails there is none, and if it is cut
+/// off, the zone's next opening removes it.
+pub(crate) fn make_volume<T>(
+    zone: &Zone,
+    name: &str,
+    bytes: Option<u64>,
+    fill: impl FnOnce(&Region) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let made = zone.begin_volume(name, VolumeKind::Native, bytes);
+    let region = made.doing("making the volume").leaving("nothing was changed")?;
+    let filled = fill(&region);
+    drop(region);
+    let finish = |filled| zone.finish_volume(name).doing("making the volume").map(|()| filled);
+    filled.and_then(finish).map_err(|failure| match zone.remove_volume(name) {
+        Ok(()) => failure.leaving("the volume made for it was removed again"),
+        Err(_) => {
+            failure.leaving("the volume made for it is there, unfinished; the zone's next opening removes it")
+        }
+    })
+}
+
 /// Removes a volume, unless it holds a file system and `force` is not given.
 pub(crate) fn remove_from(zone: &Zone, name: &str, force: bool) -> Result<(), Failure> {
-    let region = zone.volume(name).doing("looking at the volume").leaving("nothing was removed")?;
-    let holds_files = region.kind() != VolumeKind::Native || native::recognise(&region);
-    drop(region);
+    let holds_files = match zone.volume(name) {
+        Err(nvm::Error::Unfinished { .. }) => false,
+        region => {
+            let region = region.doing("looking at the volume").leaving("nothing was removed")?;
+            region.kind() != VolumeKind::Native || native::recognise(&region)
+        }
+    };
     if holds_files && !force {
         return Err(Failure::new(format!("volume '{name}' holds a file system"))
             .leaving("nothing was removed")
