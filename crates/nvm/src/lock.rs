@@ -49,12 +49,17 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Erro
     })
 }
 
+/// How often `/proc/locks` is asked: the kernel tells a page at a time, and passes a lock over when one before it goes meanwhile.
+const LOOKS: usize = 8;
+
 /// Who has the lock that `file` could not get.
 fn holder(file: &File) -> Option<Holder> {
     let metadata = file.metadata().ok()?;
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let dev = metadata.dev();
-    let pid = holder_pid(&locks, rustix::fs::major(dev), rustix::fs::minor(dev), metadata.ino())?;
+    let (dev, inode) = (metadata.dev(), metadata.ino());
+    let pid = (0..LOOKS).find_map(|_| {
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        holder_pid(&locks, rustix::fs::major(dev), rustix::fs::minor(dev), inode)
+    })?;
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     Some(Holder {
         pid,
