@@ -342,12 +342,16 @@ pub(crate) struct Crash {
     /// cut short
     #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["names", "one", "two", "three", "random", "concurrent", "replay", "list", "program", "volume",
-                                "depth", "durability", "journal", "threads", "seed"])]
+                                "depth", "exact", "durability", "journal", "threads", "seed"])]
     pub(crate) repairs: Option<u64>,
     /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3),
           conflicts_with_all = ["concurrent", "program", "list"])]
     pub(crate) depth: u32,
+    /// Crash recoveries once for each difference that one which is cut short could see, not once for all that store the same: that takes several
+    /// times as long
+    #[arg(long, conflicts_with_all = ["concurrent", "program", "list"])]
+    pub(crate) exact: bool,
     /// The promise: op, fsync or snapshot; without it, each that the volume makes: native all three, ext op and fsync
     #[arg(long, conflicts_with_all = ["concurrent", "replay", "list"])]
     pub(crate) durability: Option<crash::Promise>,

@@ -96,9 +96,9 @@ impl Arena {
         self.watched(|watch| runs.get(&Watched { watch, point, differ }, looks).cloned())
     }
 
-    /// All looks of the run that [`Arena::known`] found.
-    pub(crate) fn looks_of<V>(&self, runs: &Runs<V>) -> Vec<Look> {
-        self.watched(|watch| runs.looks(|look| find(watch, look)))
+    /// The looks of the run that [`Arena::known`] found; see [`Runs::looks`].
+    pub(crate) fn looks_of<V>(&self, runs: &mut Runs<V>, list: u64) -> Vec<Look> {
+        self.watched(|watch| runs.looks(|look| find(watch, look), list))
     }
 
     /// What looks find, as steps of a run.
@@ -129,13 +129,9 @@ impl Arena {
     /// left zero.
     pub(crate) fn stored_since(&self, mark: WatchMark) -> Vec<(LineWords, Line)> {
         self.watched(|watch| {
-            let words = |before: &Line, now: &Line| {
-                let all = before.as_chunks::<8>().0.iter().zip(now.as_chunks::<8>().0).enumerate();
-                all.filter(|(_, (before, now))| before != now).fold(0, |words, (n, _)| words | 1 << n)
-            };
             let stored = |(line, before): &(u32, Line)| {
                 let now = watch.line(u64::from(*line));
-                let words = watch.stored_words(u64::from(*line)) | words(before, &now);
+                let words = watch.stored_words(u64::from(*line)) | words_that_differ(before, &now);
                 let mut held = [0; nvm::LINE as usize];
                 copy_words(words, &mut held, &now);
                 (LineWords { line: *line, words }, held)
@@ -186,6 +182,12 @@ fn find(watch: &nvm::Watch, look: Look) -> u64 {
         Look::Words(it) => hash::of_words(it.words, &watch.line(u64::from(it.line))),
         Look::Asked(number) => watch.answer(number),
     }
+}
+
+/// The words in which two lines differ.
+pub(crate) fn words_that_differ(one: &Line, other: &Line) -> u8 {
+    let words = one.as_chunks::<8>().0.iter().zip(other.as_chunks::<8>().0).enumerate();
+    words.filter(|(_, (one, other))| one != other).fold(0, |words, (n, _)| words | 1 << n)
 }
 
 /// Copies some words of a line.

@@ -19,6 +19,8 @@ pub struct Campaign {
     pub promise: Promise,
     /// How deep recoveries are crashed: 1 not at all, 2 once.
     pub depth: u32,
+    /// Whether that is done as [`Lab::exact`] has it.
+    pub exact: bool,
     /// Threads at work.
     pub threads: usize,
     /// Workloads that may fail before the rest is left.
@@ -131,7 +133,7 @@ impl Campaign {
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
-                    let mut lab = Lab::new(self.subject, self.promise, self.depth);
+                    let mut lab = self.lab();
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let late = self.until.is_some_and(|until| Instant::now() >= until);
@@ -156,7 +158,7 @@ impl Campaign {
                             }
                             Err(error) => {
                                 // The stage may not be what it was.
-                                lab = Lab::new(self.subject, self.promise, self.depth);
+                                lab = self.lab();
                                 Some(Err(error))
                             }
                         };
@@ -179,6 +181,14 @@ impl Campaign {
         report.failures = failures.into_iter().map(|(_, failure)| failure).collect();
         report.duration = began.elapsed();
         report
+    }
+
+    fn lab(&self) -> Lab {
+        let mut lab = Lab::new(self.subject, self.promise, self.depth);
+        if self.exact {
+            lab.exact();
+        }
+        lab
     }
 
     /// All sequences of one entry, from the last one on: the longest are there, and the threads end together if these come first.

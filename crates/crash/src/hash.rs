@@ -54,15 +54,22 @@ pub(crate) fn of_words(words: u8, bytes: &Line) -> u64 {
     some.fold(u64::from(words), mix)
 }
 
-/// Takes hashes for what they are.
+/// Takes hashes, words of 64 bits, for what they are, and mixes all else.
 #[derive(Clone, Default)]
 pub(crate) struct Identity(u64);
 
 pub(crate) type IdentityHasher = std::hash::BuildHasherDefault<Identity>;
 
+/// Something by lines' numbers.
+pub(crate) type Lines<V> = std::collections::HashMap<u32, V, IdentityHasher>;
+
 impl std::hash::Hasher for Identity {
     fn write(&mut self, bytes: &[u8]) {
         self.0 = mix_bytes(self.0, bytes);
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = mix(0, u64::from(number));
     }
 
     fn write_u64(&mut self, word: u64) {

@@ -1,14 +1,17 @@
 //! What is done with a state: recover it, check it, compare it, use it, and crash its recovery.
 
+mod recovery;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nvm::{EventKind, Line, LineWords, Look, Recording, RecordingOptions, Region, WatchMark};
+use nvm::{Line, LineWords, Look, Recording, RecordingOptions, Region, WatchMark};
 use vfs::Time;
 
 use crate::arena::Arena;
 use crate::hash::{self, IdentityHasher};
+use crate::judge::recovery::{Crashed, Gathered, Looks, Recovery};
 use crate::lag::Allowed;
 use crate::machine::{Machine, lines_of};
 use crate::memo::{Runs, Step, Universe};
@@ -110,11 +113,15 @@ impl Recovered {
         recorded || self.stored != other.stored
     }
 
+    /// The words of a line that it stored.
+    fn words_stored(&self, line: u32) -> u8 {
+        let found = self.stored.binary_search_by_key(&line, |(stored, _)| stored.line);
+        found.map_or(0, |index| self.stored[index].0.words)
+    }
+
     /// Of these words, those that it did not store.
     fn left(&self, read: LineWords) -> Option<LineWords> {
-        let found = self.stored.binary_search_by_key(&read.line, |(stored, _)| stored.line);
-        let stored = found.map_or(0, |index| self.stored[index].0.words);
-        let words = read.words & !stored;
+        let words = read.words & !self.words_stored(read.line);
         (words != 0).then_some(LineWords { words, ..read })
     }
 }
@@ -133,12 +140,20 @@ pub(crate) struct Judge {
     lives: HashMap<u64, Runs<Verdict>, IdentityHasher>,
     /// How much all these take, in steps of runs.
     steps: usize,
-    /// How many crash points there were.
-    points: u64,
+    /// How many crash points and lists of looks there were.
+    numbers: u64,
     /// What is known is found out anew, and must be the same.
     pub(crate) doubts: bool,
-    /// Recoveries that were crashed, by what they stored in which order, the tree they lead to, and how deep.
-    crashed: HashMap<(u64, u64, u32), Result<(), Fault>>,
+    /// A recovery is crashed for each difference that one which was cut short could see, not once for all that store the same.
+    pub(crate) exact: bool,
+    /// Recoveries that were crashed and kept the promise, by what was looked at then if that is to be exact.
+    crashed: HashMap<Crashed, Runs<()>>,
+    /// What is looked at while recoveries are crashed, if that is to be exact: the innermost is last.
+    gathered: Vec<Gathered>,
+    /// The same of recoveries, of the states that these begin with.
+    crashing: Vec<Looks>,
+    /// How often all was forgotten.
+    forgotten: u64,
     /// Trees that were found, by their hashes: one is the verdict of many states.
     trees: HashMap<u64, Rc<Tree>>,
 }
@@ -167,9 +182,13 @@ impl Judge {
             recoveries: Runs::default(),
             lives: HashMap::default(),
             steps: 0,
-            points: 0,
+            numbers: 0,
             doubts: false,
+            exact: false,
             crashed: HashMap::new(),
+            gathered: Vec::new(),
+            crashing: Vec::new(),
+            forgotten: 0,
             trees: HashMap::new(),
         }
     }
@@ -211,9 +230,13 @@ impl Judge {
     }
 
     fn at<'j>(&'j mut self, point: &'j Point<'j>) -> At<'j> {
-        self.points += 1;
-        let number = self.points;
+        let number = self.next_number();
         At { judge: self, point, number }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     fn first_line(&self) -> u32 {
@@ -238,17 +261,23 @@ impl Judge {
         let arena = self.arena.clone();
         let (state, deep) = (arena.mark(), point.depth > 1);
         let in_units = |words: LineWords| units.of_line(words.line).is_some();
+        // What is gathered is so when memory is at `state` again.
+        let (mut all_looks, mut all_looked_at) = (Vec::new(), Vec::new());
         let mut looks: Vec<Look> = Vec::new();
         let known = arena.known(&mut self.recoveries, number, in_units, &mut looks);
         let known = known.filter(|it| !deep || it.recorded.is_some());
         let (mut opened, mut recording, mut is_new) = (None, None, false);
         let recovered = match known {
             Some(recovered) if !self.doubts => {
+                if let Some(gathered) = self.gathered.last() {
+                    all_looks = arena.looks_of(&mut self.recoveries, gathered.looks.list);
+                }
                 arena.store(&recovered.stored);
                 recovered
             }
             known => {
-                let looks_then = known.as_ref().map(|_| arena.looks_of(&self.recoveries));
+                let list = self.next_number();
+                let looks_then = known.as_ref().map(|_| arena.looks_of(&mut self.recoveries, list));
                 if deep {
                     arena.zone.start_recording(RecordingOptions::default());
                 }
@@ -266,7 +295,11 @@ impl Judge {
                     let place = u64::from(words.line) << 8 | u64::from(words.words);
                     hash::mix(hash::mix(sum, place), hash::of_words(words.words, held))
                 });
-                let recovered = Recovered { stored, hash, recorded: recording.as_ref().map(hash_of) };
+                let recovered =
+                    Recovered { stored, hash, recorded: recording.as_ref().map(recovery::hash_of) };
+                if !self.gathered.is_empty() {
+                    all_looks.clone_from(&looks);
+                }
                 let looked_the_same = looks_then.is_none_or(|then| then == looks);
                 if known.is_some_and(|known| known.differs(&recovered) || !looked_the_same) {
                     return (Err(Fault::of("its recovery is not what is known of it".into())), Vec::new());
@@ -275,11 +308,15 @@ impl Judge {
             }
         };
         let mut looked_at: Vec<Look> = Vec::new();
+        let list = self.next_number();
         let lives = self.lives.entry(recovered.hash).or_default();
         let differ = |words| in_units(words) && recovered.left(words).is_some();
         let known = arena.known(lives, number, differ, &mut looked_at);
         let live = match known {
             Some(live) if !self.doubts => {
+                if let Some(gathered) = self.gathered.last() {
+                    all_looked_at = arena.looks_of(lives, gathered.looks.list);
+                }
                 if let Some(opened) = opened {
                     opened.abandon();
                 }
@@ -287,7 +324,7 @@ impl Judge {
             }
             known => {
                 self.counts.checked += 1;
-                let looked_at_then = known.as_ref().map(|_| arena.looks_of(lives));
+                let looked_at_then = known.as_ref().map(|_| arena.looks_of(lives, list));
                 let again = || {
                     arena.put_back(state);
                     guarded(|| self.open()).map_err(|what| format!("it opens once, but not again: {what}"))
@@ -301,6 +338,9 @@ impl Judge {
                 let live = self.live(opened).map(|tree| self.interned(&tree)).map_err(Fault::of);
                 looked_at = arena.looks();
                 arena.put_back(after);
+                if !self.gathered.is_empty() {
+                    all_looked_at.clone_from(&looked_at);
+                }
                 let hash = |live: &Verdict| {
                     live.as_ref().map(|tree| tree.hash()).map_err(|fault| fault.what.clone())
                 };
@@ -314,16 +354,29 @@ impl Judge {
             }
         };
         arena.put_back(state);
+        if let Some(gathered) = self.gathered.last_mut() {
+            gathered.add(&arena, &all_looks, None);
+            gathered.add(&arena, &all_looked_at, Some(&recovered));
+        }
         if is_new {
             let steps = self.recoveries.insert(&arena.steps(&looks), recovered.clone());
-            self.steps += steps + recovered.stored.len() * STORED_STEPS;
+            if steps > 0 {
+                self.steps += steps + recovered.stored.len() * STORED_STEPS;
+            }
         }
         let mut read = arena.words_of(&looks, |line| units.has(line));
         let looked_at = arena.words_of(&looked_at, |line| units.has(line));
         read.extend(looked_at.into_iter().filter_map(|words| recovered.left(words)));
         let verdict = match (live, recovered.recorded) {
             (Ok(tree), Some(recorded)) if deep => {
-                self.crash_recovery(state, recorded, recording, &tree, point).map(|()| tree)
+                let recovery = Recovery { state, recorded, recording, tree: &tree };
+                match self.crash_recovery(recovery, units, point, number) {
+                    Ok(looks) => {
+                        read.extend(arena.words_of(&looks, |line| units.has(line)));
+                        Ok(tree)
+                    }
+                    Err(fault) => Err(fault),
+                }
             }
             (live, _) => live,
         };
@@ -351,11 +404,17 @@ impl Judge {
     fn forget_runs(&mut self) {
         (self.recoveries, self.lives, self.steps) = (Runs::default(), HashMap::default(), 0);
         self.trees.clear();
+        if self.exact {
+            self.crashed.clear();
+            self.forgotten += 1;
+        }
     }
 
     /// Forgets all that is remembered of runs, and what they asked: while nobody runs.
     pub(crate) fn forget_known(&mut self) {
         self.forget_runs();
+        let gathered = self.gathered.iter_mut().map(|gathered| &mut gathered.looks);
+        gathered.chain(&mut self.crashing).for_each(|looks| looks.forget_questions(&self.arena));
         self.arena.forget_questions();
     }
 
@@ -380,7 +439,7 @@ impl Judge {
         }
     }
 
-    /// Forgets which recoveries were crashed if they are many: those of other workloads seldom help.
+    /// Begins a workload. Forgets which recoveries were crashed if they are many: those of other workloads seldom help.
     pub(crate) fn begin(&mut self) {
         self.counts = Counts::default();
         if self.crashed.len() > CRASHED_MAX {
@@ -446,73 +505,6 @@ impl Judge {
         })
         .and_then(|tree| check("after use").map(|()| tree))
     }
-
-    /// Crashes the recovery of the state in memory everywhere. Its recording has the hash `recorded`; unless it is at hand, it is made
-    /// again, should it be needed.
-    fn crash_recovery(
-        &mut self,
-        state: WatchMark,
-        recorded: u64,
-        recording: Option<Recording>,
-        tree: &Rc<Tree>,
-        outer: &Point<'_>,
-    ) -> Result<(), Fault> {
-        let key = (recorded, tree.hash(), outer.depth);
-        if let Some(known) = self.crashed.get(&key) {
-            return known.clone();
-        }
-        let arena = self.arena.clone();
-        let recording = match recording {
-            Some(recording) => recording,
-            None => {
-                arena.zone.start_recording(RecordingOptions::default());
-                let opened = guarded(|| self.open());
-                let recording = arena.zone.stop_recording().expect("it was started");
-                let opened =
-                    opened.map_err(|what| Fault::of(format!("it opens once, but not again: {what}")))?;
-                opened.abandon();
-                arena.put_back(state);
-                recording
-            }
-        };
-        self.cover_recording(&recording);
-        let before = self.counts.distinct;
-        let allowed = Allowed::Trees(vec![tree.clone()]);
-        let inner = Inner { recording: &recording, allowed: &allowed, seed: outer.seed };
-        let found = self.crash_everywhere(&inner, outer).map_err(|violation| Fault {
-            what: format!("its recovery was cut short, and then: {}", violation.what),
-            deeper: Some(Box::new(violation)),
-        });
-        self.counts.deep += self.counts.distinct - before;
-        arena.put_back(state);
-        self.crashed.insert(key, found.clone());
-        found
-    }
-
-    fn crash_everywhere(&mut self, inner: &Inner<'_>, outer: &Point<'_>) -> Result<(), Violation> {
-        let arena = self.arena.clone();
-        // What this state has beyond what was durable is durable now.
-        let mut machine = Machine::new(arena.disk.clone());
-        let events = &inner.recording.events;
-        for index in 0..=events.len() {
-            let settles = |event: &nvm::Event| matches!(event.kind, EventKind::Fence | EventKind::DiskSync);
-            if events.get(index).is_none_or(settles) {
-                let point = Point {
-                    event: index,
-                    durable: arena.mark(),
-                    depth: outer.depth - 1,
-                    allowed: inner.allowed,
-                    seed: inner.seed ^ index as u64,
-                };
-                self.point(&machine, &point)?;
-            }
-            if index < events.len() {
-                machine.step(inner.recording, index, |line| arena.line(line));
-                arena.patch(machine.take_fresh().iter().map(|(line, bytes)| (*line, bytes)));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A state that was recovered.
@@ -529,13 +521,6 @@ impl Opened {
             beside.abandon();
         }
     }
-}
-
-/// A recovery to be crashed.
-struct Inner<'r> {
-    recording: &'r Recording,
-    allowed: &'r Allowed,
-    seed: u64,
 }
 
 /// Runs states of one point.
@@ -565,14 +550,6 @@ impl Run for At<'_> {
 
 fn line_run(line: u32) -> std::ops::Range<u64> {
     u64::from(line)..u64::from(line) + 1
-}
-
-/// What a recovery stored, in which order.
-fn hash_of(recording: &Recording) -> u64 {
-    recording.events.iter().fold(0, |sum, event| {
-        let sum = hash::mix(hash::mix(sum, event.kind as u64 | event.length << 8), event.address);
-        hash::mix_bytes(sum, recording.bytes_of(event).unwrap_or_default())
-    })
 }
 
 /// Runs what a damaged volume may break.

@@ -85,6 +85,7 @@ pub struct Lab {
     /// Changes a recording before it is explored: plants a fault of the medium.
     tamper: Option<Tamper>,
     doubts: bool,
+    exact: bool,
 }
 
 /// Changes a recording.
@@ -178,7 +179,7 @@ pub(crate) fn clock(step: usize) -> Time {
 impl Lab {
     /// A lab; recoveries are crashed down to `depth`, 1 being not at all.
     pub fn new(subject: &'static dyn Subject, promise: Promise, depth: u32) -> Lab {
-        Lab { subject, promise, depth, stages: HashMap::new(), tamper: None, doubts: false }
+        Lab { subject, promise, depth, stages: HashMap::new(), tamper: None, doubts: false, exact: false }
     }
 
     /// Records a workload and crashes it everywhere.
@@ -214,8 +215,14 @@ impl Lab {
         self.tamper = Some(Box::new(change));
     }
 
+    /// Crashes a recovery from now on for each difference that one which was cut short could see, however many states that takes; and not once for
+    /// all that store the same and lead to the same tree, which is a selection.
+    pub fn exact(&mut self) {
+        self.exact = true;
+    }
+
     /// Finds out anew from now on what is known of a state because an equal one was judged before, but for recoveries that were
-    /// crashed once. A difference counts as a violation: the explorer is wrong then, or the volume does not do the same each time.
+    /// crashed once for all. A difference counts as a violation: the explorer is wrong then, or the volume does not do the same each time.
     pub fn doubt(&mut self) {
         self.doubts = true;
     }
@@ -233,7 +240,7 @@ impl Lab {
                 place.insert(Stage::set(subject, promise, workload.scene)?)
             }
         };
-        stage.judge.doubts = self.doubts;
+        (stage.judge.doubts, stage.judge.exact) = (self.doubts, self.exact);
         let recorded = guarded(|| Ok(stage.record(workload)));
         Time::stop(None);
         stage.judge.arena.zone.stop_recording();

@@ -19,14 +19,24 @@ use std::rc::Rc;
 
 use nvm::{Event, EventKind, LINE, Line, Purpose, Recording};
 
+use crate::hash::Lines;
 use crate::unit::Unit;
+
+/// What a store made of a line.
+pub(crate) struct Version {
+    /// The store's index.
+    event: u32,
+    /// The words that it stored to, if only in part.
+    pub(crate) words: u8,
+    pub(crate) line: Line,
+}
 
 /// A line that is not durable.
 pub(crate) struct Pending {
     /// As it was made durable last.
     pub(crate) durable: Line,
-    /// After each store since: the event's index, and the contents.
-    pub(crate) versions: Vec<(u32, Line)>,
+    /// After each store since.
+    pub(crate) versions: Vec<Version>,
     /// Stores of file data, all of them: the line may be grouped with its neighbours.
     pub(crate) bulk: bool,
     /// The unit of so many lines, from this one on, that these contents make, if that was asked: from one crash point to the next, few
@@ -37,7 +47,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// Whether the same stores are on their way to it as to another one.
     pub(crate) fn has_stores_of(&self, other: &Pending) -> bool {
-        let event = |(event, _): &(u32, Line)| *event;
+        let event = |version: &Version| version.event;
         self.versions.iter().map(event).eq(other.versions.iter().map(event))
     }
 
@@ -61,8 +71,10 @@ pub(crate) struct Machine {
     pub(crate) disk: Range<u32>,
     /// Lines whose durable contents differ from what they were at first, since they were asked for last.
     fresh: Vec<(u32, Line)>,
+    /// The words of each line to which durable stores were made.
+    pub(crate) arrived: Lines<u8>,
     /// What the processor sees, of lines that were ever stored to.
-    memory: HashMap<u32, Line>,
+    memory: Lines<Line>,
     pub(crate) pending: BTreeMap<u32, Pending>,
     /// By thread: lines sent, and the event that sent them.
     sent: HashMap<u32, Vec<(u32, u32)>>,
@@ -77,7 +89,8 @@ impl Machine {
         Machine {
             disk,
             fresh: Vec::new(),
-            memory: HashMap::new(),
+            arrived: Lines::default(),
+            memory: Lines::default(),
             pending: BTreeMap::new(),
             sent: HashMap::new(),
         }
@@ -118,15 +131,16 @@ impl Machine {
                 ),
                 None => target.fill(0),
             }
-            let now = *memory;
+            let words = (start % LINE / 8..=(end - 1) % LINE / 8).fold(0, |words, word| words | 1 << word);
+            let version = Version { event: index, words, line: *memory };
             match self.pending.get_mut(&line) {
                 Some(pending) => {
                     pending.bulk &= bulk;
-                    pending.versions.push((index, now));
+                    pending.versions.push(version);
                     *pending.unit.get_mut() = None;
                 }
                 None => {
-                    let (versions, unit) = (vec![(index, now)], RefCell::new(None));
+                    let (versions, unit) = (vec![version], RefCell::new(None));
                     self.pending.insert(line, Pending { durable: before, versions, bulk, unit });
                 }
             }
@@ -148,11 +162,13 @@ impl Machine {
     /// Makes a line durable as it was after event `last`.
     fn arrive(&mut self, line: u32, last: u32) {
         let Some(pending) = self.pending.get_mut(&line) else { return };
-        let arrived = pending.versions.partition_point(|(stored, _)| *stored <= last);
-        if let Some((_, bytes)) = pending.versions[..arrived].last() {
-            pending.durable = *bytes;
+        let arrived = pending.versions.partition_point(|version| version.event <= last);
+        if let Some(newest) = pending.versions[..arrived].last() {
+            pending.durable = newest.line;
             *pending.unit.get_mut() = None;
-            self.fresh.push((line, *bytes));
+            self.fresh.push((line, newest.line));
+            *self.arrived.entry(line).or_default() |=
+                pending.versions[..arrived].iter().fold(0, |words, version| words | version.words);
         }
         pending.versions.drain(..arrived);
         if pending.versions.is_empty() {

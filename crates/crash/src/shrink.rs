@@ -2,17 +2,10 @@
 
 use crate::judge::Violation;
 use crate::lab::Lab;
-use crate::subject::{Promise, Subject};
 use crate::workload::Workload;
 
-/// Leaves out every operation without which a workload breaks its promise all the same. `None` if it keeps it.
-pub fn shrink(
-    subject: &'static dyn Subject,
-    promise: Promise,
-    depth: u32,
-    workload: &Workload,
-) -> Option<(Workload, Violation)> {
-    let mut lab = Lab::new(subject, promise, depth);
+/// Leaves out every operation without which a workload breaks its promise in `lab` all the same. `None` if it keeps it.
+pub fn shrink(lab: &mut Lab, workload: &Workload) -> Option<(Workload, Violation)> {
     let mut fails = |numbers: &[usize]| {
         let smaller = workload.keep(numbers)?;
         let violation = lab.explore(&smaller).ok()?.violation?;

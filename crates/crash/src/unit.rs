@@ -142,7 +142,7 @@ impl Units {
 fn single(first: u32, line: &Pending) -> Option<Unit> {
     let mut versions = vec![vec![line.durable]];
     let mut torn = Vec::new();
-    for (_, next) in &line.versions {
+    for next in line.versions.iter().map(|version| &version.line) {
         let before = versions[versions.len() - 1][0];
         let words: Vec<usize> = (0..LINE as usize).step_by(8).collect();
         let changed: Vec<usize> =
@@ -177,7 +177,7 @@ fn push_new(versions: &[Vec<Line>], torn: &mut Vec<Vec<Line>>, contents: Vec<Lin
 fn sector(first: u32, lines: &[&Pending]) -> Option<Unit> {
     let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
     for write in 0..lines[0].versions.len() {
-        let next: Vec<Line> = lines.iter().map(|line| line.versions[write].1).collect();
+        let next: Vec<Line> = lines.iter().map(|line| line.versions[write].line).collect();
         if !versions.contains(&next) {
             versions.push(next);
         }
@@ -191,7 +191,7 @@ fn grouped(first: u32, lines: &[&Pending]) -> Option<Unit> {
     let mut torn = Vec::new();
     for store in 0..lines[0].versions.len() {
         let before = versions[versions.len() - 1].clone();
-        let next: Vec<Line> = lines.iter().map(|line| line.versions[store].1).collect();
+        let next: Vec<Line> = lines.iter().map(|line| line.versions[store].line).collect();
         let some = |arrived: &dyn Fn(usize) -> bool| {
             (0..lines.len()).map(|n| if arrived(n) { next[n] } else { before[n] }).collect::<Vec<_>>()
         };

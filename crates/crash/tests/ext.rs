@@ -6,7 +6,7 @@ use crash::{Campaign, Ext, Lab, Native, Promise, Report, Subject, Workload, cata
 use nvm::EventKind;
 
 fn campaign(subject: &'static Ext, promise: Promise, depth: u32) -> Campaign {
-    Campaign { subject, promise, depth, threads: 2, failures_max: 5, until: None }
+    Campaign { subject, promise, depth, exact: false, threads: 2, failures_max: 5, until: None }
 }
 
 fn assert_kept(report: &Report) {

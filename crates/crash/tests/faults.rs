@@ -195,7 +195,7 @@ fn repair_faults_are_found() {
 fn what_is_found_shrinks() {
     let named = |name| Workload::named(&Native::ADAPTIVE, name, 1, &catalogue()).unwrap();
     let (whole, essence) = (named("chmod+unlink-while-open+setxattr-dir+mkdir"), named("unlink-while-open"));
-    let shrunk = || shrink(&Native::ADAPTIVE, Promise::Operation, 0, &whole);
+    let shrunk = || shrink(&mut Lab::new(&Native::ADAPTIVE, Promise::Operation, 0), &whole);
     assert!(shrunk().is_none(), "it keeps its promise");
     native::plant(Some(OrphanNotReclaimed));
     let found = shrunk();

@@ -3,7 +3,15 @@
 use crash::{Campaign, Lab, MediaFault, Native, Promise, Report, Subject, Workload, catalogue};
 
 fn campaign(promise: Promise) -> Campaign {
-    Campaign { subject: &Native::ADAPTIVE, promise, depth: 2, threads: 2, failures_max: 5, until: None }
+    Campaign {
+        subject: &Native::ADAPTIVE,
+        promise,
+        depth: 2,
+        exact: false,
+        threads: 2,
+        failures_max: 5,
+        until: None,
+    }
 }
 
 fn assert_kept(report: &Report) {
@@ -15,8 +23,12 @@ fn assert_kept(report: &Report) {
 
 /// Explores workloads by their names.
 fn kept(promise: Promise, names: &[&str]) {
+    kept_in(&campaign(promise), names);
+}
+
+fn kept_in(campaign: &Campaign, names: &[&str]) {
     let catalogue = catalogue();
-    let report = campaign(promise).run(
+    let report = campaign.run(
         names.len(),
         &|index| Some(Workload::named(&Native::ADAPTIVE, names[index], 1, &catalogue).unwrap()),
         &|_| {},
@@ -47,6 +59,15 @@ fn with_durable_fsyncs() {
 #[test]
 fn with_durable_checkpoints() {
     kept(Promise::Snapshot, &["create-twice", "write-sync-write"]);
+}
+
+/// Recoveries are crashed for each difference that one which is cut short could see.
+#[test]
+fn with_recoveries_crashed_exactly() {
+    for promise in [Promise::Operation, Promise::Fsync, Promise::Snapshot] {
+        let exact = Campaign { exact: true, ..campaign(promise) };
+        kept_in(&exact, &["sync-create", "write-across", "roll-back-write", "clone-mounted", "log-reused"]);
+    }
 }
 
 /// Whichever way bytes are logged, and whatever is promised: written, and moved, with snapshots, rollbacks and clones. Each workload with one of
@@ -173,23 +194,29 @@ fn the_catalogue_is_sound() {
 }
 
 /// What is known of a state from an equal one is what comes out when it is judged: each such state is judged here, and does the same
-/// again, reading the same words in the same order. So the same states are met with and without, and the same faults found.
+/// again, reading the same words in the same order. So the same states are met with and without, and the same faults found. Where recoveries
+/// are to be crashed exactly, also those that are known are crashed again.
 #[test]
 fn what_is_known_of_a_state_is_so() {
     let catalogue = catalogue();
     let mut faults_found = 0;
-    for (promise, name) in [
-        (Promise::Operation, "create"),
-        (Promise::Operation, "sync-create"),
-        (Promise::Operation, "write-sub-block"),
-        (Promise::Fsync, "create-twice"),
-        (Promise::Snapshot, "create-twice"),
+    for (promise, name, exact) in [
+        (Promise::Operation, "create", false),
+        (Promise::Operation, "chmod", true),
+        (Promise::Operation, "sync-create", false),
+        (Promise::Operation, "write-sub-block", false),
+        (Promise::Fsync, "create-twice", false),
+        (Promise::Snapshot, "create-twice", false),
+        (Promise::Snapshot, "create-twice", true),
     ] {
         let workload = Workload::named(&Native::ADAPTIVE, name, 1, &catalogue).unwrap();
         let explored = |doubts: bool, fault: Option<MediaFault>| {
             let mut lab = Lab::new(&Native::ADAPTIVE, promise, 2);
             if doubts {
                 lab.doubt();
+            }
+            if exact {
+                lab.exact();
             }
             lab.tamper(move |recording| fault.into_iter().for_each(|fault| fault.plant(recording)));
             lab.explore(&workload).unwrap()

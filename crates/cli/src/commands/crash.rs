@@ -201,6 +201,7 @@ fn explore(
         subject,
         promise,
         depth: arguments.depth,
+        exact: arguments.exact,
         threads: arguments.threads.unwrap_or_else(processors),
         failures_max: FAILURES_MAX,
         until,
@@ -299,9 +300,12 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
         return replay_two(id);
     }
     let workload = Workload::named(subject, &id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
+    let mut lab = Lab::new(subject, id.promise, arguments.depth);
+    if arguments.exact {
+        lab.exact();
+    }
     if arguments.shrink {
-        let Some((smaller, violation)) = crash::shrink(subject, id.promise, arguments.depth, &workload)
-        else {
+        let Some((smaller, violation)) = crash::shrink(&mut lab, &workload) else {
             report::print_text(&format!("{}: no state of it breaks the promise\n", workload.name))?;
             return Ok(0);
         };
@@ -310,7 +314,6 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
         report::print_text(&Found { workload: smaller, found: Ok((id, violation)) }.text())?;
         return Ok(EXIT_FAILURE);
     }
-    let mut lab = Lab::new(subject, id.promise, arguments.depth);
     match lab.replay(&workload, id).map_err(Failure::new)? {
         None => {
             report::print_text(&format!("{id}: the promise is kept\n"))?;
