@@ -249,12 +249,14 @@ fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
 /// Waits until there is something to read, or nothing ever; reads nothing.
 fn has_something(lines: &BufReader<UnixStream>) -> bool {
     let mut stream = [PollFd::new(lines.get_ref(), PollFlags::IN)];
-    loop {
+    // What came with the last request is here, not there.
+    while lines.buffer().is_empty() {
         match rustix::event::poll(&mut stream, None) {
             Err(rustix::io::Errno::INTR) => {}
             ready => return ready.is_ok(),
         }
     }
+    true
 }
 
 fn say(out: &mut UnixStream, response: &Response) -> std::io::Result<()> {

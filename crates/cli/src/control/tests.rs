@@ -46,6 +46,19 @@ fn who_does_not_read_is_not_waited_for() {
     assert!(lines.iter().all(|line| serde_json::from_str::<Response>(line).is_ok()));
 }
 
+/// Of two requests that had come together a server read both and answered the first.
+#[test]
+fn requests_that_come_together_are_answered_in_turn() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
+    let handler: Handler = Arc::new(|_, _| Ok(Json::Bool(true)));
+    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let mut stream = dir.connect(OsStr::new("zone.sock")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(&b"{\"request\":\"zone\"}\n".repeat(3)).unwrap();
+    assert_eq!(BufReader::new(stream).lines().map_while(Result::ok).take(3).count(), 3);
+}
+
 /// The parts of an answer were without end, and a command of root's collected them.
 #[test]
 fn others_say_so_much_and_no_more() {
