@@ -129,7 +129,13 @@ impl Volume {
             let length = blocks * block - at.map_or(0, |at| at % block);
             let piece = &data[done..data.len().min(done + length as usize)];
             match self.write_bytes(caller, file, at, piece) {
-                Ok(()) => done += piece.len(),
+                Ok(()) => {
+                    done += piece.len();
+                    // At the end there may be another's bytes by now, and these are to stay together.
+                    if offset.is_none() {
+                        break;
+                    }
+                }
                 // Somebody else was faster.
                 Err(Error::NoSpace) if blocks > 1 => most = blocks / 2,
                 Err(error) if done == 0 => return Err(error),

@@ -110,3 +110,48 @@ fn many_who_fill_a_disk_found_no_room_that_there_was() {
         is(&plain, &format!("file-{n}"), &bytes(n, each));
     }
 }
+
+/// What fit of a large write to the end of a file, step by step, had others' bytes in between.
+#[test]
+fn what_is_appended_to_a_full_disk_stays_together() {
+    (0..24).for_each(|round| append_to_a_full_disk(1 + round % 6));
+}
+
+fn append_to_a_full_disk(leave: u64) {
+    const WRITERS: usize = 4;
+    let disk = disk("ext4");
+    let volume = volume(&disk, Options::default());
+    let filler = create(&volume, "filler");
+    let mut filled = 0;
+    while volume.statfs().unwrap().blocks_free * 4096 > leave * MIB as u64 {
+        filled += volume.write(&Caller::root(), filler, filled, &[1; 64 << 10]).unwrap() as u64;
+        volume.fsync(filler, false).unwrap();
+    }
+    volume.release(filler).unwrap();
+    let flags = OpenFlags::READ | OpenFlags::WRITE | OpenFlags::APPEND;
+    let handle = volume.create(&Caller::root(), ROOT_INO, b"log", 0o644, flags).unwrap().handle;
+    // Each write has a number of its own, all over it.
+    let written: Vec<(u32, usize)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..WRITERS as u32)
+            .map(|writer| {
+                let volume = &volume;
+                let append = move |number: u32| {
+                    let data = number.to_le_bytes().repeat(MIB / 8);
+                    volume.write(&Caller::root(), handle, 0, &data).ok().map(|written| (number, written))
+                };
+                scope.spawn(move || (1..100).map_while(|n| append(writer << 16 | n)).collect::<Vec<_>>())
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    volume.release(handle).unwrap();
+    let size = volume.lookup(&Caller::root(), ROOT_INO, b"log").unwrap();
+    let handle = volume.open(&Caller::root(), size.ino, OpenFlags::READ).unwrap();
+    let mut found = vec![0; size.size as usize];
+    volume.read(handle, 0, &mut found).unwrap();
+    let numbers: Vec<[u8; 4]> = found.chunks_exact(4).map(|number| number.try_into().unwrap()).collect();
+    let runs: Vec<(u32, usize)> =
+        numbers.chunk_by(|a, b| a == b).map(|run| (u32::from_le_bytes(run[0]), run.len() * 4)).collect();
+    assert_eq!(runs.len(), written.len());
+    assert!(written.iter().all(|write| runs.contains(write)), "{written:?}, but there are {runs:?}");
+}
