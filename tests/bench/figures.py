@@ -82,9 +82,10 @@ def machine():
 
 def markdown(output, prefixes):
     """The tables of `amberfs bench --markdown` that begin so, with what its targets are."""
-    paragraphs = re.split(r"\n\n+", output)
+    paragraphs = re.split(r"\n\n+", plain(output))
     targets = [text for text in paragraphs if text.startswith("- **")]
     tables = [text.rstrip() for text in paragraphs if text.startswith(tuple(f"| {prefix}" for prefix in prefixes))]
+    tables = [text for text in tables if re.search(r"\| [\d.]", text)]
     if not tables:
         sys.exit("figures: the report has none of its tables")
     return "\n\n".join(targets[:1] + tables)
