@@ -202,7 +202,8 @@ pub(crate) fn add_compat(core: &Core, features: Compat) -> vfs::Result<()> {
 
 /// The same, of a copy at byte `at`.
 pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
-    let not_ext = || Error::NotExt { disk: disk.name().into(), instead: stranger::instead(disk) };
+    let instead = || if at == AT { stranger::instead(disk) } else { String::new() };
+    let not_ext = || Error::NotExt { disk: disk.name().into(), instead: instead() };
     if disk.bytes() < at + BYTES as u64 {
         return Err(not_ext());
     }

@@ -151,9 +151,9 @@ fn what_is_there_instead_is_named() {
         (0, b"XFSB", "but an XFS file system"),
         (65600, b"_BHRfS_M", "but a btrfs file system"),
         (0, b"LUKS\xBA\xBE\0\x02", "but a LUKS container: `cryptsetup open` it"),
-        (510, &[0x55, 0xAA], "but a table of partitions: name one of them"),
-        (4096, b"EFI PART", "but a table of partitions"),
-        (512, b"LABELONE", "but a physical volume of LVM"),
+        (510, &[0x55, 0xAA], "but an MBR partition table: name one of the partitions"),
+        (4096, b"EFI PART", "but a GPT partition table: name one of the partitions"),
+        (512, b"LABELONE", "but an LVM physical volume: name one of the logical volumes"),
         (0, b"", "but zeros"),
     ];
     for (at, magic, words) in cases {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::lock::Holder;
 use crate::persist::PersistMethod;
+use crate::signature::Content;
 
 /// A size as people read it, without rounding.
 fn bytes_or_mib(bytes: u64) -> String {
@@ -121,7 +122,7 @@ pub enum Error {
         /// The path given.
         path: PathBuf,
         /// What is there.
-        content: String,
+        content: Content,
     },
     /// Another process (or another opening in this one) has the zone.
     #[error(

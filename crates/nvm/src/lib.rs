@@ -53,7 +53,7 @@ mod planted;
 mod recording;
 mod recording_file;
 mod region;
-mod signature;
+pub mod signature;
 mod technology;
 mod volume;
 mod watch;

@@ -236,7 +236,8 @@ impl Zone {
             }
             (Err(Fault::Magic), Err(Fault::Magic)) => {
                 let found = signature::recognise(window.bytes(0, SEGMENT as usize));
-                let found = found.unwrap_or_else(|| "its first 2 MiB are zero".to_string());
+                let found = found
+                    .map_or_else(|| "its first 2 MiB are zero".to_string(), |content| content.to_string());
                 return Err(Error::NotAZone { path, found });
             }
             (Err(first), Err(second)) => {
