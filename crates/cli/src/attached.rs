@@ -1,66 +1,21 @@
-//! Volumes of kind ext in use: finding the disk, keeping it, telling of it.
+//! Volumes of kind ext that are served: open with their disk, committing, telling of it.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use disk::{Disk, OpenOptions, Source};
 use nvm::Region;
+use parking_lot::Mutex;
 
+use crate::admin::account;
+use crate::admin::attachment::open_volume;
 use crate::failure::{Explain, Failure};
 use crate::options::Options;
-use crate::read_disk;
 use crate::report::{Fields, Value};
-use crate::server::lock;
 
 /// A disk whose metadata is in NVM, in use.
 pub(crate) struct Attached {
     pub(crate) volume: Arc<ext::Volume>,
     /// Commits every so often, until it is closed.
     background: Mutex<Option<ext::Background>>,
-}
-
-/// Which disk the volume has.
-pub(crate) fn attachment(region: &Region) -> Result<ext::Attachment, Failure> {
-    let attachment = ext::attachment(region).doing("looking which disk the volume has")?;
-    attachment.ok_or_else(|| {
-        Failure::new(format!("volume '{}' has no disk", region.name()))
-            .leaving("nothing was changed")
-            .remedy(format!("amberfs attach {}:{} DISK", region.zone().info().path.display(), region.name()))
-    })
-}
-
-/// Opens a disk that a user names. Its own name is one that holds from any directory: an area in NVM keeps it, and servers have another
-/// working directory than who attaches.
-pub(crate) fn open_disk(name: &str) -> Result<Arc<Disk>, Failure> {
-    open_disk_with(name, OpenOptions::default())
-}
-
-/// The same to be looked at, by who does not wait for long.
-pub(crate) fn look_at_disk(name: &str, patience: Duration) -> Result<Arc<Disk>, Failure> {
-    open_disk_with(name, OpenOptions { read_only: true, patience, ..OpenOptions::default() })
-}
-
-fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure> {
-    let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
-    let here = std::env::current_dir().unwrap_or_default();
-    let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
-    let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
-    Ok(Arc::new(disk))
-}
-
-/// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
-pub(crate) fn open_volume(
-    region: &Region,
-    now_at: Option<&str>,
-    how: &ext::Options,
-) -> Result<ext::Volume, Failure> {
-    let attachment = attachment(region)?;
-    let disk = open_disk(now_at.unwrap_or(&attachment.disk));
-    let disk = disk.map_err(|failure| match now_at {
-        Some(_) => failure,
-        None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),
-    })?;
-    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
 }
 
 impl Attached {
@@ -87,7 +42,7 @@ impl Attached {
 
     /// Leaves everything durable, metadata in NVM.
     pub(crate) fn close(&self) -> Result<(), Failure> {
-        drop(lock(&self.background).take());
+        drop(self.background.lock().take());
         self.volume.unmount().doing("closing the volume")
     }
 
@@ -134,6 +89,6 @@ impl Attached {
             .with("pages_synced", Value::Count(stats.pages_synced))
             .with("clean_hits", Value::Count(stats.clean_hits))
             .with("clean_misses", Value::Count(stats.clean_misses))
-            .with("disk", Value::Fields(read_disk::account(&self.volume.disk().account())))
+            .with("disk", Value::Fields(account::disk(&self.volume.disk().account())))
     }
 }

@@ -1,6 +1,6 @@
 //! One module per command; each takes its arguments from the table and gives the process's exit code.
 
-pub(crate) mod attach;
+mod attach;
 mod bench;
 mod bench_report;
 mod crash;
@@ -8,16 +8,16 @@ mod crash_program;
 mod df;
 mod disk_info;
 mod documents;
-pub(crate) mod dump;
-pub(crate) mod fsck;
-pub(crate) mod info;
-pub(crate) mod mkfs;
+mod dump;
+mod fsck;
+mod info;
+mod mkfs;
 mod mount;
-pub(crate) mod snapshot;
-pub(crate) mod snapshot_diff;
-pub(crate) mod stats;
+mod snapshot;
+mod snapshot_diff;
+mod stats;
 mod umount;
-pub(crate) mod zone;
+mod zone;
 
 use crate::command_line::{Command, ZoneCommand};
 use crate::failure::Failure;

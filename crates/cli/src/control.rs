@@ -21,14 +21,19 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
+use crate::admin::differences::Pair;
+use crate::admin::format::Settings;
+use crate::admin::snapshots::Ask;
 use crate::failure::{Failure, printable};
+use crate::report::{Fields, Parts};
 use crate::runtime_directory::{RuntimeDirectory, peer, this_user};
 
 /// Longest line that a server accepts.
@@ -58,9 +63,9 @@ pub(crate) enum Request {
     /// As `amberfs stats`.
     Stats { volume: String },
     /// As `amberfs snapshot`.
-    Snapshot { volume: String, ask: crate::commands::snapshot::Ask },
+    Snapshot { volume: String, ask: Ask },
     /// As `amberfs snapshot diff`; answered in parts.
-    SnapshotDiff { volume: String, pair: crate::commands::snapshot_diff::Pair },
+    SnapshotDiff { volume: String, pair: Pair },
     /// Serve another volume of the zone. Paths in the options are meant from `from`.
     Mount { volume: String, dir: PathBuf, options: Vec<String>, from: PathBuf, sloppy: bool },
     /// The volume is about to be remounted for changes, or has been so that there are none.
@@ -74,7 +79,7 @@ pub(crate) enum Request {
     /// Make the disk of another volume of the zone a plain one again.
     Detach { volume: String, disk: Option<String> },
     /// Make a file system on another volume of the zone.
-    Format { volume: String, settings: crate::commands::mkfs::Settings },
+    Format { volume: String, settings: Settings },
     /// Check another volume of the zone, and repair it: as `amberfs fsck`, with its problems in parts.
     Check { volume: String, repair: bool },
     /// A structure of another volume of the zone, or its entrance: as `amberfs dump`, with text or JSON in parts.
@@ -119,26 +124,23 @@ struct Requests {
 }
 
 impl Answering {
-    fn lock(&self) -> MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether one more may be read.
     fn begin(&self) -> bool {
-        let mut requests = self.lock();
+        let mut requests = self.requests.lock();
         requests.count += usize::from(!requests.ended);
         !requests.ended
     }
 
     fn end(&self) {
-        self.lock().count -= 1;
+        self.requests.lock().count -= 1;
         self.fewer.notify_all();
     }
 
     /// Waits until there are none, but not for ever.
     pub(crate) fn wait(&self, limit: Duration) {
-        let waited = self.fewer.wait_timeout_while(self.lock(), limit, |requests| requests.count > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.ended = true;
+        let mut requests = self.requests.lock();
+        self.fewer.wait_while_for(&mut requests, |requests| requests.count > 0, limit);
+        requests.ended = true;
     }
 }
 
@@ -169,10 +171,37 @@ impl Asker {
             let _ = self.tell(part);
         }
     }
+
+    /// Tells how far copying has come, ten times a second.
+    pub(crate) fn progress(&mut self) -> impl FnMut(u64, u64) {
+        const PERIOD: Duration = Duration::from_millis(100);
+        let mut told: Option<Instant> = None;
+        move |done, all| {
+            if done == all || told.is_none_or(|told| told.elapsed() >= PERIOD) {
+                told = Some(Instant::now());
+                self.tell_in_passing(json!(Copied { done, all }));
+            }
+        }
+    }
 }
 
-/// Takes parts of an answer; fails if nobody listens any more.
-pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
+/// How far copying has come, bytes: what a server tells meanwhile.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Copied {
+    pub(crate) done: u64,
+    pub(crate) all: u64,
+}
+
+/// Text and JSON, for an answer through the control socket: the server knows how to say both.
+pub(crate) fn pack(fields: &Fields) -> Json {
+    json!({ "text": fields.text(), "json": fields.json() })
+}
+
+/// What [`pack`] packed.
+pub(crate) fn unpack(mut answer: Json) -> (String, Json) {
+    let text = answer["text"].as_str().unwrap_or_default().to_string();
+    (text, answer["json"].take())
+}
 
 impl Listener {
     /// Listens for the server of the zone with this UUID. The zone's lock is what keeps a second server away,

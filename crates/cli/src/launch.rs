@@ -14,8 +14,9 @@ use signal_hook::iterator::Signals;
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::mount_request::MountRequest;
 use crate::options::Options;
-use crate::server::{self, MountRequest};
+use crate::server;
 
 /// A child's report, one line.
 #[derive(Serialize, Deserialize)]

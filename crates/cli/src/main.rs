@@ -1,6 +1,7 @@
 //! The command `amberfs`: zones, volumes, mounts, checks and accounts, from the shell, mount(8) and fstab.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod attached;
 mod command_line;
 mod commands;
@@ -11,6 +12,7 @@ mod find_server;
 mod launch;
 mod metering;
 mod mount_namespace;
+mod mount_request;
 mod mount_table;
 mod options;
 mod pages;

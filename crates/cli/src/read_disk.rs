@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disk::{Account, Disk, OpenOptions, Purpose, Source};
+use disk::{Disk, OpenOptions, Source};
 use nvm::Zone;
 
 use crate::failure::{Explain, Failure};
@@ -71,20 +71,4 @@ pub(crate) fn recovery(volume: &ext::Volume) -> Fields {
         .with("was_clean", found.transactions == 0)
         .with("journal_transactions_read", Value::Count(found.transactions))
         .with("journal_blocks_read", Value::Count(found.blocks))
-}
-
-/// What came from a disk and went to it.
-pub(crate) fn account(account: &Account) -> Fields {
-    let of = |purpose| {
-        let transferred = account.of(purpose);
-        Fields::new()
-            .with("reads", Value::Count(transferred.reads))
-            .with("bytes_read", Value::Bytes(transferred.bytes_read))
-            .with("writes", Value::Count(transferred.writes))
-            .with("bytes_written", Value::Bytes(transferred.bytes_written))
-    };
-    Fields::new()
-        .with("data", Value::Fields(of(Purpose::Data)))
-        .with("metadata", Value::Fields(of(Purpose::Metadata)))
-        .with("flushes", Value::Count(account.flushes))
 }

@@ -167,6 +167,9 @@ fn table(rows: &[Fields], indent: usize) -> String {
     text
 }
 
+/// Takes parts of an answer; fails if nobody listens any more.
+pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
+
 /// Prints an answer.
 pub(crate) fn print(fields: &Fields, json: bool) -> Result<(), Failure> {
     if json { print_json(&fields.json()) } else { print_text(&fields.text()) }
@@ -195,6 +198,12 @@ pub(crate) fn date(seconds: u64) -> String {
         Ok(Ok(time)) => time.strftime("%F %T").to_string(),
         _ => format!("{seconds} s after 1970"), // beyond the calendar
     }
+}
+
+/// A UUID as people write it.
+pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
+    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }
 
 /// A line on how far a long command is, for who watches it: to standard error, if that is a terminal.

@@ -3,9 +3,11 @@
 //! What is wrong is told once, until it is over: a full volume does not fill the log as well.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::failure::Failure;
 use crate::retention::{self, Policy, Scheduled};
@@ -111,14 +113,13 @@ impl Schedule {
             let (ended, changed) = &*end;
             let mut wait = 0;
             loop {
-                let lock = ended.lock().unwrap_or_else(PoisonError::into_inner);
                 let patience = Duration::from_secs(wait as u64);
-                let waited = changed.wait_timeout_while(lock, patience, |ended| !*ended);
-                let (lock, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                if *lock {
+                let mut ended = ended.lock();
+                changed.wait_while_for(&mut ended, |ended| !*ended, patience);
+                if *ended {
                     return;
                 }
-                drop(lock);
+                drop(ended);
                 wait = keeper.look(now(), &*volume);
             }
         };
@@ -128,7 +129,7 @@ impl Schedule {
     /// Waits for what it is doing, after which it does nothing more.
     pub(crate) fn stop(self) {
         let (ended, changed) = &*self.ended;
-        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *ended.lock() = true;
         changed.notify_all();
         if self.thread.join().is_err() {
             tracing::error!("the thread that takes snapshots panicked");
@@ -163,15 +164,15 @@ mod tests {
 
     impl Keeps for Volume {
         fn snapshots(&self) -> Result<Vec<native::Snapshot>, Failure> {
-            Ok(self.0.lock().unwrap().snapshots.clone())
+            Ok(self.0.lock().snapshots.clone())
         }
 
         fn has_changed_since(&self, _: &str) -> Result<bool, Failure> {
-            Ok(self.0.lock().unwrap().changed)
+            Ok(self.0.lock().changed)
         }
 
         fn take(&self, name: &str) -> Result<(), Failure> {
-            let mut facts = self.0.lock().unwrap();
+            let mut facts = self.0.lock();
             facts.attempts += 1;
             if facts.is_full {
                 return Err(Failure::new("full"));
@@ -189,7 +190,7 @@ mod tests {
         }
 
         fn remove(&self, name: &str) -> Result<(), Failure> {
-            let mut facts = self.0.lock().unwrap();
+            let mut facts = self.0.lock();
             if facts.in_use.as_deref() == Some(name) {
                 return Err(Failure::new("in use"));
             }
@@ -200,11 +201,11 @@ mod tests {
 
     impl Volume {
         fn change(&self) {
-            self.0.lock().unwrap().changed = true;
+            self.0.lock().changed = true;
         }
 
         fn names(&self) -> Vec<String> {
-            self.0.lock().unwrap().snapshots.iter().map(|it| it.name.clone()).collect()
+            self.0.lock().snapshots.iter().map(|it| it.name.clone()).collect()
         }
     }
 
@@ -250,7 +251,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_once_and_tried_again() {
         let (volume, mut keeper) = (Volume::default(), keeper("hourly=1"));
-        volume.0.lock().unwrap().is_full = true;
+        volume.0.lock().is_full = true;
         keeper.look(0, &volume);
         let told = keeper.told.clone();
         assert_eq!(told.len(), 1);
@@ -258,17 +259,17 @@ mod tests {
             keeper.look(minute * 60, &volume);
             assert_eq!(keeper.told, told, "nothing new to tell");
         }
-        assert_eq!(volume.0.lock().unwrap().attempts, 30);
-        volume.0.lock().unwrap().is_full = false;
+        assert_eq!(volume.0.lock().attempts, 30);
+        volume.0.lock().is_full = false;
         keeper.look(1800, &volume);
         assert!(keeper.told.is_empty());
         assert_eq!(volume.names(), ["auto-19700101T003000Z"]);
         // One in use stays until it is not, and keeps nothing else from going on.
-        volume.0.lock().unwrap().in_use = volume.names().pop();
+        volume.0.lock().in_use = volume.names().pop();
         volume.change();
         keeper.look(3600, &volume);
         assert_eq!((volume.names().len(), keeper.told.len()), (2, 1));
-        volume.0.lock().unwrap().in_use = None;
+        volume.0.lock().in_use = None;
         keeper.look(3630, &volume);
         assert_eq!(volume.names(), ["auto-19700101T010000Z"]);
         assert!(keeper.told.is_empty());
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn what_others_took_is_left_alone() {
         let volume = Volume::default();
-        volume.0.lock().unwrap().snapshots.push(native::Snapshot {
+        volume.0.lock().snapshots.push(native::Snapshot {
             name: "auto-19691231T000000Z".into(),
             comment: "mine".into(),
             version: 1,
@@ -299,13 +300,13 @@ mod tests {
         keeper.unchanged_too = true;
         let schedule = Schedule::start(keeper, volume.clone()).unwrap();
         let patience = std::time::Instant::now() + Duration::from_secs(60);
-        while volume.0.lock().unwrap().attempts < 3 {
+        while volume.0.lock().attempts < 3 {
             assert!(std::time::Instant::now() < patience, "no three snapshots in a minute");
             std::thread::sleep(Duration::from_millis(10));
         }
         schedule.stop();
-        let attempts = volume.0.lock().unwrap().attempts;
+        let attempts = volume.0.lock().attempts;
         std::thread::sleep(Duration::from_millis(1500));
-        assert_eq!(volume.0.lock().unwrap().attempts, attempts);
+        assert_eq!(volume.0.lock().attempts, attempts);
     }
 }

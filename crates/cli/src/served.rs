@@ -1,22 +1,24 @@
 //! A volume that is being served: mounted, asked beside its mount, its snapshots taken, exchanged when it returns to one.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
 use nvm::{Account, Region, VolumeKind, Zone};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
+use crate::admin::account;
+use crate::admin::differences::Pair;
+use crate::admin::snapshots::{self, Ask};
 use crate::attached::Attached;
-use crate::commands::snapshot::{self, Ask};
-use crate::commands::snapshot_diff::Pair;
-use crate::commands::stats;
 use crate::control::Asker;
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
+use crate::mount_request::{MountRequest, fuse_options};
 use crate::mount_table::{self, MountEntry};
 use crate::options::Options;
 use crate::pages;
@@ -24,7 +26,6 @@ use crate::read_disk;
 use crate::report::{self, Fields, Value};
 use crate::retention;
 use crate::schedule::{Keeper, Keeps, Schedule};
-use crate::server::{MountRequest, fuse_options, lock};
 
 /// A volume being served.
 pub(crate) struct Served {
@@ -130,7 +131,7 @@ impl Served {
     /// Closes the volume when its mount has ended, and whoever used it beside that; and lets go of it, so that somebody else can open it.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         self.keep_no_more();
-        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.write();
         let closed = shown.close();
         *shown = Shown::Ended;
         self.metered.exchange(None);
@@ -144,7 +145,7 @@ impl Served {
     }
 
     fn keep_no_more(&self) {
-        let keeping = std::mem::replace(&mut *lock(&self.keeping), Keeping::Ended);
+        let keeping = std::mem::replace(&mut *self.keeping.lock(), Keeping::Ended);
         if let Keeping::A(schedule) = keeping {
             schedule.stop();
         }
@@ -175,7 +176,7 @@ impl Served {
     /// What opening the volume had to do.
     pub(crate) fn recovery(&self) -> Json {
         match &*self.shown() {
-            Shown::Volume(volume) => stats::recovery(&volume.recovery()).json(),
+            Shown::Volume(volume) => account::recovery(&volume.recovery()).json(),
             Shown::Disk(disk) => disk.recovery().json(),
             Shown::Read(volume) => read_disk::recovery(volume).json(),
             Shown::Snapshot | Shown::Nothing | Shown::Ended => json!({ "was_clean": true }),
@@ -183,7 +184,7 @@ impl Served {
     }
 
     fn shown(&self) -> RwLockReadGuard<'_, Shown> {
-        self.shown.read().unwrap_or_else(PoisonError::into_inner)
+        self.shown.read()
     }
 
     /// Copies a snapshot to a new volume of the zone.
@@ -195,8 +196,8 @@ impl Served {
         asker: &mut Asker,
     ) -> Result<Fields, Failure> {
         self.with_volume(|volume| {
-            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut snapshot::tell_progress(asker));
-            snapshot::clone_to(zone, volume.region().len(), to, copy)
+            let copy = |to: &Region| volume.clone_snapshot(name, to, &mut asker.progress());
+            snapshots::clone_to(zone, volume.region().len(), to, copy)
         })
     }
 
@@ -228,7 +229,7 @@ impl Served {
 
     /// The volume's snapshots, if it is open.
     pub(crate) fn list_snapshots(&self) -> Option<Value> {
-        self.with_volume(|volume| Ok(snapshot::listed(volume))).ok()
+        self.with_volume(|volume| Ok(snapshots::listed(volume))).ok()
     }
 
     /// Compares a snapshot with another, or with what programs have written.
@@ -244,7 +245,7 @@ impl Served {
     pub(crate) fn roll_back(&self, volume: &str, to: &str, discard_newer: bool) -> Result<Fields, Failure> {
         self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
             .leaving("nothing was changed")?;
-        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.write();
         let within = |entry: &MountEntry| entry.dir != self.dir && entry.dir.starts_with(&self.dir);
         if let Some(other) = mount_table::read()?.into_iter().find(within) {
             let other = other.dir.display();
@@ -306,7 +307,7 @@ impl Served {
         match returned {
             Ok(snapshot) => {
                 tracing::info!("volume '{name}': returned to snapshot {to:?}");
-                Ok(snapshot::described(&snapshot))
+                Ok(snapshots::described(&snapshot))
             }
             Err(error) => Err(Failure::new(error)
                 .doing("returning to the snapshot")
@@ -319,17 +320,17 @@ impl Served {
         self.with_volume(|volume| match ask {
             Ask::Take { .. } => {
                 self.write_back()?;
-                snapshot::perform(volume, ask)
+                snapshots::perform(volume, ask)
             }
             Ask::Remove { name, .. } => {
                 self.let_go(volume, name)?;
-                snapshot::perform(volume, ask)
+                snapshots::perform(volume, ask)
             }
-            Ask::Prune { keep, dry_run } => snapshot::prune(&volume.snapshots(), keep, *dry_run, |name| {
+            Ask::Prune { keep, dry_run } => snapshots::prune(&volume.snapshots(), keep, *dry_run, |name| {
                 self.let_go(volume, name)?;
                 Ok(volume.remove_snapshot(name)?)
             }),
-            _ => snapshot::perform(volume, ask),
+            _ => snapshots::perform(volume, ask),
         })
     }
 
@@ -337,7 +338,7 @@ impl Served {
     fn let_go(&self, volume: &native::Volume, name: &str) -> Result<(), Failure> {
         let snapshot = volume.snapshot(name)?;
         let dir = volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino;
-        let path = snapshot::path_of(name);
+        let path = snapshots::path_of(name);
         if snapshot.holds.is_empty() && !self.kernel_cache.let_go(&path, dir, |ino| snapshot.has_inode(ino)) {
             let error = native::Error::SnapshotInUse(name.to_string());
             return Err(Failure::new(error).leaving("it is kept").remedy(self.who_uses_it()));
@@ -357,7 +358,7 @@ impl Served {
             return;
         }
         let keeper = Keeper::new(name, policy.clone(), self.options.keep_unchanged);
-        let mut keeping = lock(&self.keeping);
+        let mut keeping = self.keeping.lock();
         if let Keeping::Nobody = *keeping {
             match Schedule::start(keeper, self.clone()) {
                 Ok(schedule) => *keeping = Keeping::A(schedule),
@@ -369,7 +370,7 @@ impl Served {
     /// Adds what DRAM the volume's caches take, and may take.
     pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
         match &*self.shown() {
-            Shown::Volume(volume) => stats::caches(fields, &volume.stats()),
+            Shown::Volume(volume) => account::caches(fields, &volume.stats()),
             Shown::Disk(disk) => disk.caches(fields),
             Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
         }
@@ -383,7 +384,7 @@ impl Served {
             .with("bytes_read", Value::Bytes(self.meter.bytes_read.load(Relaxed)))
             .with("changes", Value::Count(self.meter.changes.load(Relaxed)))
             .with("syncs", Value::Count(self.meter.syncs.load(Relaxed)));
-        let counts = lock(&self.requests)();
+        let counts = self.requests.lock()();
         let requests = counts.iter().filter(|(_, count)| *count > 0);
         let requests = requests
             .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
@@ -397,19 +398,19 @@ impl Served {
             .with("user", Value::Fields(user));
         let fields = match &self.account {
             Some((region, before)) => {
-                fields.with("nvm", Value::Fields(stats::account(&(region.account() - *before))))
+                fields.with("nvm", Value::Fields(account::nvm(&(region.account() - *before))))
             }
             None => fields,
         };
         let fields = match &*self.shown() {
             Shown::Volume(volume) => fields
-                .with("native", Value::Fields(stats::native(&volume.stats())))
-                .with("recovery", Value::Fields(stats::recovery(&volume.recovery()))),
+                .with("native", Value::Fields(account::native(&volume.stats())))
+                .with("recovery", Value::Fields(account::recovery(&volume.recovery()))),
             Shown::Disk(disk) => fields
                 .with("ext", Value::Fields(disk.stats()))
                 .with("recovery", Value::Fields(disk.recovery())),
             Shown::Read(volume) => fields
-                .with("disk", Value::Fields(read_disk::account(&volume.disk().account())))
+                .with("disk", Value::Fields(account::disk(&volume.disk().account())))
                 .with("recovery", Value::Fields(read_disk::recovery(volume))),
             Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
         };

@@ -3,20 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::Disk;
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::attached;
-use crate::commands::snapshot::{self, Ask};
-use crate::commands::{attach, dump, fsck, info, mkfs, snapshot_diff, zone};
-use crate::control::{Answering, Asker, Handler, Hello, Listener, Request};
+use crate::admin::snapshots::{self, Ask};
+use crate::admin::{attachment, check, describe, differences, dump, format, zone};
+use crate::control::{Answering, Asker, Handler, Hello, Listener, Request, pack};
 use crate::failure::{Explain, Failure};
+use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
 use crate::read_disk;
@@ -28,15 +29,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// How long the last answers may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What is to be mounted where, with paths that hold from any directory.
-#[derive(Clone, Debug)]
-pub(crate) struct MountRequest {
-    pub(crate) source: MountSource,
-    pub(crate) dir: PathBuf,
-    pub(crate) option_lists: Vec<String>,
-    pub(crate) sloppy: bool,
-}
 
 /// What a server has open.
 #[derive(Clone)]
@@ -190,18 +182,13 @@ fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool
                     format!("volume '{name}' is an ext disk with its metadata in NVM: it has no snapshots");
                 return Err(Failure::new(what).remedy("mount it without 'snapshot' and 'keep'"));
             }
-            attached::attachment(&region)?;
+            attachment::of(&region)?;
             Ok((region, true))
         }
         kind => {
             Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version cannot mount")))
         }
     }
-}
-
-/// Whoever panicked with it left it whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -213,7 +200,7 @@ impl State {
 
 impl Server {
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// Mounts a volume and starts serving it; gives what recovery did.
@@ -227,8 +214,10 @@ impl Server {
             let failure =
                 Failure::new(format!("{} is mounted already, on {}", request.source, served.dir.display()));
             return Err(if let (None, Some(name)) = (&served.options.snapshot, &options.snapshot) {
-                failure
-                    .remedy(format!("the snapshot is {}", served.dir.join(snapshot::path_of(name)).display()))
+                failure.remedy(format!(
+                    "the snapshot is {}",
+                    served.dir.join(snapshots::path_of(name)).display()
+                ))
             } else if served.dir == request.dir {
                 failure
             } else {
@@ -298,8 +287,10 @@ impl Server {
 
     /// Waits until nothing is served any more; then the zone is closed, and its lock free, and whoever asked about that has been told.
     fn wait(&self) -> Result<(), Failure> {
-        let state = self.changed.wait_while(self.lock(), |state| state.opened.is_some());
-        let failure = state.unwrap_or_else(PoisonError::into_inner).failures.values().next().cloned();
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, |state| state.opened.is_some());
+        let failure = state.failures.values().next().cloned();
+        drop(state);
         self.answering.wait(ANSWER_PATIENCE);
         match failure {
             Some(failure) => Err(failure),
@@ -349,7 +340,7 @@ impl Server {
                 serde_json::to_value(Hello { pid: std::process::id(), zone: self.path.clone(), mounts })
                     .map_err(Failure::new)
             }
-            Request::Zone => Ok(zone::pack(&zone::describe(&zone()?))),
+            Request::Zone => Ok(pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
                 let zone = zone()?;
                 let mut state = self.when_not_opening(&volume);
@@ -358,21 +349,21 @@ impl Server {
                     drop(state);
                     // Who changes the volume has its disk, and may be about to remove it.
                     let fields = match at_work {
-                        Ok(_at_work) => info::describe_at_rest(&zone, &volume)?,
-                        Err(at_work) => info::describe_at_work(&zone, &volume, at_work)?,
+                        Ok(_at_work) => describe::at_rest(&zone, &volume)?,
+                        Err(at_work) => describe::at_work(&zone, &volume, at_work)?,
                     };
-                    return Ok(zone::pack(&fields));
+                    return Ok(pack(&fields));
                 };
                 drop(state);
-                let fields = info::describe(&zone, &volume, served.list_snapshots())?;
+                let fields = describe::volume(&zone, &volume, served.list_snapshots())?;
                 let dir = served.dir.display().to_string();
-                Ok(zone::pack(&served.with_caches(fields).with("mounted", dir)))
+                Ok(pack(&served.with_caches(fields).with("mounted", dir)))
             }
             Request::Stats { volume } => {
                 let served = self.lock().served.get(&volume).cloned();
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
-                Ok(zone::pack(&served.stats()))
+                Ok(pack(&served.stats()))
             }
             Request::Snapshot { volume, ask } => {
                 let work = match ask {
@@ -395,11 +386,9 @@ impl Server {
                         served.roll_back(&volume, name, *discard_newer)?
                     }
                     (Some(served), _) => served.snapshot(&ask)?,
-                    (None, _) => {
-                        snapshot::of_unmounted(&zone()?, &volume, &ask, &mut snapshot::tell_progress(asker))?
-                    }
+                    (None, _) => snapshots::of_unmounted(&zone()?, &volume, &ask, &mut asker.progress())?,
                 };
-                Ok(zone::pack(&answer))
+                Ok(pack(&answer))
             }
             Request::SnapshotDiff { volume, pair } => {
                 let differences = match self.served_or_at_work(&volume, Work::Opening)? {
@@ -407,7 +396,7 @@ impl Server {
                     (None, _at_work) => pair.of_unmounted(&zone()?, &volume)?,
                 };
                 // Told when the volume is free again: whoever asked may take long to listen.
-                snapshot_diff::tell(&differences, &mut |part| asker.tell(part))?;
+                differences::tell(&differences, &mut |part| asker.tell(part))?;
                 Ok(Json::Null)
             }
             Request::Mount { volume, dir, options, from, sloppy } => {
@@ -451,8 +440,8 @@ impl Server {
                     this.as_ref().is_some_and(|this| std::ptr::eq(this.as_ptr(), Arc::as_ptr(there)))
                 };
                 let here = |state: &mut State| state.served.get(&volume).is_some_and(is_it);
-                let state = self.changed.wait_while(self.lock(), here);
-                let state = state.unwrap_or_else(PoisonError::into_inner);
+                let mut state = self.lock();
+                self.changed.wait_while(&mut state, here);
                 match state.failures.get(&volume) {
                     Some(failure) => Err(failure.clone()),
                     None => Ok(json!({ "last": state.opened.is_none(), "disk": disk })),
@@ -460,21 +449,21 @@ impl Server {
             }
             Request::Attach { volume, disk, bytes } => {
                 let _at_work = self.reserve(&volume)?;
-                let told = attach::attach_to(&zone()?, &volume, &disk, bytes)?;
+                let told = attachment::attach(&zone()?, &volume, &disk, bytes)?;
                 serde_json::to_value(told).map_err(Failure::new)
             }
             Request::Detach { volume, disk } => {
                 let _at_work = self.reserve(&volume)?;
-                attach::detach_from(&zone()?, &volume, disk.as_deref()).map(Json::from)
+                attachment::detach(&zone()?, &volume, disk.as_deref()).map(Json::from)
             }
             Request::Format { volume, settings } => {
                 let _at_work = self.reserve(&volume)?;
-                Ok(json!({ "bytes": mkfs::format(&zone()?, &volume, &settings)? }))
+                Ok(json!({ "bytes": format::format(&zone()?, &volume, &settings)? }))
             }
             Request::Check { volume, repair } => {
                 let checked = {
                     let _at_work = self.reserve(&volume)?;
-                    fsck::check_in(&zone()?, &volume, repair)?
+                    check::check(&zone()?, &volume, repair)?
                 };
                 checked.tell(&mut |part| asker.tell(part))?;
                 serde_json::to_value(checked).map_err(Failure::new)
@@ -482,17 +471,17 @@ impl Server {
             Request::Dump { volume, structure, json } => {
                 let (fields, dumped) = {
                     let _at_work = volume.as_deref().map(|volume| self.reserve(volume)).transpose()?;
-                    dump::dump_in(&zone()?, volume.as_deref(), &structure)
+                    dump::dump(&zone()?, volume.as_deref(), &structure)
                 };
                 dump::tell(&fields, json, &mut |part| asker.tell(part))?;
                 dumped.map(|()| Json::Null)
             }
             Request::RemoveVolume { volume, force } => {
                 let _at_work = self.reserve(&volume)?;
-                zone::remove_from(&zone()?, &volume, force).map(|()| Json::Null)
+                zone::remove_volume(&zone()?, &volume, force).map(|()| Json::Null)
             }
             Request::Grow { bytes } => {
-                let (bytes, free_bytes) = zone::grow_zone(&zone()?, bytes)?;
+                let (bytes, free_bytes) = zone::grow(&zone()?, bytes)?;
                 Ok(json!({ "bytes": bytes, "free_bytes": free_bytes }))
             }
         }
@@ -527,7 +516,9 @@ impl Server {
     /// What there is when nobody opens `volume`.
     fn when_not_opening(&self, volume: &str) -> MutexGuard<'_, State> {
         let opening = |state: &mut State| state.at_work.get(volume) == Some(&Work::Opening);
-        self.changed.wait_while(self.lock(), opening).unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, opening);
+        state
     }
 
     /// Begins to work on a volume that is not served.
@@ -553,25 +544,6 @@ impl Drop for AtWork<'_> {
         let mut state = self.server.lock();
         state.at_work.remove(&self.volume);
         self.server.end_if_idle(&mut state);
-    }
-}
-
-pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::MountOptions {
-    let default = fuse::MountOptions::default();
-    fuse::MountOptions {
-        fs_name: source.to_string(),
-        read_only: options.read_only,
-        allow_other: options.allow_other.unwrap_or(default.allow_other),
-        threads: options.threads.unwrap_or(default.threads),
-        transport: options.transport,
-        birth_times: options.birth_times,
-        // A page that the kernel keeps back would break the promise that every operation is durable.
-        writeback_cache: options.durability != native::Durability::Operation,
-        nosuid: options.nosuid || default.nosuid,
-        nodev: options.nodev || default.nodev,
-        noexec: options.noexec,
-        noatime: options.noatime,
-        ..default
     }
 }
 

@@ -7,7 +7,8 @@ use nvm::{OpenOptions, Zone};
 
 use crate::control::Client;
 use crate::failure::Failure;
-use crate::find_server;
+use crate::place::Place;
+use crate::{find_server, mount_table};
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
 pub(crate) const ENDING_PATIENCE: Duration = Duration::from_secs(3);
@@ -38,6 +39,27 @@ pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
             },
             Err(error) => return Err(Failure::new(error).doing("opening the zone")),
         }
+    }
+}
+
+/// Who has the zone of a volume open, and the volume's name.
+pub(crate) enum Reached {
+    Served(Client, String),
+    Open(Zone, String),
+}
+
+/// Reaches a volume, which may be named by where it is mounted.
+pub(crate) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Failure> {
+    match &place.volume {
+        None => {
+            let dir = mount_table::resolve(&place.zone)?;
+            let (client, volume) = find_server::volume_of_mount(&dir)?;
+            Ok(Reached::Served(client, volume))
+        }
+        Some(volume) => Ok(match reach(&place.zone, changes)? {
+            Access::Served(client) => Reached::Served(client, volume.clone()),
+            Access::Open(zone) => Reached::Open(zone, volume.clone()),
+        }),
     }
 }
 

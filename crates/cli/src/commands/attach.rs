@@ -1,10 +1,8 @@
 //! `amberfs attach` and `amberfs detach`: an ext2, ext3 or ext4 disk gets its metadata in NVM, and becomes a plain disk again.
 
 use disk::Source;
-use nvm::{Region, VolumeKind, Zone};
-use serde::{Deserialize, Serialize};
 
-use crate::attached::{attachment, open_disk, open_volume};
+use crate::admin::attachment;
 use crate::command_line::{Attach, Detach};
 use crate::control::{Client, Request};
 use crate::failure::{Explain, Failure};
@@ -20,7 +18,7 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
         return Err(Failure::new("a volume and a disk belong there: amberfs attach ZONE:VOLUME DISK"));
     };
     let told = match reach(&place.zone, true)? {
-        Access::Open(zone) => attach_to(&zone, &place.volume, name, arguments.size)?,
+        Access::Open(zone) => attachment::attach(&zone, &place.volume, name, arguments.size)?,
         Access::Served(mut client) => {
             refuse_mounted(&client, place)?;
             // The server has another working directory.
@@ -46,47 +44,6 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
     ))
 }
 
-/// What is told of a disk that was attached, bytes.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Told {
-    frame_bytes: u64,
-    bytes: u64,
-    lacks: Option<Lacks>,
-}
-
-/// Of one whose metadata NVM has no room for.
-#[derive(Serialize, Deserialize)]
-struct Lacks {
-    in_use_bytes: u64,
-    fixed_bytes: u64,
-    bytes_for_all: u64,
-}
-
-/// Attaches a disk to a volume of an open zone.
-pub(crate) fn attach_to(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
-    let disk = open_disk(disk)?;
-    // A volume is not made for what cannot be attached.
-    if zone.volumes().iter().all(|entry| entry.name != volume) {
-        let bytes = bytes.unwrap_or(zone.info().free_bytes);
-        ext::check_attachable(&disk, volume, bytes).doing("attaching the disk")?;
-    }
-    let (region, is_new) = volume_for(zone, volume, bytes)?;
-    let attached = ext::attach(&region, &disk).doing("attaching the disk");
-    if attached.is_err() && is_new {
-        drop(region);
-        zone.remove_volume(volume).doing("removing the volume made for it")?;
-        return Err(attached.map(drop).unwrap_err());
-    }
-    let in_use_bytes = attached?;
-    let attachment = attachment(&region)?;
-    let lacks = (!attachment.has_room_for_all()).then_some(Lacks {
-        in_use_bytes,
-        fixed_bytes: attachment.fixed_bytes,
-        bytes_for_all: attachment.bytes_for_all,
-    });
-    Ok(Told { frame_bytes: attachment.frames * attachment.block_bytes, bytes: region.len(), lacks })
-}
-
 fn refuse_mounted(client: &Client, place: &VolumePlace) -> Result<(), Failure> {
     match client.hello.mounts.iter().find(|(volume, _)| *volume == place.volume) {
         None => Ok(()),
@@ -99,25 +56,8 @@ fn refuse_mounted(client: &Client, place: &VolumePlace) -> Result<(), Failure> {
     }
 }
 
-/// The volume of this name, made if it is not there.
-fn volume_for(zone: &Zone, name: &str, bytes: Option<u64>) -> Result<(Region, bool), Failure> {
-    let Some(entry) = zone.volumes().into_iter().find(|entry| entry.name == name) else {
-        let made = zone.create_volume(name, VolumeKind::Ext, bytes);
-        return Ok((made.doing("making the volume").leaving("nothing was changed")?, true));
-    };
-    if entry.kind != VolumeKind::Ext {
-        return Err(Failure::new(format!(
-            "volume '{name}' is of kind {}, and has its files in NVM",
-            entry.kind
-        ))
-        .leaving("nothing was changed")
-        .remedy("choose another name: a volume of that name is made"));
-    }
-    Ok((zone.volume(name).doing("opening the volume").leaving("nothing was changed")?, false))
-}
-
 fn force_from_disk(name: &str) -> Result<(), Failure> {
-    let disk = open_disk(name)?;
+    let disk = attachment::open_disk(name)?;
     let forced = ext::force_from_disk(&disk).doing("taking the disk's mark away")?;
     report::print_text(&match forced {
         true => format!(
@@ -131,7 +71,7 @@ fn force_from_disk(name: &str) -> Result<(), Failure> {
 pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
     let place = &arguments.place;
     let name = match reach(&place.zone, true)? {
-        Access::Open(zone) => detach_from(&zone, &place.volume, arguments.disk.as_deref())?,
+        Access::Open(zone) => attachment::detach(&zone, &place.volume, arguments.disk.as_deref())?,
         Access::Served(mut client) => {
             refuse_mounted(&client, place)?;
             let disk = arguments.disk.as_ref().map(|disk| {
@@ -146,19 +86,4 @@ pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
     report::print_text(&format!(
         "{place}: {name} is a plain ext disk again; the volume is kept for the next one\n"
     ))
-}
-
-/// Detaches the disk of a volume of an open zone, which is where it was or where it is now; gives its name.
-pub(crate) fn detach_from(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<String, Failure> {
-    let region = zone.volume(volume).doing("opening the volume").leaving("nothing was changed")?;
-    if region.kind() != VolumeKind::Ext {
-        return Err(Failure::new(format!("volume '{volume}' is of kind {}, and has no disk", region.kind()))
-            .leaving("nothing was changed"));
-    }
-    let volume = open_volume(&region, disk, &ext::Options::default())?;
-    volume
-        .detach()
-        .doing("writing to the disk what is in NVM")
-        .leaving("it is attached still; nothing is lost")?;
-    Ok(volume.disk().name().to_string())
 }

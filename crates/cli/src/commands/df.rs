@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use nvm::{VolumeKind, Zone};
 use serde_json::Value as Json;
 
+use crate::admin::describe;
 use crate::command_line::Df;
-use crate::commands::{info, zone};
-use crate::control::Request;
+use crate::control::{Request, unpack};
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
@@ -121,7 +121,7 @@ impl Answer {
                 match server.ask(&Request::Info { volume }) {
                     Ok(told) => {
                         let only = snapshot.as_ref().map(|(name, _)| name.as_str());
-                        self.add_snapshots(&mount.source, &zone::unpack(told).1, only);
+                        self.add_snapshots(&mount.source, &unpack(told).1, only);
                     }
                     // What is free is known all the same.
                     Err(failure) => {
@@ -152,7 +152,7 @@ impl Answer {
                 }
             }
             Access::Served(mut client) => {
-                let zone = zone::unpack(client.ask(&Request::Zone)?).1;
+                let zone = unpack(client.ask(&Request::Zone)?).1;
                 let volumes: Vec<_> = zone["volumes"].as_array().cloned().unwrap_or_default();
                 let name = |volume: &Json| {
                     let name = volume["name"]
@@ -165,7 +165,7 @@ impl Answer {
                     let source =
                         VolumePlace { zone: client.hello.zone.clone(), volume: name.clone() }.to_string();
                     let mount = client.hello.mounts.iter().find(|(volume, _)| *volume == name).cloned();
-                    let told = zone::unpack(client.ask(&Request::Info { volume: name })?).1;
+                    let told = unpack(client.ask(&Request::Info { volume: name })?).1;
                     match mount {
                         Some((_, dir)) => {
                             self.add_mounted(&source, &dir)?;
@@ -183,7 +183,7 @@ impl Answer {
         let source = VolumePlace { zone: path.to_path_buf(), volume: name.to_string() }.to_string();
         let region = zone.volume(name).doing("opening the volume")?;
         if matches!(region.kind(), VolumeKind::Native | VolumeKind::Ext) {
-            self.add_told(&source, &info::describe_at_rest(zone, name)?.json());
+            self.add_told(&source, &describe::at_rest(zone, name)?.json());
         } else {
             self.add(&source, region.len(), None, None, None);
         }

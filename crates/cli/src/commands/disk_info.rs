@@ -4,7 +4,6 @@ use std::path::Path;
 
 use disk::{Disk, OpenOptions, Source};
 
-use crate::commands::info::hyphenated;
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
 
@@ -25,7 +24,7 @@ pub(crate) fn describe(path: &Path, no_zone: Failure) -> Result<Fields, Failure>
     Ok(Fields::new()
         .with("disk", disk.name())
         .with("kind", info.generation)
-        .with("uuid", hyphenated(info.uuid))
+        .with("uuid", report::hyphenated(info.uuid))
         .with("label", info.label)
         .with("created", report::date(info.created))
         .with("clean", info.clean)

@@ -1,19 +1,12 @@
 //! `amberfs info`: what a zone, a volume or an ext disk is.
 
-use std::time::Duration;
-
-use nvm::{Region, VolumeKind, Zone};
-
-use crate::attached::look_at_disk;
+use crate::admin::{describe, zone};
 use crate::command_line::Info;
-use crate::commands::{disk_info, snapshot, zone};
-use crate::control::Request;
-use crate::failure::{Explain, Failure};
-use crate::report::{self, Fields, Value};
+use crate::commands::disk_info;
+use crate::control::{Request, unpack};
+use crate::failure::Failure;
+use crate::report::{self, Fields};
 use crate::zone_access::{Access, reach};
-
-/// How long the server of an unmounted disk may take for an answer: of that disk all but its use is known without it.
-const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
     let place = &arguments.place;
@@ -31,10 +24,10 @@ pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
     };
     let (text, json) = match (access, &place.volume) {
         (Access::Open(zone), None) => both(zone::describe(&zone)),
-        (Access::Open(zone), Some(name)) => both(describe_at_rest(&zone, name)?),
-        (Access::Served(mut client), None) => zone::unpack(client.ask(&Request::Zone)?),
+        (Access::Open(zone), Some(name)) => both(describe::at_rest(&zone, name)?),
+        (Access::Served(mut client), None) => unpack(client.ask(&Request::Zone)?),
         (Access::Served(mut client), Some(name)) => {
-            zone::unpack(client.ask(&Request::Info { volume: name.clone() })?)
+            unpack(client.ask(&Request::Info { volume: name.clone() })?)
         }
     };
     if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
@@ -42,107 +35,4 @@ pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
 
 fn both(fields: Fields) -> (String, serde_json::Value) {
     (fields.text(), fields.json())
-}
-
-/// What a volume is that nobody has open: of a disk also how much is used, or why that is not known.
-pub(crate) fn describe_at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
-    let fields = describe(zone, name, None)?;
-    let region = zone.volume(name)?;
-    if region.kind() != VolumeKind::Ext {
-        return Ok(fields);
-    }
-    let Some(attachment) = ext::attachment(&region)? else { return Ok(fields) };
-    let disk = look_at_disk(&attachment.disk, LOOK_PATIENCE);
-    let space = match disk.and_then(|disk| Ok(ext::space_at_rest(&region, &disk)?)) {
-        Ok(space) => space,
-        Err(failure) => return Ok(fields.with("use_not_known", failure.what)),
-    };
-    let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
-    Ok(fields
-        .with("space_bytes", bytes(space.blocks))
-        .with("free_bytes", bytes(space.blocks_available))
-        .with("inodes", Value::Count(space.files - space.files_free)))
-}
-
-/// What the zone's index says of a volume that somebody changes.
-pub(crate) fn describe_at_work(zone: &Zone, name: &str, at_work: Failure) -> Result<Fields, Failure> {
-    let entry = zone.volumes().into_iter().find(|entry| entry.name == name).ok_or(at_work.clone())?;
-    Ok(Fields::new()
-        .with("zone", zone.info().path.display().to_string())
-        .with("volume", name)
-        .with("kind", entry.kind.to_string())
-        .with("bytes", Value::Bytes(entry.bytes))
-        .with("use_not_known", at_work.what))
-}
-
-/// What a volume is. Who has it open knows its `snapshots`.
-pub(crate) fn describe(zone: &Zone, name: &str, snapshots: Option<Value>) -> Result<Fields, Failure> {
-    let region = zone.volume(name).doing("opening the volume")?;
-    let about_zone = zone.info();
-    let fields = Fields::new()
-        .with("zone", about_zone.path.display().to_string())
-        .with("volume", name)
-        .with("kind", region.kind().to_string())
-        .with("backing", about_zone.backing.to_string())
-        .with("persist", about_zone.persist.to_string());
-    match region.kind() {
-        VolumeKind::Native => describe_native(&region, fields, snapshots),
-        VolumeKind::Ext => describe_ext(&region, fields),
-        kind => {
-            Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version does not read")))
-        }
-    }
-}
-
-fn describe_native(region: &Region, fields: Fields, snapshots: Option<Value>) -> Result<Fields, Failure> {
-    if !native::recognise(region) {
-        return Ok(fields.with("bytes", Value::Bytes(region.len())).with("formatted", false));
-    }
-    let info = native::info(region).doing("reading the superblock and the newest checkpoint")?;
-    let snapshots = match snapshots {
-        Some(snapshots) => snapshots,
-        None => snapshot::listed_at_rest(region)?,
-    };
-    Ok(fields
-        .with("uuid", hyphenated(info.uuid))
-        .with("label", info.label)
-        .with("created", report::date(u64::try_from(info.created.sec).unwrap_or(0)))
-        .with("formatted", true)
-        .with("clean", info.clean)
-        .with("bytes", Value::Bytes(info.bytes))
-        .with("blocks", Value::Count(info.blocks))
-        .with("blocks_free", Value::Count(info.blocks_free))
-        .with("free_bytes", Value::Bytes(info.blocks_free * nvm::BLOCK))
-        .with("inodes", Value::Count(info.inodes))
-        .with("log_bytes", Value::Bytes(info.log_bytes))
-        .with("checkpoint_version", Value::Count(info.checkpoint_version.into()))
-        .with("snapshots", snapshots))
-}
-
-fn describe_ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {
-    let fields = fields.with("bytes", Value::Bytes(region.len()));
-    let Some(attachment) = ext::attachment(region).doing("looking which disk the volume has")? else {
-        return Ok(fields.with("attached", false));
-    };
-    Ok(fields
-        .with("attached", true)
-        .with("disk", attachment.disk.as_str())
-        .with("uuid", hyphenated(attachment.uuid))
-        .with("disk_bytes", Value::Bytes(attachment.disk_bytes))
-        .with("attachment", Value::Count(attachment.number))
-        .with("block_bytes", Value::Count(attachment.block_bytes))
-        .with("frames", Value::Count(attachment.frames))
-        .with("frames_used", Value::Count(attachment.frames_used))
-        .with("frames_dirty", Value::Count(attachment.frames_dirty))
-        .with("blocks_refused", Value::Count(attachment.blocks_refused))
-        .with("log_bytes", Value::Bytes(attachment.log_bytes))
-        .with("fixed_metadata_bytes", Value::Bytes(attachment.fixed_bytes))
-        .with("has_room_for_all_of_it", attachment.has_room_for_all())
-        .with("bytes_for_all_of_it", Value::Bytes(attachment.bytes_for_all)))
-}
-
-/// A UUID as people write it.
-pub(crate) fn hyphenated(uuid: [u8; 16]) -> String {
-    let digits: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
 }

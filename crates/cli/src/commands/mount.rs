@@ -9,9 +9,10 @@ use crate::control::Request;
 use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::launch::{self, Launch};
+use crate::mount_request::{MountRequest, fuse_options};
 use crate::options::Options;
 use crate::place::MountSource;
-use crate::server::{self, MountRequest};
+use crate::server;
 use crate::{find_server, mount_namespace, mount_table, report, size};
 
 pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
@@ -86,7 +87,7 @@ fn remount(dir: &Path, source: &MountSource, options: &Options) -> Result<(), Fa
     if !options.read_only {
         server.ask(&ask)?;
     }
-    fuse::remount(dir, &server::fuse_options(source, options))?;
+    fuse::remount(dir, &fuse_options(source, options))?;
     if options.read_only {
         server.ask(&ask)?;
     }

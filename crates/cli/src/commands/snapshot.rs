@@ -1,46 +1,16 @@
 //! `amberfs snapshot`: the snapshots of a volume, by its server if it is mounted, else by opening it.
 
-use std::collections::HashMap;
 use std::io::IsTerminal;
-use std::path::Path;
-use std::time::{Duration, Instant};
 
-use native::SnapshotUsage;
-use nvm::{Region, VolumeKind, Zone};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-
+use crate::admin::snapshots::{self, Ask};
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
 use crate::commands::snapshot_diff;
-use crate::commands::zone::make_volume;
-use crate::control::{Asker, Client, Request};
-use crate::failure::{Explain, Failure};
+use crate::control::{Copied, Request, unpack};
+use crate::failure::Failure;
 use crate::place::Place;
-use crate::report::{self, Fields, Value};
-use crate::retention::{Policy, Scheduled};
-use crate::zone_access::{Access, reach};
-use crate::{find_server, mount_table, size};
-
-/// What is asked of a volume.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Ask {
-    Take { name: String, comment: String },
-    List,
-    Show { name: String },
-    Remove { name: String, wait: bool },
-    Prune { keep: String, dry_run: bool },
-    Hold { name: String, tag: String },
-    Release { name: String, tag: String },
-    RollBack { name: String, discard_newer: bool },
-    Clone { name: String, to: String },
-}
-
-impl Ask {
-    fn changes_nothing(&self) -> bool {
-        matches!(self, Ask::List | Ask::Prune { dry_run: true, .. })
-    }
-}
+use crate::report;
+use crate::size;
+use crate::zone_access::{Reached, reach_volume};
 
 pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
     let about = |named: &SnapshotNamed| (named.name.clone(), named.place.clone(), named.json);
@@ -88,26 +58,6 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
     }
 }
 
-/// Who has the zone of a volume open, and the volume's name.
-pub(super) enum Reached {
-    Served(Client, String),
-    Open(Zone, String),
-}
-
-pub(super) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Failure> {
-    match &place.volume {
-        None => {
-            let dir = mount_table::resolve(&place.zone)?;
-            let (client, volume) = find_server::volume_of_mount(&dir)?;
-            Ok(Reached::Served(client, volume))
-        }
-        Some(volume) => Ok(match reach(&place.zone, changes)? {
-            Access::Served(client) => Reached::Served(client, volume.clone()),
-            Access::Open(zone) => Reached::Open(zone, volume.clone()),
-        }),
-    }
-}
-
 fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), Failure> {
     match reach_volume(place, !ask.changes_nothing())? {
         Reached::Served(mut client, volume) => {
@@ -118,156 +68,17 @@ fn ask_volume(place: &Place, ask: &Ask) -> Result<(String, serde_json::Value), F
                 show(done, all);
                 Ok(())
             })?;
-            Ok(super::zone::unpack(answer))
+            Ok(unpack(answer))
         }
         Reached::Open(zone, volume) => {
-            let fields = of_unmounted(&zone, &volume, ask, &mut progress())?;
+            let fields = snapshots::of_unmounted(&zone, &volume, ask, &mut progress())?;
             Ok((fields.text(), fields.json()))
         }
     }
 }
 
-/// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
-pub(crate) fn of_unmounted(
-    zone: &Zone,
-    volume: &str,
-    ask: &Ask,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Fields, Failure> {
-    let region = zone.volume(volume).doing("opening the volume")?;
-    if region.kind() != VolumeKind::Native {
-        let what = format!("volume '{volume}' is of kind {}, which has no snapshots", region.kind());
-        return Err(Failure::new(what));
-    }
-    match ask {
-        Ask::List => return Ok(Fields::new().with("snapshots", listed_at_rest(&region)?)),
-        Ask::Prune { keep, dry_run: true } => {
-            let snapshots = native::snapshots(&region).doing("reading the list of snapshots")?;
-            return prune(&snapshots, keep, true, |_| Ok(()));
-        }
-        Ask::RollBack { name, discard_newer } => {
-            return Ok(described(&native::roll_back(&region, name, *discard_newer)?));
-        }
-        Ask::Clone { name, to } => {
-            let copy = |to: &Region| native::clone_snapshot(&region, name, to, progress);
-            return clone_to(zone, region.len(), to, copy);
-        }
-        _ => {}
-    }
-    let options = native::MountOptions { background: false, ..native::MountOptions::default() };
-    let volume = native::Volume::open(region, &options).doing("opening the volume")?;
-    let answer = perform(&volume, ask)?;
-    volume.close().doing("closing the volume")?;
-    Ok(answer)
-}
-
-/// Does what is asked; gives what is left of the snapshot.
-pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Failure> {
-    let name = match ask {
-        Ask::List => return Ok(Fields::new().with("snapshots", listed(volume))),
-        Ask::Show { name } => {
-            let usage = volume.snapshot_usage(name)?;
-            return Ok(measured(described(&volume.snapshot(name)?), Some(usage)));
-        }
-        Ask::Remove { name, wait } => {
-            let snapshot = volume.snapshot(name)?;
-            volume.remove_snapshot(name)?;
-            if *wait {
-                volume.finish_removals()?;
-            }
-            return Ok(described(&snapshot));
-        }
-        Ask::Prune { keep, dry_run } => {
-            return prune(&volume.snapshots(), keep, *dry_run, |name| Ok(volume.remove_snapshot(name)?));
-        }
-        Ask::Take { name, comment } => {
-            volume.take_snapshot(name, comment)?;
-            name
-        }
-        Ask::Hold { name, tag } => {
-            volume.hold_snapshot(name, tag)?;
-            name
-        }
-        Ask::Release { name, tag } => {
-            volume.release_snapshot(name, tag)?;
-            name
-        }
-        Ask::RollBack { .. } | Ask::Clone { .. } => {
-            return Err(Failure::new("that is not done to a volume by itself"));
-        }
-    };
-    Ok(described(&volume.snapshot(name)?))
-}
-
-/// Removes, oldest first, what a policy had taken and this one does not keep; or only says so. What cannot go does not
-/// keep others from going.
-pub(crate) fn prune(
-    snapshots: &[native::Snapshot],
-    keep: &str,
-    dry_run: bool,
-    mut remove: impl FnMut(&str) -> Result<(), Failure>,
-) -> Result<Fields, Failure> {
-    let policy: Policy = keep.parse().map_err(Failure::new)?;
-    let scheduled = Scheduled::among(snapshots);
-    let by_name: HashMap<&str, &native::Snapshot> =
-        snapshots.iter().map(|snapshot| (&*snapshot.name, snapshot)).collect();
-    let (mut removed, mut failures) = (Vec::new(), Vec::new());
-    for Scheduled { name, .. } in policy.superfluous(&scheduled) {
-        match if dry_run { Ok(()) } else { remove(name) } {
-            Ok(()) => removed.extend(by_name.get(&**name).map(|snapshot| described(snapshot))),
-            Err(failure) => failures.push(failure),
-        }
-    }
-    let (gone, left) = (removed.len(), failures.len());
-    match failures.into_iter().next() {
-        None => {
-            let key = if dry_run { "would_remove" } else { "removed" };
-            Ok(Fields::new().with(key, Value::Rows(removed)))
-        }
-        Some(first) if left == 1 => {
-            let state = Some(format!("it is kept; {gone} others were removed"));
-            Err(Failure { state, ..first })
-        }
-        Some(first) => {
-            let what = format!("{left} snapshots could not be removed; the first: {}", first.what);
-            let state = Some(format!("they are kept; {gone} others were removed"));
-            Err(Failure { what, state, ..first })
-        }
-    }
-}
-
-/// Makes a volume of `bytes` in the zone and lets `copy` fill it; if that fails, there is none.
-pub(crate) fn clone_to(
-    zone: &Zone,
-    bytes: u64,
-    name: &str,
-    copy: impl FnOnce(&Region) -> Result<(), native::Error>,
-) -> Result<Fields, Failure> {
-    make_volume(zone, name, Some(bytes), |region| copy(region).doing("copying the snapshot"))?;
-    Ok(Fields::new().with("volume", name).with("bytes", Value::Bytes(bytes)))
-}
-
-/// How far copying has come, bytes: what a server tells meanwhile.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Copied {
-    done: u64,
-    all: u64,
-}
-
-/// Tells whoever asked how far copying has come, ten times a second.
-pub(crate) fn tell_progress(asker: &mut Asker) -> impl FnMut(u64, u64) {
-    const PERIOD: Duration = Duration::from_millis(100);
-    let mut told: Option<Instant> = None;
-    move |done, all| {
-        if done == all || told.is_none_or(|told| told.elapsed() >= PERIOD) {
-            told = Some(Instant::now());
-            asker.tell_in_passing(json!(Copied { done, all }));
-        }
-    }
-}
-
 /// Shows on a terminal how far copying has come.
-pub(crate) fn progress() -> impl FnMut(u64, u64) {
+fn progress() -> impl FnMut(u64, u64) {
     let shown = std::io::stderr().is_terminal();
     move |done, all| {
         if shown {
@@ -275,44 +86,4 @@ pub(crate) fn progress() -> impl FnMut(u64, u64) {
             eprint!("\r{} of {} copied{end}", size::human(done), size::human(all));
         }
     }
-}
-
-pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
-    Fields::new()
-        .with("name", snapshot.name.as_str())
-        .with("taken", report::date(u64::try_from(snapshot.taken.sec).unwrap_or(0)))
-        .with("version", Value::Count(snapshot.version.into()))
-        .with("holds", snapshot.holds.join(", "))
-        .with("comment", snapshot.comment.as_str())
-}
-
-/// What a snapshot takes; not known of one that is damaged, as `amberfs snapshot show` tells.
-fn measured(fields: Fields, usage: Option<SnapshotUsage>) -> Fields {
-    let bytes = |blocks: Option<u64>| blocks.map_or(Value::None, |blocks| Value::Bytes(blocks * nvm::BLOCK));
-    fields
-        .with("own_bytes", bytes(usage.map(|usage| usage.own_blocks)))
-        .with("shared_bytes", bytes(usage.map(|usage| usage.shared_blocks)))
-}
-
-fn rows(snapshots: impl Iterator<Item = (native::Snapshot, Option<SnapshotUsage>)>) -> Value {
-    Value::Rows(snapshots.map(|(snapshot, usage)| measured(described(&snapshot), usage)).collect())
-}
-
-/// The snapshots of a volume, and what each takes.
-pub(crate) fn listed(volume: &native::Volume) -> Value {
-    rows(volume.snapshots().into_iter().map(|snapshot| {
-        let usage = volume.snapshot_usage(&snapshot.name).ok();
-        (snapshot, usage)
-    }))
-}
-
-/// The same of one that is not mounted.
-pub(crate) fn listed_at_rest(region: &Region) -> Result<Value, Failure> {
-    let snapshots = native::snapshot_usages(region).doing("reading the list of snapshots")?;
-    Ok(rows(snapshots.into_iter()))
-}
-
-/// Where a mounted volume shows a snapshot, below its mount point.
-pub(crate) fn path_of(name: &str) -> std::path::PathBuf {
-    Path::new(".snapshots").join(name)
 }

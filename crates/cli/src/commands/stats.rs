@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use nvm::{Account, Purpose, Written};
 use serde_json::Value as Json;
 
 use crate::command_line::Stats;
-use crate::control::{Client, Request};
+use crate::control::{Client, Request, unpack};
 use crate::failure::Failure;
 use crate::find_server;
-use crate::report::{self, Fields, Value};
+use crate::report;
 use crate::{mount_table, size};
 
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
@@ -18,7 +17,7 @@ pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
     if arguments.watch {
         return watch(&mut client, &request, arguments.json);
     }
-    let (text, json) = super::zone::unpack(client.ask(&request)?);
+    let (text, json) = unpack(client.ask(&request)?);
     if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
 }
 
@@ -48,64 +47,10 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
     Ok((client, volume))
 }
 
-/// What a native volume says of itself.
-pub(crate) fn native(stats: &native::Stats) -> Fields {
-    let fields = Fields::new()
-        .with("transactions", Value::Count(stats.transactions))
-        .with("checkpoints", Value::Count(stats.checkpoints))
-        .with("log_bytes", Value::Bytes(stats.log_bytes))
-        .with("log_used_bytes", Value::Bytes(stats.log_used_bytes));
-    caches(fields, stats)
-        .with("nat_cache_bytes", Value::Bytes(stats.nat_cache_bytes))
-        .with("segment_cache_bytes", Value::Bytes(stats.segment_cache_bytes))
-        .with("hint_cache_bytes", Value::Bytes(stats.hint_cache_bytes))
-        .with("snapshot_views", Value::Count(stats.snapshot_views))
-        .with("snapshot_cache_bytes", Value::Bytes(stats.snapshot_cache_bytes))
-        .with("epoch_nodes", Value::Count(stats.epoch_nodes))
-        .with("open_handles", Value::Count(stats.open_handles))
-        .with("blocks_free", Value::Count(stats.blocks_free))
-        .with("blocks_total", Value::Count(stats.blocks_total))
-        .with("segments_empty", Value::Count(stats.segments_empty))
-        .with("segments_emptied", Value::Count(stats.segments_emptied))
-}
-
-/// DRAM: what caches may take, what they take, and what is there once.
-pub(crate) fn caches(fields: Fields, stats: &native::Stats) -> Fields {
-    fields
-        .with("cache_limit_bytes", stats.cache_limit_bytes.map_or(Value::None, Value::Bytes))
-        .with("cache_bytes", Value::Bytes(stats.cache_bytes))
-        .with("table_bytes", Value::Bytes(stats.table_bytes))
-}
-
-/// What opening a volume had to do.
-pub(crate) fn recovery(recovery: &native::Recovery) -> Fields {
-    Fields::new()
-        .with("was_clean", recovery.was_clean)
-        .with("transactions_replayed", Value::Count(recovery.transactions_replayed))
-        .with("log_bytes_replayed", Value::Bytes(recovery.log_bytes_replayed))
-        .with("orphans_reclaimed", Value::Count(recovery.orphans_reclaimed))
-        .with("seconds", Value::Seconds(recovery.duration.as_secs_f64()))
-}
-
-/// Stores by purpose, with their sum.
-pub(crate) fn account(account: &Account) -> Fields {
-    let row = |name: String, written: Written| {
-        Fields::new()
-            .with("purpose", name)
-            .with("bytes", Value::Bytes(written.bytes))
-            .with("lines_flushed", Value::Count(written.lines_flushed))
-            .with("lines_streamed", Value::Count(written.lines_streamed))
-    };
-    let mut rows: Vec<Fields> =
-        Purpose::ALL.iter().map(|purpose| row(purpose.to_string(), account.of(*purpose))).collect();
-    rows.push(row("total".to_string(), account.total()));
-    Fields::new().with("written", Value::Rows(rows)).with("fences", Value::Count(account.fences))
-}
-
 /// What was done in each second, a line each.
 fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failure> {
     const PERIOD: Duration = Duration::from_secs(1);
-    let mut before = super::zone::unpack(client.ask(request)?).1;
+    let mut before = unpack(client.ask(request)?).1;
     if !json {
         report::print_text(
             " user written     user read   changes     syncs  NVM written     lines    fences\n",
@@ -117,7 +62,7 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
         next += PERIOD;
         // A server that is gone served what it had to.
         let Ok(Some(answer)) = client.send(request).and_then(|()| client.receive()) else { return Ok(()) };
-        let now = super::zone::unpack(answer).1;
+        let now = unpack(answer).1;
         if json {
             report::print_text(&format!("{now}\n"))?;
         } else {

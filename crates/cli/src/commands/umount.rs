@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::command_line::{Detach, Umount};
-use crate::commands::{attach, zone};
-use crate::control::{Client, Request};
+use crate::commands::attach;
+use crate::control::{Client, Request, unpack};
 use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
@@ -98,7 +98,7 @@ fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, F
         |what: String| Failure::new(what).leaving("it stays mounted").remedy("unmount it without --detach");
     let place: VolumePlace = source.parse().map_err(no_disk)?;
     if let Some(server) = server {
-        let told = zone::unpack(server.ask(&Request::Info { volume: place.volume.clone() })?).1;
+        let told = unpack(server.ask(&Request::Info { volume: place.volume.clone() })?).1;
         if told["attached"] != true {
             return Err(no_disk(format!(
                 "{place} is of kind {}, and has no disk",

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use nvm::{EntranceHealth, OpenOptions, Region, VolumeKind, Zone};
-use serde_json::{Value as Json, json};
+use nvm::{OpenOptions, Zone};
+use serde_json::Value as Json;
 
+use crate::admin::zone::{self, describe};
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
-use crate::control::{Client, Request};
+use crate::control::{Client, Request, unpack};
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
@@ -47,60 +48,6 @@ pub(crate) fn show(arguments: &ZoneShow) -> Result<(), Failure> {
         Access::Served(mut client) => unpack(client.ask(&Request::Zone)?),
     };
     if arguments.json { report::print_json(&json) } else { report::print_text(&text) }
-}
-
-/// Text and JSON, for an answer through the control socket: the server knows how to say both.
-pub(crate) fn pack(fields: &Fields) -> Json {
-    json!({ "text": fields.text(), "json": fields.json() })
-}
-
-/// What [`pack`] packed.
-pub(crate) fn unpack(mut answer: Json) -> (String, Json) {
-    let text = answer["text"].as_str().unwrap_or_default().to_string();
-    (text, answer["json"].take())
-}
-
-/// What a zone really is.
-pub(crate) fn describe(zone: &Zone) -> Fields {
-    let info = zone.info();
-    let entrance = match &info.entrance {
-        EntranceHealth::Sound => "sound".to_string(),
-        EntranceHealth::Behind { copy, repaired } => format!(
-            "copy {copy} was older than the other one, as an interrupted update leaves it{}",
-            if *repaired { "; brought up" } else { "" }
-        ),
-        EntranceHealth::Damaged { copy, what, repaired } => format!(
-            "copy {copy} was damaged ({what}); the other one served{}",
-            if *repaired { "; rewritten" } else { "" }
-        ),
-    };
-    Fields::new()
-        .with("path", info.path.display().to_string())
-        .with("uuid", info.uuid.to_string())
-        .with("bytes", Value::Bytes(info.bytes))
-        .with("free_bytes", Value::Bytes(info.free_bytes))
-        .with("created", report::date(info.created_s))
-        .with("format_version", Value::Count(info.version.into()))
-        .with("backing", info.backing.to_string())
-        .with("persist", info.persist.to_string())
-        .with("persist_reason", info.persist_reason)
-        .with("huge_page_bytes", info.huge_bytes.map_or(Value::None, Value::Bytes))
-        .with("technology", info.technology.to_string())
-        .with("entrance", entrance)
-        .with("volumes", volumes(zone))
-}
-
-fn volumes(zone: &Zone) -> Value {
-    let row = |entry: nvm::VolumeEntry| {
-        Fields::new()
-            .with("name", entry.name)
-            .with("kind", entry.kind.to_string())
-            .with("bytes", Value::Bytes(entry.bytes))
-            .with("start", Value::Bytes(entry.start))
-            .with("uuid", entry.uuid.to_string())
-            .with("unfinished", entry.unfinished)
-    };
-    Value::Rows(zone.volumes().into_iter().map(row).collect())
 }
 
 pub(crate) fn list(arguments: &ZoneList) -> Result<(), Failure> {
@@ -195,7 +142,7 @@ fn listed(path: &Path, json: &Json, mounted: Vec<(String, PathBuf)>) -> Fields {
 pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {
     let bytes = arguments.size.unwrap_or(0);
     let (now, free) = match reach(&arguments.path, true)? {
-        Access::Open(zone) => grow_zone(&zone, bytes)?,
+        Access::Open(zone) => zone::grow(&zone, bytes)?,
         Access::Served(mut client) => {
             let answer = client.ask(&Request::Grow { bytes })?;
             (answer["bytes"].as_u64().unwrap_or(0), answer["free_bytes"].as_u64().unwrap_or(0))
@@ -209,16 +156,9 @@ pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {
     ))
 }
 
-/// Grows a zone; gives its bytes and its free bytes.
-pub(crate) fn grow_zone(zone: &Zone, bytes: u64) -> Result<(u64, u64), Failure> {
-    zone.grow(bytes).doing("growing the zone").leaving("the zone and its volumes are as they were")?;
-    let info = zone.info();
-    Ok((info.bytes, info.free_bytes))
-}
-
 pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
     match reach(&arguments.path, true)? {
-        Access::Open(zone) => remove_from(&zone, &arguments.name, arguments.force)?,
+        Access::Open(zone) => zone::remove_volume(&zone, &arguments.name, arguments.force)?,
         Access::Served(mut client) => {
             let mounted = client.hello.mounts.iter().find(|(volume, _)| *volume == arguments.name);
             if let Some((_, dir)) = mounted {
@@ -234,42 +174,4 @@ pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
         }
     }
     report::print_text(&format!("{}: removed volume '{}'\n", arguments.path.display(), arguments.name))
-}
-
-/// Makes a native volume in the zone and has `fill` make a file system of it. If that fails there is none, and if it is cut
-/// off, the zone's next opening removes it.
-pub(crate) fn make_volume<T>(
-    zone: &Zone,
-    name: &str,
-    bytes: Option<u64>,
-    fill: impl FnOnce(&Region) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let made = zone.begin_volume(name, VolumeKind::Native, bytes);
-    let region = made.doing("making the volume").leaving("nothing was changed")?;
-    let filled = fill(&region);
-    drop(region);
-    let finish = |filled| zone.finish_volume(name).doing("making the volume").map(|()| filled);
-    filled.and_then(finish).map_err(|failure| match zone.remove_volume(name) {
-        Ok(()) => failure.leaving("the volume made for it was removed again"),
-        Err(_) => {
-            failure.leaving("the volume made for it is there, unfinished; the zone's next opening removes it")
-        }
-    })
-}
-
-/// Removes a volume, unless it holds a file system and `force` is not given.
-pub(crate) fn remove_from(zone: &Zone, name: &str, force: bool) -> Result<(), Failure> {
-    let holds_files = match zone.volume(name) {
-        Err(nvm::Error::Unfinished { .. }) => false,
-        region => {
-            let region = region.doing("looking at the volume").leaving("nothing was removed")?;
-            region.kind() != VolumeKind::Native || native::recognise(&region)
-        }
-    };
-    if holds_files && !force {
-        return Err(Failure::new(format!("volume '{name}' holds a file system"))
-            .leaving("nothing was removed")
-            .remedy("add --force if everything in it may be lost"));
-    }
-    zone.remove_volume(name).doing("removing the volume").leaving("nothing was removed")
 }

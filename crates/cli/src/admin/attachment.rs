@@ -1,0 +1,127 @@
+//! Disks whose metadata is in NVM: giving a volume one, finding and opening it, making it a plain disk again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use disk::{Disk, OpenOptions, Source};
+use nvm::{Region, VolumeKind, Zone};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Explain, Failure};
+
+/// What is told of a disk that was attached, bytes.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) frame_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) lacks: Option<Lacks>,
+}
+
+/// Of one whose metadata NVM has no room for.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Lacks {
+    pub(crate) in_use_bytes: u64,
+    pub(crate) fixed_bytes: u64,
+    pub(crate) bytes_for_all: u64,
+}
+
+/// Attaches a disk to a volume of an open zone.
+pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
+    let disk = open_disk(disk)?;
+    // A volume is not made for what cannot be attached.
+    if zone.volumes().iter().all(|entry| entry.name != volume) {
+        let bytes = bytes.unwrap_or(zone.info().free_bytes);
+        ext::check_attachable(&disk, volume, bytes).doing("attaching the disk")?;
+    }
+    let (region, is_new) = volume_for(zone, volume, bytes)?;
+    let attached = ext::attach(&region, &disk).doing("attaching the disk");
+    if attached.is_err() && is_new {
+        drop(region);
+        zone.remove_volume(volume).doing("removing the volume made for it")?;
+        return Err(attached.map(drop).unwrap_err());
+    }
+    let in_use_bytes = attached?;
+    let attachment = of(&region)?;
+    let lacks = (!attachment.has_room_for_all()).then_some(Lacks {
+        in_use_bytes,
+        fixed_bytes: attachment.fixed_bytes,
+        bytes_for_all: attachment.bytes_for_all,
+    });
+    Ok(Told { frame_bytes: attachment.frames * attachment.block_bytes, bytes: region.len(), lacks })
+}
+
+/// The volume of this name, made if it is not there.
+fn volume_for(zone: &Zone, name: &str, bytes: Option<u64>) -> Result<(Region, bool), Failure> {
+    let Some(entry) = zone.volumes().into_iter().find(|entry| entry.name == name) else {
+        let made = zone.create_volume(name, VolumeKind::Ext, bytes);
+        return Ok((made.doing("making the volume").leaving("nothing was changed")?, true));
+    };
+    if entry.kind != VolumeKind::Ext {
+        return Err(Failure::new(format!(
+            "volume '{name}' is of kind {}, and has its files in NVM",
+            entry.kind
+        ))
+        .leaving("nothing was changed")
+        .remedy("choose another name: a volume of that name is made"));
+    }
+    Ok((zone.volume(name).doing("opening the volume").leaving("nothing was changed")?, false))
+}
+
+/// Detaches the disk of a volume of an open zone, which is where it was or where it is now; gives its name.
+pub(crate) fn detach(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<String, Failure> {
+    let region = zone.volume(volume).doing("opening the volume").leaving("nothing was changed")?;
+    if region.kind() != VolumeKind::Ext {
+        return Err(Failure::new(format!("volume '{volume}' is of kind {}, and has no disk", region.kind()))
+            .leaving("nothing was changed"));
+    }
+    let volume = open_volume(&region, disk, &ext::Options::default())?;
+    volume
+        .detach()
+        .doing("writing to the disk what is in NVM")
+        .leaving("it is attached still; nothing is lost")?;
+    Ok(volume.disk().name().to_string())
+}
+
+/// Which disk the volume has.
+pub(crate) fn of(region: &Region) -> Result<ext::Attachment, Failure> {
+    let attachment = ext::attachment(region).doing("looking which disk the volume has")?;
+    attachment.ok_or_else(|| {
+        Failure::new(format!("volume '{}' has no disk", region.name()))
+            .leaving("nothing was changed")
+            .remedy(format!("amberfs attach {}:{} DISK", region.zone().info().path.display(), region.name()))
+    })
+}
+
+/// Opens a disk that a user names. Its own name is one that holds from any directory: an area in NVM keeps it, and servers have another
+/// working directory than who attaches.
+pub(crate) fn open_disk(name: &str) -> Result<Arc<Disk>, Failure> {
+    open_disk_with(name, OpenOptions::default())
+}
+
+/// The same to be looked at, by who does not wait for long.
+pub(crate) fn look_at_disk(name: &str, patience: Duration) -> Result<Arc<Disk>, Failure> {
+    open_disk_with(name, OpenOptions { read_only: true, patience, ..OpenOptions::default() })
+}
+
+fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure> {
+    let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
+    let here = std::env::current_dir().unwrap_or_default();
+    let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
+    let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
+    Ok(Arc::new(disk))
+}
+
+/// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
+pub(crate) fn open_volume(
+    region: &Region,
+    now_at: Option<&str>,
+    how: &ext::Options,
+) -> Result<ext::Volume, Failure> {
+    let attachment = of(region)?;
+    let disk = open_disk(now_at.unwrap_or(&attachment.disk));
+    let disk = disk.map_err(|failure| match now_at {
+        Some(_) => failure,
+        None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),
+    })?;
+    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
+}

@@ -1,0 +1,83 @@
+//! Structures of a zone or volume as they are in NVM.
+
+use native::{Datum, Shown};
+use nvm::Zone;
+
+use crate::failure::{Explain, Failure};
+use crate::report::{self, Fields, Parts, Value};
+
+/// Bytes that a server tells at once.
+const PART_BYTES: usize = 1 << 20;
+
+/// A structure of a volume that nobody mounts meanwhile, or the zone's entrance; as much of it as can be read.
+pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Fields, Result<(), Failure>) {
+    let Some(volume) = volume else { return (entrance(zone), Ok(())) };
+    let mut shown = Shown::default();
+    let dumped = structure.parse().map_err(Failure::new).and_then(|known| {
+        let region = zone.volume(volume).doing("opening the volume")?;
+        native::dump(&region, known, &mut shown).doing(format!("reading {structure}"))
+    });
+    (fields(shown), dumped)
+}
+
+/// Hands on what was dumped, some at a time.
+pub(crate) fn tell(fields: &Fields, json: bool, take: &mut Parts<'_>) -> Result<(), Failure> {
+    let text = match json {
+        _ if fields.is_empty() => String::new(),
+        true => fields.json().to_string(),
+        false => fields.text(),
+    };
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (part, others) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
+        take(part.into())?;
+        rest = others;
+    }
+    Ok(())
+}
+
+fn fields(shown: Shown) -> Fields {
+    let value = |datum| match datum {
+        Datum::Number(number) => Value::Count(number),
+        Datum::Text(text) => Value::Text(text),
+        Datum::Flag(flag) => Value::Flag(flag),
+        Datum::Rows(rows) => Value::Rows(rows.into_iter().map(fields).collect()),
+    };
+    shown.0.into_iter().fold(Fields::new(), |fields, (name, datum)| fields.with(name, value(datum)))
+}
+
+/// Both copies of the entrance, each with its system index.
+fn entrance(zone: &Zone) -> Fields {
+    let [first, second] = zone.entrance_copies().map(|copy| {
+        let start = Fields::new().with("at", Value::Count(copy.at));
+        match copy.content {
+            Err(damage) => start.with("damage", damage),
+            Ok(content) => start
+                .with("format_version", Value::Count(content.version.into()))
+                .with("uuid", content.uuid.to_string())
+                .with("sequence", Value::Count(content.sequence))
+                .with("bytes", Value::Count(content.bytes))
+                .with("created", report::date(content.created_s))
+                .with(
+                    "index",
+                    Value::Rows(
+                        content
+                            .index
+                            .into_iter()
+                            .map(|(slot, volume)| {
+                                Fields::new()
+                                    .with("slot", Value::Count(slot as u64))
+                                    .with("name", volume.name)
+                                    .with("kind", volume.kind.to_string())
+                                    .with("uuid", volume.uuid.to_string())
+                                    .with("start", Value::Count(volume.start))
+                                    .with("bytes", Value::Count(volume.bytes))
+                                    .with("unfinished", volume.unfinished)
+                            })
+                            .collect(),
+                    ),
+                ),
+        }
+    });
+    Fields::new().with("copy_0", Value::Fields(first)).with("copy_1", Value::Fields(second))
+}
