@@ -28,9 +28,10 @@ ext_slice=(create create-unlink mkdir-rmdir unlink-file unlink-open-close rename
   write-sub-block write-across write-append-block truncate-down-up open-truncate setxattr-large tmpfile-link
   checkpoint-create checkpoint-write checkpoint-unlink checkpoint-between checkpoint-while-open checkpoint-reused
   fdatasync commit-append pages-overwrite pages-synced pages-cut-grown pages-reused empty-log-unlinked)
-"$amberfs" crash --volume ext "${ext_slice[@]}"
+mapfile -t full < <(named 'full-')
+"$amberfs" crash --volume ext "${ext_slice[@]}" "${full[@]}"
 "$amberfs" crash --volume ext2 --depth 1 "${ext_slice[@]}"
-"$amberfs" crash --volume ext-tight --depth 1 mkdir+mkdir-in-dir+checkpoint-nothing "${ext_slice[@]}"
+"$amberfs" crash --volume ext-tight --depth 1 mkdir+mkdir-in-dir+checkpoint-nothing "${ext_slice[@]}" "${full[@]}"
 "$amberfs" crash --repairs 97
 cargo test --release --locked -p amberfs-crash --features planted-faults --test faults --test ext_faults -- --nocapture
 "$amberfs" crash --program 'tests/programs/sqlite.py wal' --steps 12 --states 300

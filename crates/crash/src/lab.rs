@@ -274,7 +274,8 @@ impl Stage {
         for (number, operation) in operations.filter(|(_, operation)| subject.can(operation)) {
             Time::stop(Some(clock(number)));
             match actor.perform(number, &operation) {
-                Ok(_) => made_by.push((number, operation)),
+                Ok(None) => made_by.push((number, operation)),
+                Ok(Some(done)) => made_by.push((number, operation.shortened(done))),
                 Err(Error::NoSpace) => {}
                 Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
             }
@@ -342,7 +343,11 @@ impl Stage {
             let found = ours.perform(number, operation);
             arena.zone.mark(RETURNED);
             if found != Err(Error::NoSpace) {
-                let expected = theirs.perform(number, operation);
+                // A volume may write what there is room for, and say how much that was.
+                let expected = match found {
+                    Ok(Some(done)) if done > 0 => theirs.perform(number, &operation.shortened(done)),
+                    _ => theirs.perform(number, operation),
+                };
                 if found != expected {
                     return Err(WorkloadError::Result {
                         operation: operation.to_string(),

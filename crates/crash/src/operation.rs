@@ -154,6 +154,19 @@ impl Operation {
         )
     }
 
+    /// What it comes to where only `done` bytes found room.
+    pub(crate) fn shortened(&self, done: u64) -> Operation {
+        let mut shorter = self.clone();
+        match &mut shorter {
+            Operation::Write(_, _, length)
+            | Operation::WriteWith(_, _, length, _)
+            | Operation::WriteHeld(_, _, length) => *length = done as usize,
+            Operation::Copy(.., length) => *length = done,
+            _ => {}
+        }
+        shorter
+    }
+
     /// Whether it is about snapshots: the running tree stays as it is.
     pub(crate) fn is_of_snapshots(&self) -> bool {
         matches!(self, Operation::TakeSnapshot(_) | Operation::RemoveSnapshot(_) | Operation::CloneMounted(_))
@@ -233,7 +246,7 @@ impl<G: Ground> Actor<G> {
         self.held.get(&number).copied().ok_or(Error::BadHandle)
     }
 
-    fn with(&self, path: &str, flags: OpenFlags, then: impl FnOnce(Handle) -> Result<()>) -> Result<()> {
+    fn with<T>(&self, path: &str, flags: OpenFlags, then: impl FnOnce(Handle) -> Result<T>) -> Result<T> {
         let handle = self.fs().open(&Caller::root(), self.find(path)?, flags)?;
         let result = then(handle);
         self.fs().release(handle)?;
@@ -253,10 +266,40 @@ impl<G: Ground> Actor<G> {
 
     /// Does an operation, the `number`th of its run.
     pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Answer {
-        if let Operation::Read(path, at, length) = operation {
-            return self.read(path, *at, *length).map(Some);
+        use Operation::{Copy, Read, Write, WriteHeld, WriteWith};
+        match operation {
+            Read(path, at, length) => self.read(path, *at, *length).map(Some),
+            Write(..) | WriteWith(..) | WriteHeld(..) | Copy(..) => {
+                self.transfer(number, operation).map(Some)
+            }
+            _ => self.change(number, operation).map(|()| None),
         }
-        self.change(number, operation).map(|()| None)
+    }
+
+    /// Writes or copies; how many bytes.
+    fn transfer(&self, number: usize, operation: &Operation) -> Result<u64> {
+        let (root, fs) = (&Caller::root(), self.fs());
+        let write = |handle, at, length| {
+            step_here();
+            fs.write(root, handle, at, &bytes(number, length)).map(|count| count as u64)
+        };
+        match operation {
+            Operation::Write(path, at, length) => self.with(path, RW, |file| write(file, *at, *length)),
+            Operation::WriteWith(path, at, length, flags) => {
+                self.with(path, RW | *flags, |file| write(file, *at, *length))
+            }
+            Operation::WriteHeld(held, at, length) => write(self.held(*held)?.1, *at, *length),
+            Operation::Copy(from, from_at, to, to_at, length) => {
+                let source = self.find(from)?;
+                self.with(to, RW, |to| {
+                    let from = fs.open(root, source, OpenFlags::READ)?;
+                    let copied = fs.copy_file_range(root, from, *from_at, to, *to_at, *length);
+                    fs.release(from)?;
+                    copied
+                })
+            }
+            other => unreachable!("{other} moves no bytes"),
+        }
     }
 
     /// Whether neither of two operations sees what the other one does, times of the inode that both change apart: new names in
@@ -360,29 +403,12 @@ impl<G: Ground> Actor<G> {
                 let ((dir, name), (new_dir, new_name)) = (self.split(from)?, self.split(to)?);
                 fs.rename(root, dir, name, new_dir, new_name, *flags)
             }
-            Operation::Write(path, at, length) => self.with(path, RW, |handle| {
-                step_here();
-                fs.write(root, handle, *at, &bytes(number, *length)).map(drop)
-            }),
-            Operation::WriteWith(path, at, length, flags) => self.with(path, RW | *flags, |handle| {
-                step_here();
-                fs.write(root, handle, *at, &bytes(number, *length)).map(drop)
-            }),
             Operation::OpenTruncate(path) => self.with(path, RW | OpenFlags::TRUNCATE, |_| Ok(())),
             Operation::Truncate(path, size) => {
                 self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() })
             }
             Operation::Allocate(path, mode, at, length) => {
                 self.with(path, RW, |handle| fs.fallocate(root, handle, *mode, *at, *length))
-            }
-            Operation::Copy(from, from_at, to, to_at, length) => {
-                let source = self.find(from)?;
-                self.with(to, RW, |to| {
-                    let from = fs.open(root, source, OpenFlags::READ)?;
-                    let copied = fs.copy_file_range(root, from, *from_at, to, *to_at, *length);
-                    fs.release(from)?;
-                    copied.map(drop)
-                })
             }
             Operation::Setxattr(path, name, length, mode) => {
                 let ino = self.find(path)?;
@@ -412,9 +438,6 @@ impl<G: Ground> Actor<G> {
                 let (dir, name) = self.split(new)?;
                 fs.link(root, self.held(*held)?.0, dir, name).map(drop)
             }
-            Operation::WriteHeld(held, at, length) => {
-                fs.write(root, self.held(*held)?.1, *at, &bytes(number, *length)).map(drop)
-            }
             Operation::TruncateHeld(held, size) => {
                 let (ino, handle) = self.held(*held)?;
                 let set = SetAttr { size: Some(*size), ..SetAttr::default() };
@@ -437,7 +460,11 @@ impl<G: Ground> Actor<G> {
             Operation::RollBack(_) | Operation::CloneMounted(_) | Operation::CloneClosed(_) => {
                 unreachable!("done by the ground")
             }
-            Operation::Read(..) => unreachable!("it changes nothing"),
+            Operation::Read(..)
+            | Operation::Write(..)
+            | Operation::WriteWith(..)
+            | Operation::WriteHeld(..)
+            | Operation::Copy(..) => unreachable!("it says how many bytes, or which"),
         }
     }
 }

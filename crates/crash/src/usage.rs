@@ -35,13 +35,18 @@ fn change(fs: &dyn FileSystem) -> std::result::Result<(), (&'static str, vfs::Er
     let dir = fs.mkdir(&root, ROOT_INO, b"used", 0o755).map_err(|error| ("mkdir", error))?.ino;
     let file = fs.create(&root, dir, b"file", 0o644, RW).map_err(|error| ("create", error))?;
     let bytes: Vec<u8> = (0..BYTES).map(|n| n as u8 ^ 0x5a).collect();
-    let written = fs.write(&root, file.handle, 0, &bytes).map(drop);
+    let written = fs.write(&root, file.handle, 0, &bytes);
+    let whole = *written.as_ref().unwrap_or(&0);
     let mut read = vec![0; BYTES];
-    let same = fs.read(file.handle, 0, &mut read).map(|count| count == BYTES && read == bytes);
+    let same = fs.read(file.handle, 0, &mut read).map(|count| read[..count] == bytes[..whole]);
     fs.release(file.handle).map_err(|error| ("release", error))?;
+    let is_same = same.map_err(|error| ("read", error))?;
     written.map_err(|error| ("write", error))?;
-    if !same.map_err(|error| ("read", error))? {
+    if !is_same {
         return Err(("read", vfs::Error::Corrupt("not what was written".into())));
+    }
+    if whole < BYTES {
+        return Err(("write", vfs::Error::NoSpace)); // what there was room for
     }
     fs.rename(&root, dir, b"file", ROOT_INO, b"used.file", RenameFlags::empty())
         .map_err(|error| ("rename", error))
