@@ -5,7 +5,7 @@
 //! operations in flight as lanes at most, which is also how many transactions a power cut can take out of the middle
 //! of the log. Who holds all lanes knows that nobody is in the middle of an operation: that is how an epoch ends.
 //!
-//! `tests/lock_model.rs` transcribes this file; a change here must be made there too.
+//! `tests/lock_model` transcribes this file; a change here must be made there too.
 
 use std::cell::Cell;
 use std::ops::Deref;

@@ -11,7 +11,7 @@
 //! depend on them ([`Locks::write_beside`]). Whoever waits so has the first lock, so none come anew meanwhile; and who is
 //! waited for needs no lock of any inode any more.
 //!
-//! `tests/lock_model.rs` transcribes this file; a change here must be made there too.
+//! `tests/lock_model` transcribes this file; a change here must be made there too.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

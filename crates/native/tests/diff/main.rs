@@ -1,166 +1,23 @@
 //! What is told to be different between snapshots is what is: compared with what walking both of them says.
 
+mod scene;
+#[path = "../volumes/mod.rs"]
 mod volumes;
+mod walk;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use native::{Aspect, Difference, DifferenceKind, Durability, Error, MountOptions, Volume};
+use native::{Aspect, DifferenceKind, Durability, Error, MountOptions, Volume};
 use nvm::{BLOCK, Region};
+use scene::{Scene, tick};
 use vfs::torture::{Limits, Torture};
-use vfs::{
-    Attr, Caller, FallocateMode, FileKind, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, SetTime, Time,
-};
-use volumes::{RW, Random, assert_sound, crashed, made, names, read_inode, write_file};
+use vfs::{Caller, FallocateMode, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, SetTime, Time};
+use volumes::{RW, Random, assert_sound, crashed, made, names};
+use walk::{assert_told, snapshot, walk};
 
 fn open(region: &Region, durability: Durability) -> Volume {
     let options = MountOptions { durability, background: false, ..MountOptions::default() };
     Volume::open(region.clone(), &options).unwrap()
-}
-
-/// An inode for as long as it lives: its number on the medium, and its generation.
-type Id = (u32, u32);
-
-/// One inode of a tree that was walked.
-struct Walked {
-    paths: BTreeSet<Vec<u8>>,
-    attr: Attr,
-    bytes: Vec<u8>,
-    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-/// All that can be reached from a directory: inodes, and names with the directories that they are in.
-#[derive(Default)]
-struct Walk {
-    inodes: BTreeMap<Id, Walked>,
-    /// By path, because a directory's name is what its parent calls it: the parent, and whom it names.
-    names: BTreeMap<Vec<u8>, (Id, Vec<u8>, Id)>,
-}
-
-fn walk(fs: &dyn FileSystem, top: Ino) -> Walk {
-    let mut walk = Walk::default();
-    let id = |attr: &Attr| (attr.ino as u32, attr.generation);
-    let mut todo = vec![(Vec::new(), fs.getattr(top).unwrap())];
-    while let Some((path, attr)) = todo.pop() {
-        if attr.is_dir() {
-            for (name, _, ino) in names(fs, attr.ino).unwrap() {
-                let child = fs.getattr(ino).unwrap();
-                let path = [&path[..], b"/", &name].concat();
-                walk.names.insert(path.clone(), (id(&attr), name, id(&child)));
-                todo.push((path, child));
-            }
-        }
-        let path = if path.is_empty() { b"/".to_vec() } else { path };
-        let inode = walk.inodes.entry(id(&attr)).or_insert_with(|| {
-            let root = Caller::root();
-            let bytes = match attr.kind() {
-                FileKind::Regular => read_inode(fs, attr.ino).unwrap(),
-                FileKind::Symlink => fs.readlink(attr.ino).unwrap(),
-                _ => Vec::new(),
-            };
-            let listed = fs.listxattr(&root, attr.ino).unwrap();
-            let listed = listed.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-            let value = |name: &[u8]| fs.getxattr(&root, attr.ino, name).unwrap();
-            let xattrs = listed.map(|name| (name.to_vec(), value(name))).collect();
-            Walked { paths: BTreeSet::new(), attr, bytes, xattrs }
-        });
-        inode.paths.insert(path);
-    }
-    walk
-}
-
-fn snapshot(volume: &Volume, name: &str) -> Walk {
-    let root = Caller::root();
-    let directory = volume.lookup(&root, ROOT_INO, b".snapshots").unwrap().ino;
-    walk(volume, volume.lookup(&root, directory, name.as_bytes()).unwrap().ino)
-}
-
-/// The differences that the walks make out, but for modified inodes; those, by what they are.
-fn expected(from: &Walk, to: &Walk) -> (Vec<Difference>, BTreeMap<Id, Vec<Aspect>>) {
-    let of = |walk: &Walk| -> BTreeMap<(Id, Vec<u8>, Id), Vec<u8>> {
-        walk.names.iter().map(|(path, name)| (name.clone(), path.clone())).collect()
-    };
-    let (before, after) = (of(from), of(to));
-    let file = |walk: &Walk, id: &Id| walk.inodes[id].attr.kind();
-    let mut all = Vec::new();
-    let mut moved: BTreeMap<Id, [BTreeSet<Vec<u8>>; 2]> = BTreeMap::new();
-    let mut changed_dirs = BTreeSet::new();
-    let mut one_sided = |side: usize,
-                         these: &BTreeMap<(Id, Vec<u8>, Id), Vec<u8>>,
-                         walk: &Walk,
-                         others: &BTreeMap<_, Vec<u8>>| {
-        for (name, path) in these.iter().filter(|(name, _)| !others.contains_key(*name)) {
-            changed_dirs.insert(name.0);
-            if from.inodes.contains_key(&name.2) && to.inodes.contains_key(&name.2) {
-                moved.entry(name.2).or_default()[side].insert(path.clone());
-            } else {
-                let kind = if side == 0 { DifferenceKind::Removed } else { DifferenceKind::Added };
-                all.push(Difference { path: path.clone(), kind, file: file(walk, &name.2) });
-            }
-        }
-    };
-    one_sided(0, &before, from, &after);
-    one_sided(1, &after, to, &before);
-    for (id, [went, came]) in moved {
-        let file = file(to, &id);
-        let pairs = went.len().min(came.len());
-        for (from, path) in went.iter().zip(&came) {
-            let kind = DifferenceKind::Renamed { from: from.clone() };
-            all.push(Difference { path: path.clone(), kind, file });
-        }
-        for path in went.iter().skip(pairs) {
-            all.push(Difference { path: path.clone(), kind: DifferenceKind::Removed, file });
-        }
-        for path in came.iter().skip(pairs) {
-            all.push(Difference { path: path.clone(), kind: DifferenceKind::Added, file });
-        }
-    }
-    let mut modified = BTreeMap::new();
-    for (id, one) in &from.inodes {
-        let Some(other) = to.inodes.get(id) else { continue };
-        let is_dir = one.attr.is_dir();
-        let (a, b) = (&one.attr, &other.attr);
-        let aspects: Vec<Aspect> = [
-            (Aspect::Data, !is_dir && (a.size != b.size || one.bytes != other.bytes)),
-            (Aspect::Entries, changed_dirs.contains(id)),
-            (Aspect::Links, !is_dir && a.nlink != b.nlink),
-            (Aspect::Mode, a.mode != b.mode),
-            (Aspect::Owner, (a.uid, a.gid) != (b.uid, b.gid)),
-            (Aspect::Times, (a.mtime, a.atime) != (b.mtime, b.atime)),
-            (Aspect::Xattrs, one.xattrs != other.xattrs),
-        ]
-        .into_iter()
-        .filter_map(|(aspect, differs)| differs.then_some(aspect))
-        .collect();
-        if !aspects.is_empty() {
-            modified.insert(*id, aspects);
-        }
-    }
-    (all, modified)
-}
-
-/// The differences told are those between the walks, each once, in order.
-#[track_caller]
-fn assert_told(found: &[Difference], from: &Walk, to: &Walk) {
-    let order =
-        |one: &Difference, other: &Difference| (&one.path, &one.kind).cmp(&(&other.path, &other.kind));
-    assert!(found.is_sorted_by(|one, other| order(one, other).is_lt()), "not in order: {found:#?}");
-    let (mut names, modified) = expected(from, to);
-    names.sort_by(order);
-    let mut told = BTreeMap::new();
-    let mut told_names = Vec::new();
-    for difference in found {
-        match &difference.kind {
-            DifferenceKind::Modified(aspects) => {
-                let whose = to.inodes.iter().find(|(_, inode)| inode.paths.contains(&difference.path));
-                let (id, inode) = whose.unwrap_or_else(|| panic!("no such path: {difference:?}"));
-                assert_eq!(difference.file, inode.attr.kind());
-                assert!(told.insert(*id, aspects.clone()).is_none(), "told twice: {difference:?}");
-            }
-            _ => told_names.push(difference.clone()),
-        }
-    }
-    assert_eq!(told_names, names);
-    assert_eq!(told, modified);
 }
 
 /// Random operations between snapshots; any two of them are compared, and the oldest with what is now.
@@ -228,96 +85,6 @@ fn any_two_with_durable_fsyncs() {
 #[test]
 fn any_two_with_durable_checkpoints() {
     churn(Torture::seed_from_environment() + 2, Durability::Snapshot);
-}
-
-/// Waits until the clock that files are stamped with tells another time.
-fn tick() {
-    std::thread::sleep(std::time::Duration::from_millis(20));
-}
-
-/// A volume on which a tree was made and a snapshot `before` taken of it, and then something changed; what is told.
-struct Scene {
-    volume: Volume,
-    _zone: nvm::Zone,
-}
-
-impl Scene {
-    fn new(before: impl FnOnce(&Scene)) -> Scene {
-        let (zone, region) = made(64 << 20);
-        let scene = Scene { volume: open(&region, Durability::Operation), _zone: zone };
-        before(&scene);
-        scene.volume.take_snapshot("before", "").unwrap();
-        tick();
-        scene
-    }
-
-    fn at(&self, path: &str) -> Ino {
-        let root = Caller::root();
-        path.split('/')
-            .filter(|name| !name.is_empty())
-            .fold(ROOT_INO, |dir, name| self.volume.lookup(&root, dir, name.as_bytes()).unwrap().ino)
-    }
-
-    fn split<'p>(&self, path: &'p str) -> (Ino, &'p [u8]) {
-        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        (self.at(dir), name.as_bytes())
-    }
-
-    fn dir(&self, path: &str) {
-        let (dir, name) = self.split(path);
-        self.volume.mkdir(&Caller::root(), dir, name, 0o755).unwrap();
-    }
-
-    fn file(&self, path: &str, bytes: &[u8]) {
-        let (dir, name) = self.split(path);
-        write_file(&self.volume, dir, std::str::from_utf8(name).unwrap(), bytes).unwrap();
-    }
-
-    fn write(&self, path: &str, offset: u64, bytes: &[u8]) {
-        let root = Caller::root();
-        let handle = self.volume.open(&root, self.at(path), RW).unwrap();
-        self.volume.write(&root, handle, offset, bytes).unwrap();
-        self.volume.release(handle).unwrap();
-    }
-
-    fn link(&self, old: &str, new: &str) {
-        let (dir, name) = self.split(new);
-        self.volume.link(&Caller::root(), self.at(old), dir, name).unwrap();
-    }
-
-    fn unlink(&self, path: &str) {
-        let (dir, name) = self.split(path);
-        self.volume.unlink(&Caller::root(), dir, name).unwrap();
-    }
-
-    fn rename(&self, old: &str, new: &str, flags: RenameFlags) {
-        let ((dir, name), (new_dir, new_name)) = (self.split(old), self.split(new));
-        self.volume.rename(&Caller::root(), dir, name, new_dir, new_name, flags).unwrap();
-    }
-
-    /// The differences from before, a line each: the directories' own left out, unless it is told otherwise.
-    fn told(&self, with_directories: bool) -> Vec<String> {
-        let found = self.volume.diff("before", None).unwrap();
-        let now = walk(&self.volume, ROOT_INO);
-        assert_told(&found, &snapshot(&self.volume, "before"), &now);
-        let lines = found.iter().filter_map(|difference| {
-            let path = String::from_utf8(difference.path.clone()).unwrap();
-            Some(match &difference.kind {
-                DifferenceKind::Removed => format!("- {path}"),
-                DifferenceKind::Added => format!("+ {path}"),
-                DifferenceKind::Renamed { from } => format!("R {} -> {path}", String::from_utf8_lossy(from)),
-                DifferenceKind::Modified(_)
-                    if difference.file == FileKind::Directory && !with_directories =>
-                {
-                    return None;
-                }
-                DifferenceKind::Modified(aspects) => format!("M {path} {aspects:?}"),
-            })
-        });
-        let lines = lines.collect();
-        self.volume.finish_removals().unwrap();
-        lines
-    }
 }
 
 #[test]
