@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::catalogue::Entry;
-use crate::judge::{Counts, Violation};
+use crate::judge::Counts;
 use crate::lab::{Lab, WorkloadError};
 use crate::random::Random;
 use crate::subject::{Promise, Subject};
+use crate::violation::Violation;
 use crate::workload::{Id, Workload};
 
 /// A list of workloads, explored under one promise.

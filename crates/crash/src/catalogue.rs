@@ -5,9 +5,9 @@
 
 use vfs::{FallocateMode, OpenFlags, RenameFlags, XattrMode};
 
+use crate::ground::Chore;
 use crate::operation::Operation::{self, *};
 use crate::scene::{Scene, long};
-use crate::subject::Chore;
 
 /// A named piece of a workload.
 #[derive(Clone, Debug)]

@@ -8,9 +8,10 @@ use ext::{Options, Room, Sync, Volume};
 use nvm::{Purpose, Region, VolumeKind, Zone};
 use vfs::{Caller, FallocateMode, FileSystem, ROOT_INO, SetAttr, SetTime, Time};
 
+use crate::ground::Chore;
 use crate::operation::Operation;
 use crate::platter::Platter;
-use crate::subject::{Chore, Mounted, Promise, Subject};
+use crate::subject::{Mounted, Promise, Subject};
 
 /// Bytes of the smallest area in NVM, and of a disk that has little more on it than what workloads make.
 const AREA_BYTES: u64 = 8 << 20;

@@ -10,6 +10,7 @@ use nvm::{Line, LineWords, Look, Recording, RecordingOptions, Region, WatchMark}
 use vfs::Time;
 
 use crate::arena::Arena;
+use crate::cut;
 use crate::hash::{self, IdentityHasher};
 use crate::judge::recovery::{Crashed, Gathered, Looks, Recovery};
 use crate::lag::Allowed;
@@ -20,6 +21,7 @@ use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
 use crate::unit::Units;
 use crate::usage;
+use crate::violation::Violation;
 
 /// The clock while a state is judged: later than any workload's.
 const JUDGEMENT_DAY: Time = Time { sec: 2_000_000_000, nsec: 0 };
@@ -56,28 +58,6 @@ impl Counts {
         self.distinct += other.distinct;
         self.checked += other.checked;
         self.deep += other.deep;
-    }
-}
-
-/// A state that breaks the promise.
-#[derive(Clone, Debug)]
-pub struct Violation {
-    /// Index of the event before which the power went.
-    pub event: usize,
-    /// The first line of each unit that was not as it was durable, from the volume's start, and the choice.
-    pub lines: Vec<(u32, usize)>,
-    /// The first of the lines that stand for the volume's disk, eight a sector, if it has one.
-    pub disk: Option<u32>,
-    /// What is wrong.
-    pub what: String,
-    /// If the recovery of this state was crashed, where that was.
-    pub deeper: Option<Box<Violation>>,
-}
-
-impl Violation {
-    /// Of this state, or of the one of its recovery that is to blame.
-    pub fn deepest(&self) -> &Violation {
-        self.deeper.as_deref().map_or(self, Violation::deepest)
     }
 }
 
@@ -198,7 +178,7 @@ impl Judge {
         if self.steps > STEPS_MAX || self.arena.questions() > QUESTIONS_MAX {
             self.forget_known();
         }
-        let units = Units::of(machine);
+        let units = cut::units(machine);
         self.counts.points += 1;
         self.counts.built = self.counts.built.saturating_add(units.product());
         let clock = Time::stopped();
@@ -216,7 +196,7 @@ impl Judge {
         point: &Point<'_>,
         lines: &[(u32, usize)],
     ) -> Result<Result<(), Violation>, String> {
-        let units = Units::of(machine);
+        let units = cut::units(machine);
         let mut choices = vec![0; units.all.len()];
         let first = self.first_line();
         for (line, choice) in lines {

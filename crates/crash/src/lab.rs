@@ -9,15 +9,17 @@ use nvm::{EventKind, Recording, RecordingOptions, WatchMark};
 use vfs::{Error, Time};
 
 use crate::arena::Arena;
-use crate::judge::{Counts, Judge, Point, STEPS_MAX, Violation, guarded};
+use crate::ground::Ground;
+use crate::judge::{Counts, Judge, Point, STEPS_MAX, guarded};
 use crate::lag::{Allowed, History, Lagging, SyncedFiles};
 use crate::machine::Machine;
 use crate::operation::{Actor, Operation, Synced};
 use crate::oracle::Oracle;
 use crate::running::Running;
 use crate::scene::Scene;
-use crate::subject::{Ground, Promise, Subject};
+use crate::subject::{Promise, Subject};
 use crate::tree::Tree;
+use crate::violation::Violation;
 use crate::workload::{Id, Workload};
 
 /// Names the mark that follows the opening of the volume.

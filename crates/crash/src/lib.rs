@@ -9,11 +9,11 @@
 //! lab         one workload: record, then its crash points
 //! judge       one state: recover, check, compare, use, crash the recovery         memo
 //! search      which states are tried, by reading order
-//! unit        what each line may hold               machine: the x86 model
+//! cut         what a power cut may leave of each line (unit)    machine: the x86 model
 //! lag         what may be left where files' contents are durable apart from all else
 //! arena       patches and undo                      tree, usage
 //! subject     a kind of volume                      native_subject, ext_subject (platter), running
-//! operation, catalogue, scene, workload: what is done
+//! operation, catalogue, scene, workload: what is done           ground: on what
 //! pair        two operations at the same time         schedule: who runs when
 //! repair      what fsck stores, cut short
 //! program     programs that judge their own files     nand: what a power cut leaves of flash
@@ -23,8 +23,10 @@
 mod arena;
 mod campaign;
 mod catalogue;
+mod cut;
 mod ext_subject;
 mod faults;
+mod ground;
 mod hash;
 mod judge;
 mod lab;
@@ -49,13 +51,15 @@ mod subject;
 mod tree;
 mod unit;
 mod usage;
+mod violation;
 mod workload;
 
 pub use campaign::{Campaign, Failure, Progress, Report};
 pub use catalogue::{Entry, catalogue};
 pub use ext_subject::Ext;
 pub use faults::MediaFault;
-pub use judge::{Counts, Violation};
+pub use ground::{Chore, Ground};
+pub use judge::Counts;
 pub use lab::{Explored, Lab, WorkloadError};
 pub use nand::{Geometry, Nand, NandError};
 pub use native_subject::Native;
@@ -70,6 +74,7 @@ pub use repair::{RepairFailure, RepairReport, explore_repairs};
 pub use scene::Scene;
 pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
-pub use subject::{Chore, Ground, Mounted, Promise, Subject, subject};
+pub use subject::{Mounted, Promise, Subject};
 pub use tree::Tree;
-pub use workload::{Id, Workload};
+pub use violation::Violation;
+pub use workload::{Id, Workload, subject};

@@ -8,8 +8,8 @@ use vfs::{
     Result, SeekFrom, SetAttr, SetTime, Snapshots, Time, XattrMode,
 };
 
+use crate::ground::{Chore, Ground};
 use crate::schedule::step_here;
-use crate::subject::{Chore, Ground};
 use crate::tree::{self, Contents};
 
 const BLOCK: u64 = 4096;

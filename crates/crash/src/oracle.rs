@@ -5,7 +5,7 @@ use std::rc::Rc;
 use vfs::model::Model;
 use vfs::{Error, FileSystem, Result, Snapshots};
 
-use crate::subject::{Chore, Ground};
+use crate::ground::{Chore, Ground};
 use crate::tree::Tree;
 
 /// The model of a volume.

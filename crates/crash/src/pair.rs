@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nvm::{Recording, RecordingOptions};
 use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
 
-use crate::judge::{Counts, Violation};
+use crate::judge::Counts;
 use crate::lab::{Moment, Stage, WorkloadError, clock};
 use crate::lag::Allowed;
 use crate::operation::{Actor, Answer, Operation};
@@ -19,6 +19,7 @@ use crate::scene::Scene;
 use crate::schedule::{self, Schedule, run_two, schedules};
 use crate::subject::{Mounted, Promise, Subject};
 use crate::tree::Tree;
+use crate::violation::Violation;
 use crate::workload::Id;
 
 /// Two operations on a volume with [`Scene::Common`], or with [`Scene::Kept`] if one of them is about snapshots, or with

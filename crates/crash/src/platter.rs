@@ -61,8 +61,8 @@ mod tests {
     use nvm::{OpenOptions, RecordingOptions, SEGMENT, VolumeKind, Zone};
 
     use super::*;
+    use crate::cut;
     use crate::machine::Machine;
-    use crate::unit::Units;
 
     const SECTOR: usize = disk::SECTOR as usize;
 
@@ -83,7 +83,7 @@ mod tests {
         let entry = platter.0.entry();
         let mut machine = Machine::new(line(entry.start)..line(entry.start + entry.bytes));
         (0..recording.events.len()).for_each(|index| machine.step(&recording, index, |_| [0; 64]));
-        let units = Units::of(&machine).all;
+        let units = cut::units(&machine).all;
         let filler = |lines: &Vec<nvm::Line>| {
             assert!(lines.as_flattened().iter().all(|byte| *byte == lines[0][0]), "a sector is torn");
             lines[0][0]

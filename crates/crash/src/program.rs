@@ -15,6 +15,7 @@ use nvm::{EventKind, Line, OpenOptions, Zone};
 pub use life::{Life, LifeError};
 pub use process::{Judge, Program, ProgramError, Verdict};
 
+use crate::cut;
 use crate::machine::Machine;
 use crate::random::Random;
 use crate::subject::{Promise, Subject};
@@ -151,7 +152,7 @@ impl Player<'_> {
             let event = &recording.events[index];
             let fence = event.kind == EventKind::Fence;
             if fence || event.kind.is_store() && random.below(share) == 0 {
-                let units = Units::of(&machine);
+                let units = cut::units(&machine);
                 let left = self.options.states.saturating_sub(self.report.states);
                 let states = left.div_ceil(points.saturating_sub(self.report.points).max(1)).max(2);
                 self.cut(index, &units, states, &mut random)?;

@@ -2,8 +2,9 @@
 
 use vfs::{FallocateMode, RenameFlags, XattrMode};
 
+use crate::ground::Chore;
 use crate::operation::Operation::{self, *};
-use crate::subject::{Chore, Subject};
+use crate::subject::Subject;
 
 /// A sequence of choices.
 #[derive(Clone, Debug)]

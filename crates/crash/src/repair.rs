@@ -10,7 +10,7 @@ use std::rc::Rc;
 use nvm::RecordingOptions;
 use vfs::{OpenFlags, Time};
 
-use crate::judge::{Counts, Point, Violation, guarded};
+use crate::judge::{Counts, Point, guarded};
 use crate::lab::{Moment, Stage, WorkloadError, clock};
 use crate::native_subject::Native;
 use crate::operation::{Actor, Operation};
@@ -18,6 +18,7 @@ use crate::running::Running;
 use crate::scene::Scene;
 use crate::subject::{Promise, Subject};
 use crate::tree::Tree;
+use crate::violation::Violation;
 
 /// Names the mark behind a repair.
 const REPAIRED: &str = "repaired";

@@ -6,7 +6,8 @@ use nvm::Region;
 use vfs::{Error, FileSystem, Result, Snapshots};
 
 use crate::arena::Arena;
-use crate::subject::{Chore, Ground, Mounted, Promise, Subject};
+use crate::ground::{Chore, Ground};
+use crate::subject::{Mounted, Promise, Subject};
 
 pub(crate) struct Running {
     subject: &'static dyn Subject,

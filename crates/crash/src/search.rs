@@ -11,9 +11,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use nvm::LineWords;
 
 use crate::hash;
-use crate::judge::Violation;
 use crate::random::Random;
 use crate::unit::Units;
+use crate::violation::Violation;
 
 /// A crash point is searched wholly if the versions of the lines that are read have up to so many combinations.
 pub(crate) const WHOLE: usize = 4096;

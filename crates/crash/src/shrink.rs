@@ -1,7 +1,7 @@
 //! The smallest sequence of operations that still breaks the promise.
 
-use crate::judge::Violation;
 use crate::lab::Lab;
+use crate::violation::Violation;
 use crate::workload::Workload;
 
 /// Leaves out every operation without which a workload breaks its promise in `lab` all the same. `None` if it keeps it.

@@ -6,8 +6,7 @@ use std::str::FromStr;
 use nvm::{Region, Zone};
 use vfs::{Error, FileSystem, Snapshots};
 
-use crate::ext_subject::Ext;
-use crate::native_subject::Native;
+use crate::ground::Chore;
 use crate::operation::Operation;
 
 /// What a volume promises to survive a power cut.
@@ -43,17 +42,6 @@ impl FromStr for Promise {
         let found = Promise::ALL.into_iter().find(|promise| promise.to_string() == text);
         found.ok_or_else(|| format!("durability is op, fsync or snapshot, not {text:?}"))
     }
-}
-
-/// What a volume does behind its users' backs, if it is tended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chore {
-    /// Makes durable what has run, but for what files hold.
-    Commit,
-    /// Writes out what files hold and nobody has synced.
-    WritePages,
-    /// Has the older part of the log that is in use made durable elsewhere, and that part retired.
-    EmptyLog,
 }
 
 /// A kind of volume. Everything it does must follow from the zone's bytes and the calls made, in the calling thread:
@@ -123,37 +111,6 @@ pub trait Subject: fmt::Debug + Send + Sync {
     fn clone_snapshot(&self, _from: &Region, _name: &str, _to: &Region) -> vfs::Result<()> {
         Err(Error::NotSupported)
     }
-}
-
-/// The kind of volume of this name, as names of states begin with.
-pub fn subject(name: &str) -> Result<&'static dyn Subject, String> {
-    let native = Native::named(name).map(|native| native as &dyn Subject);
-    let found = native.or_else(|| Ext::named(name).map(|ext| ext as &dyn Subject));
-    found.ok_or_else(|| format!("there is no volume kind {name:?} to crash"))
-}
-
-/// What operations are done on: a volume, or the model beside it.
-pub trait Ground {
-    /// The file system.
-    fn file_system(&self) -> &dyn FileSystem;
-
-    /// The same, if it keeps snapshots.
-    fn snapshots(&self) -> Option<&dyn Snapshots>;
-
-    /// Has the log retired, if the ground has one: nobody sees a difference.
-    fn checkpoint(&self) -> vfs::Result<()>;
-
-    /// Becomes what a snapshot is, without those that are newer. No file stays open.
-    fn roll_back(&mut self, name: &str) -> vfs::Result<()>;
-
-    /// Makes the volume beside it one with the tree of a snapshot; closes this one meanwhile unless it stays `mounted`.
-    fn clone_snapshot(&mut self, name: &str, mounted: bool) -> vfs::Result<()>;
-
-    /// Moves everything out of one segment, if the ground has segments: nobody sees a difference.
-    fn empty_segment(&self, segment: u32) -> vfs::Result<()>;
-
-    /// Does what is otherwise done in the background: nobody sees a difference.
-    fn tend(&self, chore: Chore) -> vfs::Result<()>;
 }
 
 /// A volume that is open. If it keeps snapshots, it shows them in `/.snapshots`.

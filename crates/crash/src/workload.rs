@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::catalogue::Entry;
+use crate::ext_subject::Ext;
+use crate::native_subject::Native;
 use crate::operation::Operation;
 use crate::random;
 use crate::scene::Scene;
@@ -160,4 +162,11 @@ impl FromStr for Id {
         let (promise, seed) = (promise.parse()?, seed.parse().map_err(|_| refuse())?);
         Ok(Id { subject, workload, promise, seed, event, lines })
     }
+}
+
+/// The kind of volume of this name, as names of states begin with.
+pub fn subject(name: &str) -> Result<&'static dyn Subject, String> {
+    let native = Native::named(name).map(|native| native as &dyn Subject);
+    let found = native.or_else(|| Ext::named(name).map(|ext| ext as &dyn Subject));
+    found.ok_or_else(|| format!("there is no volume kind {name:?} to crash"))
 }

@@ -11,11 +11,12 @@ use nvm::{Event, EventKind, Line, LineWords, Look, Recording, RecordingOptions, 
 
 use crate::arena::{self, Arena};
 use crate::hash::{self, IdentityHasher, Lines};
-use crate::judge::{Fault, Judge, Point, Recovered, Violation, guarded};
+use crate::judge::{Fault, Judge, Point, Recovered, guarded};
 use crate::lag::Allowed;
 use crate::machine::Machine;
 use crate::tree::Tree;
 use crate::unit::Units;
+use crate::violation::Violation;
 
 /// What was crashed, but for what is looked at in the states that this leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
