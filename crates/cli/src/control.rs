@@ -33,7 +33,7 @@ use crate::admin::differences::Pair;
 use crate::admin::format::Settings;
 use crate::admin::snapshots::Ask;
 use crate::failure::{Failure, printable};
-use crate::report::{Fields, Parts};
+use crate::report::{Fields, Form, Parts};
 use crate::runtime_directory::{RuntimeDirectory, peer, this_user};
 
 /// Longest line that a server accepts.
@@ -83,7 +83,7 @@ pub(crate) enum Request {
     /// Check another volume of the zone, and repair it: as `amberfs fsck`, with its problems in parts.
     Check { volume: String, repair: bool },
     /// A structure of another volume of the zone, or its entrance: as `amberfs dump`, with text or JSON in parts.
-    Dump { volume: Option<String>, structure: String, json: bool },
+    Dump { volume: Option<String>, structure: String, form: Form },
     /// Remove another volume of the zone.
     RemoveVolume { volume: String, force: bool },
     /// Grow the zone; 0 takes all that is there.

@@ -1,9 +1,11 @@
 //! What a query answers, written once and shown as text or as JSON.
 
-use std::io::{IsTerminal, Write};
+use std::fmt;
+use std::io::{BufWriter, IsTerminal, Write};
 
 use jiff::Timestamp;
-use serde_json::{Map, Value as Json};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value as Json;
 
 use crate::failure::{Failure, printable};
 use crate::size;
@@ -70,18 +72,15 @@ impl Fields {
     }
 
     pub(crate) fn json(&self) -> Json {
-        let entries = self.0.iter().map(|(key, value)| (key.to_string(), value.json()));
-        Json::Object(entries.collect::<Map<_, _>>())
+        serde_json::to_value(self).expect("keys are text")
     }
 
     /// Text, a line each; sections and tables below what they belong to.
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        self.write_text(0, &mut text);
-        text
+        self.to_string()
     }
 
-    fn write_text(&self, indent: usize, text: &mut String) {
+    fn write_text(&self, indent: usize, out: &mut dyn fmt::Write) -> fmt::Result {
         let simple = |value: &Value| !matches!(value, Value::Fields(_) | Value::Rows(_));
         let width =
             self.0.iter().filter(|(_, value)| simple(value)).map(|(key, _)| key.len()).max().unwrap_or(0);
@@ -90,33 +89,48 @@ impl Fields {
             let label = key.replace('_', " ");
             match value {
                 Value::Fields(fields) => {
-                    text.push_str(&format!("{margin}{label}\n"));
-                    fields.write_text(indent + 2, text);
+                    writeln!(out, "{margin}{label}")?;
+                    fields.write_text(indent + 2, out)?;
                 }
-                Value::Rows(rows) if rows.is_empty() => text.push_str(&format!("{margin}{label}: none\n")),
+                Value::Rows(rows) if rows.is_empty() => writeln!(out, "{margin}{label}: none")?,
                 Value::Rows(rows) => {
-                    text.push_str(&format!("{margin}{label}\n"));
-                    text.push_str(&table(rows, indent + 2));
+                    writeln!(out, "{margin}{label}")?;
+                    write_table(rows, indent + 2, out)?;
                 }
-                simple => text.push_str(&format!("{margin}{label:width$}  {}\n", simple.text())),
+                simple => writeln!(out, "{margin}{label:width$}  {}", simple.text())?,
             }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_text(0, f)
+    }
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Text(text) => serializer.serialize_str(text),
+            Value::Count(count) | Value::Bytes(count) => serializer.serialize_u64(*count),
+            Value::Seconds(number) | Value::Number(number) => serializer.serialize_f64(*number),
+            Value::Flag(flag) => serializer.serialize_bool(*flag),
+            Value::None => serializer.serialize_unit(),
+            Value::Fields(fields) => fields.serialize(serializer),
+            Value::Rows(rows) => rows.serialize(serializer),
         }
     }
 }
 
 impl Value {
-    fn json(&self) -> Json {
-        match self {
-            Value::Text(text) => Json::from(text.as_str()),
-            Value::Count(count) | Value::Bytes(count) => Json::from(*count),
-            Value::Seconds(number) | Value::Number(number) => Json::from(*number),
-            Value::Flag(flag) => Json::from(*flag),
-            Value::None => Json::Null,
-            Value::Fields(fields) => fields.json(),
-            Value::Rows(rows) => rows.iter().map(Fields::json).collect(),
-        }
-    }
-
     fn text(&self) -> String {
         match self {
             // What others named must not look like a line of ours.
@@ -138,53 +152,107 @@ impl Value {
     }
 }
 
-/// Rows below their keys; numbers to the right.
-fn table(rows: &[Fields], indent: usize) -> String {
-    let Some(first) = rows.first() else { return String::new() };
+/// Rows below their keys; numbers to the right. They are gone through twice, since there may be millions: how wide the columns are, and then
+/// what is in them.
+fn write_table(rows: &[Fields], indent: usize, out: &mut dyn fmt::Write) -> fmt::Result {
+    let Some(first) = rows.first() else { return Ok(()) };
     let keys: Vec<String> = first.0.iter().map(|(key, _)| key.replace('_', " ")).collect();
-    let cells: Vec<Vec<String>> =
-        rows.iter().map(|row| row.0.iter().map(|(_, value)| value.text()).collect()).collect();
-    let width = |column: usize| {
-        let longest = cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-        longest.unwrap_or(0).max(keys[column].chars().count())
-    };
-    let widths: Vec<usize> = (0..keys.len()).map(width).collect();
-    let right: Vec<bool> = first.0.iter().map(|(_, value)| value.is_number()).collect();
-    let mut text = String::new();
-    for row in std::iter::once(&keys).chain(&cells) {
-        let mut line = " ".repeat(indent);
-        for (column, cell) in row.iter().enumerate().take(widths.len()) {
-            let padding = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
-            line.push_str(&if right[column] {
-                format!("{padding}{cell}  ")
-            } else {
-                format!("{cell}{padding}  ")
-            });
+    let mut widths: Vec<usize> = keys.iter().map(|key| key.chars().count()).collect();
+    for row in rows {
+        for (width, (_, value)) in widths.iter_mut().zip(&row.0) {
+            *width = (*width).max(value.text().chars().count());
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
     }
-    text
+    let right: Vec<bool> = first.0.iter().map(|(_, value)| value.is_number()).collect();
+    let mut write_line = |cells: &mut dyn Iterator<Item = String>| {
+        let mut line = " ".repeat(indent);
+        for ((cell, width), right) in cells.zip(&widths).zip(&right) {
+            let padding = " ".repeat(width - cell.chars().count());
+            line.push_str(&if *right { format!("{padding}{cell}  ") } else { format!("{cell}{padding}  ") });
+        }
+        writeln!(out, "{}", line.trim_end())
+    };
+    write_line(&mut keys.iter().cloned())?;
+    rows.iter().try_for_each(|row| write_line(&mut row.0.iter().map(|(_, value)| value.text())))
+}
+
+/// How an answer is shown.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Form {
+    Text,
+    /// JSON in one line, for a program.
+    Json,
+    /// JSON indented, for a person.
+    IndentedJson,
+}
+
+impl Form {
+    /// Of what is printed.
+    pub(crate) fn of(json: bool) -> Form {
+        match json {
+            false => Form::Text,
+            true if std::io::stdout().is_terminal() => Form::IndentedJson,
+            true => Form::Json,
+        }
+    }
+}
+
+fn write(value: &(impl Serialize + fmt::Display), form: Form, out: &mut dyn Write) -> std::io::Result<()> {
+    match form {
+        Form::Text => return write!(out, "{value}"),
+        Form::Json => serde_json::to_writer(&mut *out, value)?,
+        Form::IndentedJson => serde_json::to_writer_pretty(&mut *out, value)?,
+    }
+    writeln!(out)
 }
 
 /// Takes parts of an answer; fails if nobody listens any more.
 pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
 
+/// Bytes of an answer's text that are told at once, about.
+const PART_BYTES: usize = 1 << 20;
+
+/// Tells in parts what [`print`] would print.
+pub(crate) fn tell(fields: &Fields, form: Form, take: &mut Parts<'_>) -> Result<(), Failure> {
+    let mut out = BufWriter::with_capacity(PART_BYTES, Telling(take));
+    write(fields, form, &mut out).and_then(|()| out.flush()).map_err(Failure::from)
+}
+
+/// Makes a part of whatever is written at once: text, of which the buffer before it does not divide what it was given.
+struct Telling<'t, 'p>(&'t mut Parts<'p>);
+
+impl Write for Telling<'_, '_> {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let part = std::str::from_utf8(text).map_err(std::io::Error::other)?;
+        (self.0)(part.into()).map_err(|failure| std::io::Error::other(failure.what))?;
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Prints an answer.
 pub(crate) fn print(fields: &Fields, json: bool) -> Result<(), Failure> {
-    if json { print_json(&fields.json()) } else { print_text(&fields.text()) }
+    print_with(|out| write(fields, Form::of(json), out))
 }
 
-/// Prints JSON: indented for a person at a terminal, one line for a program.
+/// Prints JSON.
 pub(crate) fn print_json(value: &Json) -> Result<(), Failure> {
-    let text = if std::io::stdout().is_terminal() { format!("{value:#}\n") } else { format!("{value}\n") };
-    print_text(&text)
+    print_with(|out| write(value, Form::of(true), out))
 }
 
-/// Prints text. A reader that went away (`| head`) is no failure.
+/// Prints text.
 pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    print_with(|out| out.write_all(text.as_bytes()))
+}
+
+/// A reader that went away (`| head`) is no failure.
+fn print_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("cannot write the answer: {error}")))
         }
@@ -234,6 +302,26 @@ mod tests {
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(!text.contains('\u{1b}'), "{text:?}");
         assert!(fields.json().to_string().contains("\\n"), "a program is told the name as it is");
+    }
+
+    /// Parts are what is printed, of which no letter is divided.
+    #[test]
+    fn what_is_told_in_parts_is_what_is_printed() {
+        let row = |number: u64| {
+            Fields::new().with("name", "größe 名".repeat(number as usize % 7)).with("n", number < 5)
+        };
+        let fields = Fields::new().with("rows", Value::Rows((0..50_000).map(row).collect()));
+        for (form, text) in [(Form::Text, fields.text()), (Form::Json, format!("{}\n", fields.json()))] {
+            let mut parts = Vec::new();
+            let told = tell(&fields, form, &mut |part| {
+                parts.push(part.as_str().unwrap().to_string());
+                Ok(())
+            });
+            assert!(told.is_ok() && parts.concat() == text, "{told:?}");
+            assert!(parts.len() > 2 && parts.iter().all(|part| part.len() <= PART_BYTES), "{form:?}");
+        }
+        let gone = tell(&fields, Form::Text, &mut |_| Err(Failure::new("nobody listens")));
+        assert_eq!(gone.unwrap_err().what, "nobody listens");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
 use crate::read_disk;
+use crate::report;
 use crate::served::{Medium, Served};
 use crate::zone_access::tell_of_unfinished;
 
@@ -468,12 +469,14 @@ impl Server {
                 checked.tell(&mut |part| asker.tell(part))?;
                 serde_json::to_value(checked).map_err(Failure::new)
             }
-            Request::Dump { volume, structure, json } => {
+            Request::Dump { volume, structure, form } => {
                 let (fields, dumped) = {
                     let _at_work = volume.as_deref().map(|volume| self.reserve(volume)).transpose()?;
                     dump::dump(&zone()?, volume.as_deref(), &structure)
                 };
-                dump::tell(&fields, json, &mut |part| asker.tell(part))?;
+                if !fields.is_empty() {
+                    report::tell(&fields, form, &mut |part| asker.tell(part))?;
+                }
                 dumped.map(|()| Json::Null)
             }
             Request::RemoveVolume { volume, force } => {

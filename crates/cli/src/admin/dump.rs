@@ -4,10 +4,7 @@ use native::{Datum, Shown};
 use nvm::Zone;
 
 use crate::failure::{Explain, Failure};
-use crate::report::{self, Fields, Parts, Value};
-
-/// Bytes that a server tells at once.
-const PART_BYTES: usize = 1 << 20;
+use crate::report::{self, Fields, Value};
 
 /// A structure of a volume that nobody mounts meanwhile, or the zone's entrance; as much of it as can be read.
 pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Fields, Result<(), Failure>) {
@@ -18,22 +15,6 @@ pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Field
         native::dump(&region, known, &mut shown).doing(format!("reading {structure}"))
     });
     (fields(shown), dumped)
-}
-
-/// Hands on what was dumped, some at a time.
-pub(crate) fn tell(fields: &Fields, json: bool, take: &mut Parts<'_>) -> Result<(), Failure> {
-    let text = match json {
-        _ if fields.is_empty() => String::new(),
-        true => fields.json().to_string(),
-        false => fields.text(),
-    };
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (part, others) = rest.split_at(rest.floor_char_boundary(PART_BYTES));
-        take(part.into())?;
-        rest = others;
-    }
-    Ok(())
 }
 
 fn fields(shown: Shown) -> Fields {

@@ -20,7 +20,7 @@ pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result
         })?;
     }
     if arguments.json {
-        return report::print_json(&json(measured, arguments, &head).json());
+        return report::print(&json(measured, arguments, &head), true);
     }
     let mut text = String::new();
     if arguments.markdown {

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
         rows.push(row(subject, promise, &report));
     }
     if arguments.json {
-        report::print_json(&Fields::new().with("campaigns", Value::Rows(rows)).json())?;
+        report::print(&Fields::new().with("campaigns", Value::Rows(rows)), true)?;
     }
     Ok(if failed { EXIT_FAILURE } else { 0 })
 }
@@ -117,7 +117,7 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
             .with("states_distinct", Value::Count(counts.distinct))
             .with("seconds", Value::Seconds(seconds))
             .with("violations", Value::Rows(rows.collect()));
-        report::print_json(&fields.json())?;
+        report::print(&fields, true)?;
     } else {
         failures.iter().try_for_each(|failure| report::print_text(&format!("{failure}\n")))?;
         report::print_text(&format!(
@@ -172,7 +172,7 @@ fn repairs(share: usize, json: bool) -> Result<u8, Failure> {
         })?;
     }
     if json {
-        report::print_json(&Fields::new().with("repairs", Value::Rows(rows)).json())?;
+        report::print(&Fields::new().with("repairs", Value::Rows(rows)), true)?;
     }
     Ok(if failed { EXIT_FAILURE } else { 0 })
 }
@@ -355,8 +355,9 @@ fn list(arguments: &Crash) -> Result<(), Failure> {
                 .with("scene", format!("{:?}", entry.scene))
                 .with("operations", operations.join("; "))
         };
-        return report::print_json(
-            &Fields::new().with("operations", Value::Rows(entries.iter().map(row).collect())).json(),
+        return report::print(
+            &Fields::new().with("operations", Value::Rows(entries.iter().map(row).collect())),
+            true,
         );
     }
     for entry in &entries {

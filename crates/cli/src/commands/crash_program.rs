@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
         .with("violations", Value::Count(0))
         .with("seconds", Value::Seconds(began.elapsed().as_secs_f64()));
     if arguments.json {
-        return report::print_json(&fields.json());
+        return report::print(&fields, true);
     }
     report::print_text(&format!(
         "{}, durability={}: {events} events; {} states at {} points, {} different trees judged: no promise broken\n",

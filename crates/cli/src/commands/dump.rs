@@ -3,13 +3,14 @@
 //! A server that has the zone for others of its volumes reads it in its process.
 
 use native::Structure;
+use serde_json::Value as Json;
 
 use crate::admin::dump;
 use crate::command_line::Dump;
 use crate::control::Request;
 use crate::exit;
 use crate::failure::Failure;
-use crate::report;
+use crate::report::{self, Form};
 use crate::zone_access::{Access, reach};
 
 /// The structure that belongs to no volume.
@@ -41,18 +42,10 @@ pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
             dumped
         }
         Access::Served(mut client) => {
-            let (volume, json) = (of.map(str::to_string), arguments.json);
-            let request = Request::Dump { volume, structure: structure.to_string(), json };
-            let mut text = String::new();
-            let dumped = client.ask_for_parts(&request, &mut |part| {
-                text.push_str(part.as_str().unwrap_or_default());
-                Ok(())
-            });
-            match arguments.json && !text.is_empty() {
-                true => report::print_json(&serde_json::from_str(&text).map_err(Failure::new)?)?,
-                false => report::print_text(&text)?,
-            }
-            dumped.map(drop)
+            let (volume, form) = (of.map(str::to_string), Form::of(arguments.json));
+            let request = Request::Dump { volume, structure: structure.to_string(), form };
+            let print = &mut |part: Json| report::print_text(part.as_str().unwrap_or_default());
+            client.ask_for_parts(&request, print).map(drop)
         }
     }
 }

@@ -46,7 +46,7 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         }
     };
     match arguments.json {
-        true => report::print_json(&fields(&checked, place).json())?,
+        true => report::print(&fields(&checked, place), true)?,
         false => report::print_text(&text(&checked, place))?,
     }
     Ok(code(&checked))

@@ -14,11 +14,7 @@ pub(crate) fn run(arguments: &Info) -> Result<(), Failure> {
         // What is no zone may be a disk.
         Err(failure) if place.volume.is_none() => {
             let fields = disk_info::describe(&place.zone, failure)?;
-            return if arguments.json {
-                report::print_json(&fields.json())
-            } else {
-                report::print_text(&fields.text())
-            };
+            return report::print(&fields, arguments.json);
         }
         access => access?,
     };

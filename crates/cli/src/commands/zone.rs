@@ -31,7 +31,7 @@ pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
         .leaving(if there { "what was there is unchanged" } else { "nothing was made" })?;
     let info = zone.info();
     if arguments.json {
-        return report::print_json(&describe(&zone).json());
+        return report::print(&describe(&zone), true);
     }
     report::print_text(&format!(
         "{}: a zone of {}, {}, persisted by {}\n",
