@@ -20,7 +20,6 @@ mod nbd;
 mod queue;
 mod recorded;
 mod source;
-#[allow(unsafe_code)]
 mod usual;
 
 pub use account::{Account, Purpose, Transferred};

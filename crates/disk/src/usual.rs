@@ -4,6 +4,7 @@
 //! starts, and to the threads that the kernel starts for its `io_uring`s: those would have it for good.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use scheduling::Policy;
 
 /// As long as it lives, the calling thread has the usual priority, unless it has one that is neither that nor the lowest.
 #[must_use]
@@ -13,9 +14,9 @@ pub(crate) struct Usual {
 
 impl Usual {
     pub(crate) fn for_now() -> Usual {
-        let was_lowest = policy() == libc::SCHED_IDLE;
+        let was_lowest = scheduling::policy(None) == Some(Policy::Idle);
         if was_lowest {
-            set(libc::SCHED_OTHER);
+            scheduling::set(None, Policy::Usual);
         }
         Usual { was_lowest }
     }
@@ -33,20 +34,9 @@ impl Usual {
 impl Drop for Usual {
     fn drop(&mut self) {
         if self.was_lowest {
-            set(libc::SCHED_IDLE);
+            scheduling::set(None, Policy::Idle);
         }
     }
-}
-
-fn policy() -> i32 {
-    // SAFETY: it takes and gives numbers.
-    unsafe { libc::sched_getscheduler(0) }
-}
-
-fn set(policy: i32) {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the parameters, which live until it returns.
-    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
 }
 
 #[cfg(test)]
@@ -58,19 +48,19 @@ mod tests {
     #[test]
     fn what_a_thread_of_the_lowest_priority_starts_can_have_the_usual_one() {
         let lowest = thread::spawn(|| {
-            set(libc::SCHED_IDLE);
+            scheduling::set(None, Policy::Idle);
             let usual = Usual::for_now();
-            let for_now = policy();
+            let for_now = scheduling::policy(None);
             drop(usual);
             let started = thread::spawn(|| {
                 Usual::for_good();
-                policy()
+                scheduling::policy(None)
             });
-            (for_now, policy(), started.join().unwrap())
+            (for_now, scheduling::policy(None), started.join().unwrap())
         });
         // Only with the right to may the usual one be had back.
         let may = rustix::process::geteuid().is_root();
-        let back = if may { libc::SCHED_OTHER } else { libc::SCHED_IDLE };
-        assert_eq!(lowest.join().unwrap(), (back, libc::SCHED_IDLE, back));
+        let back = if may { Some(Policy::Usual) } else { Some(Policy::Idle) };
+        assert_eq!(lowest.join().unwrap(), (back, Some(Policy::Idle), back));
     }
 }

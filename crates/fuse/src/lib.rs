@@ -42,7 +42,6 @@ mod kernel_cache;
 mod message;
 mod mount;
 mod options;
-#[allow(unsafe_code)]
 mod priority;
 mod reconnect;
 mod refusals;

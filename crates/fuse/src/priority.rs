@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rustix::thread::Pid;
+use scheduling::{Policy, policy, set};
 
 /// Between two looks of the guard. Nobody waits for a thread of low priority for longer than two of them.
 const TICK: Duration = Duration::from_millis(2);
@@ -274,36 +275,9 @@ fn waited() -> Duration {
     Duration::from_nanos(waited.unwrap_or(0))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Policy {
-    Usual,
-    Idle,
-}
-
 /// Whether a thread may have the low priority and then the usual one. To be asked in one that has nothing else to do: it may stay low.
 fn can_change() -> bool {
     policy(None) == Some(Policy::Usual) && set(None, Policy::Idle) && set(None, Policy::Usual)
-}
-
-/// Gives a thread, or the calling one, a policy. Tells whether it has it.
-fn set(thread: Option<Pid>, policy: Policy) -> bool {
-    let policy = match policy {
-        Policy::Usual => libc::SCHED_OTHER,
-        Policy::Idle => libc::SCHED_IDLE,
-    };
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the parameters, which live until it returns, and a thread that is gone is an error.
-    unsafe { libc::sched_setscheduler(Pid::as_raw(thread), policy, &raw const parameters) == 0 }
-}
-
-/// The policy of a thread, or the calling one, if it is one of these.
-fn policy(thread: Option<Pid>) -> Option<Policy> {
-    // SAFETY: it takes and gives numbers.
-    match unsafe { libc::sched_getscheduler(Pid::as_raw(thread)) } {
-        libc::SCHED_OTHER => Some(Policy::Usual),
-        libc::SCHED_IDLE => Some(Policy::Idle),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
