@@ -5,10 +5,7 @@
 //! would otherwise end with the process. So who asks has a file table of his own, in which the connection is not.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::thread;
-
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Has a thread that shares no open files with the process do what asks a mount that the process itself serves. No descriptor of the
 /// process means anything there.
@@ -28,23 +25,10 @@ pub fn apart<R: Send>(ask: impl FnOnce() -> R + Send) -> io::Result<R> {
 }
 
 fn leave_files() -> io::Result<()> {
-    // SAFETY: nothing in this thread has a descriptor yet, and from now on none that it opens is known to others.
-    unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
-    let numbers = std::fs::read_dir("/proc/thread-self/fd")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|number| *number > 2)
-        .collect::<Vec<i32>>();
-    for number in numbers {
-        // But for the descriptor by which they were listed.
-        if std::fs::read_link(format!("/proc/thread-self/fd/{number}")).is_err() {
-            continue;
-        }
-        // SAFETY: these are copies in the table of this thread alone, which nobody else can use, and it has none of them.
-        let copy = unsafe { OwnedFd::from_raw_fd(number) };
-        // That it may fail, for a file of which pages could not be written back, is its owner's affair.
-        drop(copy);
-    }
-    Ok(())
+    // SAFETY: nothing in this thread has a descriptor yet, and in the table that it gets here it opens its own; that of the
+    // process stays as it is. That a close may fail, for a file of which pages could not be written back, is its owner's affair.
+    let left = unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as libc::c_int) };
+    if left == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

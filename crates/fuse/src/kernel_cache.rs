@@ -17,7 +17,21 @@ use crate::server::Server;
 
 /// How long the kernel may take to say that it has let go of an inode.
 const PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE: Duration = Duration::from_millis(1);
+/// How long to wait before looking again whether it has: each time twice as long, up to a limit.
+const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
+
+/// Waits until the kernel holds no such inode; false if it takes too long, from `begun` on.
+fn is_let_go(inodes: &Inodes, begun: Instant, is_such: &dyn Fn(Ino) -> bool) -> bool {
+    let [mut pause, longest] = PAUSES;
+    while inodes.holds_any(is_such) {
+        if begun.elapsed() > PATIENCE {
+            return false;
+        }
+        thread::sleep(pause);
+        pause = longest.min(pause * 2);
+    }
+    true
+}
 
 /// What the kernel remembers of a [`crate::Mount`].
 #[derive(Debug)]
@@ -39,19 +53,17 @@ impl KernelCache {
         let (Some(device), Some(server)) = (self.device.upgrade(), self.server.upgrade()) else {
             return true;
         };
+        // Nobody has looked at it: there is nothing to be taken back.
+        if !server.inodes.holds_any(&is_below) {
+            return true;
+        }
+        let begun = Instant::now();
         // What was in use the last time is below a directory that the kernel does not find by its name any more, until
         // somebody looks it up.
         let _ = apart(|| std::fs::symlink_metadata(self.mount_point.join(path)).map(drop));
         // It fails if the kernel does not know that name: then it has nothing below it either, but what is in use.
         let _ = device.invalidate_entry(dir, path.file_name().unwrap_or_default().as_bytes());
-        let patience = Instant::now() + PATIENCE;
-        while server.inodes.holds_any(&is_below) {
-            if Instant::now() > patience {
-                return false;
-            }
-            thread::sleep(PAUSE);
-        }
-        true
+        is_let_go(&server.inodes, begun, &is_below)
     }
 
     /// Runs `exchange`, which lets the volume show another tree, at a moment at which the kernel holds nothing of the mount
@@ -64,13 +76,13 @@ impl KernelCache {
     pub fn exchange<T>(&self, unlisted: &[&str], exchange: impl FnOnce() -> T) -> Option<T> {
         let (device, server) = (self.device.upgrade()?, self.server.upgrade()?);
         let inodes = &server.inodes;
-        let patience = Instant::now() + PATIENCE;
+        let begun = Instant::now();
         let (exchanged, before) = loop {
-            self.let_go_of_all(&device, inodes, unlisted, patience)?;
+            self.let_go_of_all(&device, inodes, unlisted, begun)?;
             let _none_served = server.serving.write().unwrap_or_else(PoisonError::into_inner);
             // Somebody may have looked a name up in between.
             if inodes.holds_any(&|_| true) {
-                if Instant::now() > patience {
+                if begun.elapsed() > PATIENCE {
                     return None;
                 }
                 continue;
@@ -96,7 +108,7 @@ impl KernelCache {
         device: &Device,
         inodes: &Inodes,
         unlisted: &[&str],
-        patience: Instant,
+        begun: Instant,
     ) -> Option<()> {
         let listed = inodes.in_root().ok()?.into_iter();
         let held = listed.filter(|(ino, _)| inodes.holds(*ino)).map(|(_, name)| name);
@@ -104,16 +116,13 @@ impl KernelCache {
         for name in &names {
             let _ = device.invalidate_entry(ROOT_INO, name);
         }
-        while inodes.holds_any(&|_| true) {
-            if Instant::now() > patience {
-                // The kernel finds what is in use by its name again when that has been looked up.
-                let look_up = |name: &Vec<u8>| {
-                    drop(std::fs::symlink_metadata(self.mount_point.join(OsStr::from_bytes(name))));
-                };
-                let _ = apart(|| names.iter().for_each(look_up));
-                return None;
-            }
-            thread::sleep(PAUSE);
+        if !is_let_go(inodes, begun, &|_| true) {
+            // The kernel finds what is in use by its name again when that has been looked up.
+            let look_up = |name: &Vec<u8>| {
+                drop(std::fs::symlink_metadata(self.mount_point.join(OsStr::from_bytes(name))));
+            };
+            let _ = apart(|| names.iter().for_each(look_up));
+            return None;
         }
         Some(())
     }

@@ -223,10 +223,12 @@ pub(crate) fn prepare(
     let mut changes = Vec::with_capacity(changed.nodes.len());
     for (index, &(nid, block)) in changed.nodes.iter().enumerate() {
         // They are as many as an epoch changed, so the caches have lost most of them.
-        if let Some((_, soon)) = changed.nodes.get(index + 2)
-            && *soon != 0
-        {
-            node::ask(medium, *soon);
+        for (ahead, ask) in [(4, node::ask as fn(&Medium, u64)), (2, node::ask_all)] {
+            if let Some((_, soon)) = changed.nodes.get(index + ahead)
+                && *soon != 0
+            {
+                ask(medium, *soon);
+            }
         }
         if block == 0 {
             changes.push((nid, NodePointer::default()));

@@ -168,24 +168,40 @@ fn each_part<'b>(bytes: impl Fn(usize, usize) -> &'b [u8], mut part: impl FnMut(
     let header = NodeHeader::ref_from_bytes(bytes(0, HEADER)).expect("a header's length");
     let used = header.used.get() as usize;
     if header.kind == BlockKind::Inode as u8 {
-        part(0, HEADER);
+        // Neighbours that use all of their slots are one part.
+        let (mut at, mut end) = (0, HEADER);
         for slot in inode::slots_in(header.slots.get()) {
-            let at = slot * inode::SLOT;
-            part(at, Inode { ino: slot as u32, block: 0, bytes: bytes(at, inode::PAYLOAD) }.used());
+            let next = slot * inode::SLOT;
+            if next != end {
+                part(at, end - at);
+                at = next;
+            }
+            let start = Inode { ino: slot as u32, block: 0, bytes: bytes(next, inode::PAYLOAD) };
+            end = next + start.used();
         }
+        part(at, end - at);
         return used == BLOCK as usize;
     }
     part(0, used.min(BLOCK as usize));
     (HEADER..=BLOCK as usize).contains(&used)
 }
 
-/// Asks for what a full block of inodes uses of its lines, which is as good a guess for other nodes: all of it is on its way
+/// Asks for what of a block of inodes says what they use, which is as good a guess for other nodes: all of it is on its way
 /// before the first of it is looked at.
 pub(crate) fn ask(medium: &Medium, block: u64) {
     for slot in (0..BLOCK).step_by(inode::SLOT) {
         medium.region.prefetch(block * BLOCK + slot);
         medium.region.prefetch(block * BLOCK + slot + nvm::LINE);
     }
+}
+
+/// Asks for all that its checksum covers of a node that was asked for before.
+pub(crate) fn ask_all(medium: &Medium, block: u64) {
+    each_part(on_medium(medium, block), |at, length| {
+        for line in (at..at + length).step_by(nvm::LINE as usize) {
+            medium.region.prefetch(block * BLOCK + line as u64);
+        }
+    });
 }
 
 /// The checksum of a node block; `None` if its header contradicts itself.

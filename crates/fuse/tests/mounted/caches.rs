@@ -310,6 +310,8 @@ fn the_kernel_lets_go_of_what_nobody_uses() {
     drop(used);
     assert!(cache.let_go("dir".as_ref(), ROOT_INO, all));
     assert_eq!(mounted.volume.open_handles(), 0);
+    mounted
+        .without_requests(|| assert!(cache.let_go("dir".as_ref(), ROOT_INO, all), "it holds nothing of it"));
     assert_eq!(
         fs::read(mounted.path("dir/deep/7")).unwrap(),
         b"bytes",
