@@ -466,6 +466,17 @@ impl Store {
         in_operation || self.running.lock().freed.contains(&number)
     }
 
+    /// All blocks that are here.
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> BTreeMap<u64, (Kind, Vec<u8>)> {
+        let mut all = BTreeMap::new();
+        for shard in &self.shards {
+            let shard = shard.read();
+            all.extend(shard.iter().map(|(number, cached)| (*number, (cached.kind, cached.block.to_vec()))));
+        }
+        all
+    }
+
     /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.
     #[cfg(test)]
     pub(crate) fn write_home(&self) {

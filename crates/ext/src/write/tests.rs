@@ -1,6 +1,7 @@
 //! Contents of files on disks that are cut, full, or fail; random changes are in [`ordeal`].
 
 mod ordeal;
+mod scarcity;
 
 use std::sync::Arc;
 
