@@ -104,6 +104,48 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     run(&format!("umount {dir}")).ok();
 }
 
+/// Where `chattr +i` or `+a` had been, nothing could be read on a mount.
+#[test]
+fn what_the_kernel_had_protected_could_not_be_read() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    shell(&format!("mount -o loop {disk} {dir}")).ok();
+    fs::write(at("fixed"), "fixed").unwrap();
+    fs::write(at("log"), "log\n").unwrap();
+    shell(&format!("chattr +i {dir}/fixed && chattr +a {dir}/log && umount {dir}")).ok();
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    assert_eq!(
+        (fs::read(at("fixed")).unwrap(), fs::read(at("log")).unwrap()),
+        (b"fixed".into(), b"log\n".into())
+    );
+    let mut log = fs::OpenOptions::new().append(true).open(at("log")).unwrap();
+    for _ in 0..3 {
+        log.write_all(&[b'n'; 3_000_001]).unwrap();
+        log.sync_all().unwrap();
+        log.write_all(b"\n").unwrap();
+    }
+    drop(log);
+    for name in ["fixed", "log"] {
+        let refused = |result: std::io::Result<()>| {
+            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied, "{name}");
+        };
+        refused(fs::remove_file(at(name)));
+        refused(fs::rename(at(name), at("other")));
+        refused(fs::File::create(at(name)).map(drop));
+        let file = fs::OpenOptions::new().read(true).write(true).open(at(name)).unwrap();
+        refused((&file).write_all(b"?").and_then(|()| file.sync_all()));
+    }
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    shell(&format!("mount -o loop {disk} {dir}")).ok();
+    let line = [&vec![b'n'; 3_000_001][..], b"\n"].concat();
+    assert_eq!(fs::read(at("fixed")).unwrap(), b"fixed");
+    assert!(fs::read(at("log")).unwrap() == [b"log\n", &line.repeat(3)[..]].concat());
+    shell(&format!("chattr -i {dir}/fixed && chattr -a {dir}/log && umount {dir}")).ok();
+}
+
 /// A disk that was named from the directory where it is was looked for in the server's.
 /// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.
 #[test]

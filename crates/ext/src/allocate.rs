@@ -12,6 +12,7 @@ use crate::files::{Held, State};
 use crate::inode::{self, Flags, Inode};
 use crate::map::{self, Place};
 use crate::pages::{Page, Site};
+use crate::protection;
 use crate::resize::{free_some, zero};
 use crate::volume::Volume;
 use crate::write::{Draft, blocks};
@@ -47,6 +48,7 @@ impl Volume {
             return Err(Error::BadHandle);
         }
         let file = self.files.hold(file);
+        self.reading_file(&file, |inode| protection::may_allocate(inode, mode))?;
         if punches {
             self.punch(caller, &file, offset, length)?;
         } else {

@@ -21,7 +21,7 @@ fn change(
     set: &SetAttr,
     by_handle: bool,
 ) -> Result<()> {
-    protection::may_set(inode, set)?;
+    protection::may_set(caller, inode, set)?;
     let access = stored_acl(core, inode, acl::ACCESS)?;
     let changes = rules::plan_setattr(caller, attr, access.as_deref(), set, by_handle, Time::now())?;
     if let (Some(_), Some(list)) = (set.mode, access) {

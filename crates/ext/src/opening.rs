@@ -19,7 +19,7 @@ impl Volume {
                 return Err(Error::ReadOnly);
             }
             let list = access_acl(&self.core, caller, &inode)?;
-            protection::may_open(&inode, flags)?;
+            protection::may_open(caller, &inode, flags)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
             self.open_locked(number, flags)
         };

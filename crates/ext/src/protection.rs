@@ -1,6 +1,9 @@
 //! What `chattr +i` and `chattr +a` forbid, to everybody (Linux's `IS_IMMUTABLE` and `IS_APPEND`): [`Error::NotPermitted`].
+//!
+//! A mount is not told how a file is opened, nor in which order pages are filled that come from its cache. So its server (a trusted caller)
+//! opens what may only grow for any write, and each write is looked at ([`keeps`]); and it brings times that the cache has kept.
 
-use vfs::{Error, OpenFlags, Result, SetAttr, SetTime};
+use vfs::{Caller, Error, FallocateMode, OpenFlags, Result, SetAttr, SetTime};
 
 use crate::inode::{Flags, Inode};
 
@@ -26,17 +29,30 @@ pub(crate) fn may_remove(dir: &Inode, victim: &Inode) -> Result<()> {
     refuse(victim, BOTH)
 }
 
-pub(crate) fn may_open(inode: &Inode, flags: OpenFlags) -> Result<()> {
+pub(crate) fn may_open(caller: &Caller, inode: &Inode, flags: OpenFlags) -> Result<()> {
     let truncates = flags.contains(OpenFlags::TRUNCATE);
     if flags.contains(OpenFlags::WRITE) || truncates {
         may_write(inode)?;
     }
-    let overwrites = flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND);
+    let overwrites =
+        flags.contains(OpenFlags::WRITE) && !flags.contains(OpenFlags::APPEND) && !caller.trusted;
     if overwrites || truncates { refuse(inode, Flags::APPEND) } else { Ok(()) }
 }
 
-pub(crate) fn may_set(inode: &Inode, set: &SetAttr) -> Result<()> {
-    let touches = set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
+/// Whether `found` may become `written` in a file that may only grow. Zeros may: pages that are written back out of order leave them below them.
+pub(crate) fn keeps(found: &[u8], written: &[u8]) -> Result<()> {
+    let is_kept = found.iter().zip(written).all(|(found, written)| *found == 0 || found == written);
+    if is_kept { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+pub(crate) fn may_allocate(inode: &Inode, mode: FallocateMode) -> Result<()> {
+    may_write(inode)?;
+    if (mode - FallocateMode::KEEP_SIZE).is_empty() { Ok(()) } else { refuse(inode, Flags::APPEND) }
+}
+
+pub(crate) fn may_set(caller: &Caller, inode: &Inode, set: &SetAttr) -> Result<()> {
+    let is_from_cache = caller.trusted && set.ctime.is_some();
+    let touches = is_from_cache || set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
     let sets_times = !touches && (set.atime.is_some() || set.mtime.is_some());
     if sets_times || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
         may_change(inode)

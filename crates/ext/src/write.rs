@@ -8,10 +8,12 @@ use std::ops::Range;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
 
 use crate::background::Task;
+use crate::data;
 use crate::files::{Held, State};
-use crate::inode::{self, Inode};
+use crate::inode::{self, Flags, Inode};
 use crate::map::{self, Place};
 use crate::pages::{Page, Site};
+use crate::protection;
 use crate::store::Store;
 use crate::volume::Volume;
 
@@ -151,31 +153,41 @@ impl Volume {
         caller: &Caller,
         file: &Held<'_>,
         offset: Option<u64>,
-        data: &[u8],
+        bytes: &[u8],
     ) -> Result<()> {
-        self.make_room(file, data.len() as u64)?;
+        self.make_room(file, bytes.len() as u64)?;
         self.go_on_cutting(file)?;
         self.with_room(|| {
             let mut state = file.alone();
             self.end_cut(file, &state)?;
-            let (range, size, mut draft) = self.reading(|| {
+            let (range, size, mut draft, protected) = self.reading(|| {
                 let inode = self.newest(&state, file.number)?;
+                let may_only_grow = offset.is_some() && inode.flags.contains(Flags::APPEND);
                 let offset = offset.unwrap_or(inode.size);
-                let range = self.range(&inode, offset, data.len() as u64)?;
+                let range = self.range(&inode, offset, bytes.len() as u64)?;
+                let protected = match may_only_grow {
+                    true => Some(data::find(&self.core, &inode, &state.pages, range.clone(), false)?),
+                    false => None,
+                };
                 let mut draft = Draft::default();
                 if range.start > inode.size {
                     self.draft_tail(&state, &inode, inode.size, &mut draft)?;
                 }
                 self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
-                Ok((range, inode.size, draft))
+                Ok((range, inode.size, draft, protected))
             })?;
+            if let Some(protected) = protected {
+                let mut found = vec![0; bytes.len()];
+                let length = protected.read(&self.core.store, &state.pages, &mut found)?;
+                protection::keeps(&found[..length], bytes)?;
+            }
             draft.read(&self.core.store)?;
             self.promise(caller, file, &draft)?;
             draft.add_to(&mut state);
-            let mut rest = data;
+            let mut rest = bytes;
             for (number, within) in blocks(range.clone(), self.core.superblock.block) {
                 let (here, behind) = rest.split_at(within.len());
-                state.pages.change(number, within, |bytes| bytes.copy_from_slice(here));
+                state.pages.change(number, within, |page| page.copy_from_slice(here));
                 rest = behind;
             }
             if range.end > size {

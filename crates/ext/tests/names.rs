@@ -7,7 +7,10 @@ use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use support::random::Random;
 use support::{Image, run};
-use vfs::{Attr, Caller, Error, FileSystem, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, XattrMode};
+use vfs::{
+    Attr, Caller, Error, FallocateMode, FileSystem, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime,
+    XattrMode,
+};
 
 mod support;
 
@@ -104,8 +107,22 @@ fn chattr_is_heeded() {
     fs.setattr(root, log.ino, &touch, None).unwrap();
     let end = fs.open(root, log.ino, OpenFlags::WRITE | OpenFlags::APPEND).unwrap();
     fs.write(root, end, 0, b"line").unwrap();
+    for mode in [FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, FallocateMode::ZERO_RANGE] {
+        forbidden(fs.fallocate(root, end, mode, 0, 4));
+    }
     fs.release(end).unwrap();
-    assert_eq!((find(b"log").size, find(b"still")), (4, still));
+    // A server, which is not told who opens how, writes what was appended together with what is before, and what is behind that first if need be.
+    let server = &Caller::checked_by_kernel(0, 0, 0);
+    let any = fs.open(server, log.ino, RW).unwrap();
+    forbidden(fs.write(server, any, 0, b"life and more"));
+    fs.write(server, any, 8, b" end").unwrap();
+    fs.write(server, any, 0, b"line and").unwrap();
+    forbidden(fs.write(server, any, 9, b"E"));
+    let mut found = [0; 12];
+    assert_eq!((fs.read(any, 0, &mut found), &found), (Ok(12), b"line and end"));
+    fs.release(any).unwrap();
+    forbidden(fs.open(server, still.ino, RW));
+    assert_eq!((find(b"log").size, find(b"still")), (12, still));
 
     // What is made has the flags of its directory that mean something for it.
     let saved = find(b"saved").ino;

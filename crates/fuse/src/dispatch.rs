@@ -137,7 +137,7 @@ impl Server {
             Opcode::Tmpfile => reply.answer(self.handle(Request::Tmpfile, || self.tmpfile(message))),
             Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
-                let file = self.inodes.file(ino)?;
+                let file = self.inodes.file_to_change(ino)?;
                 let caller = self.content_changer(message.header.uid == 0);
                 self.volume.fallocate(&caller, file.handle(), fallocate_mode(mode)?, offset, length)
             })),
@@ -312,7 +312,7 @@ impl Server {
 
     fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
-        let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file(nodeid_out)?);
+        let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file_to_change(nodeid_out)?);
         let caller = self.content_changer(message.header.uid == 0);
         self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(COPY_MAX))
     }

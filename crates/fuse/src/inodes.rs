@@ -28,6 +28,8 @@ const OPEN_MAX: usize = 64;
 pub(crate) struct OpenFile {
     volume: Arc<dyn FileSystem>,
     handle: Handle,
+    /// Why its contents cannot be changed, if they cannot.
+    protection: Option<Error>,
 }
 
 impl OpenFile {
@@ -123,7 +125,7 @@ impl Inodes {
     /// As `remember`, for an inode that the volume has just created and opened without a name: its handle is all there is of it,
     /// and stays.
     pub(crate) fn remember_nameless(&self, attr: &Attr, handle: Handle) {
-        let file = Arc::new(OpenFile { volume: self.volume.clone(), handle });
+        let file = Arc::new(OpenFile { volume: self.volume.clone(), handle, protection: None });
         let mut shard = self.shard(attr.ino);
         let node = shard.nodes.entry(attr.ino).or_default();
         node.lookups += 1;
@@ -199,14 +201,25 @@ impl Inodes {
         Ok(file)
     }
 
+    /// The same, for who changes its contents.
+    pub(crate) fn file_to_change(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+        let file = self.file(ino)?;
+        match &file.protection {
+            Some(why) => Err(why.clone()),
+            None => Ok(file),
+        }
+    }
+
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {
         let server = Caller::checked_by_kernel(0, 0, 0);
-        let handle = match self.volume.open(&server, ino, flags) {
-            // Of a volume that has turned read-only, files can still be read.
-            Err(Error::ReadOnly) => self.volume.open(&server, ino, OpenFlags::READ)?,
-            opened => opened?,
+        let (handle, protection) = match self.volume.open(&server, ino, flags) {
+            // Of a volume that has turned read-only, files can still be read, and so can those that nobody may change.
+            Err(why @ (Error::ReadOnly | Error::NotPermitted)) => {
+                (self.volume.open(&server, ino, OpenFlags::READ)?, Some(why))
+            }
+            opened => (opened?, None),
         };
-        Ok(OpenFile { volume: self.volume.clone(), handle })
+        Ok(OpenFile { volume: self.volume.clone(), handle, protection })
     }
 
     /// The inode that `attr` describes is about to lose a name: returns a handle, to be held until

@@ -145,7 +145,7 @@ impl Server {
             if self.writeback_cache {
                 caller = caller.keeping_times();
             }
-            file = Some(self.inodes.file(ino)?);
+            file = Some(self.inodes.file_to_change(ino)?);
             if kill_privileges && set.mode.is_none() {
                 let mode = self.volume.getattr(ino)?.mode;
                 let after = mode_after_write(&unprivileged(), mode);
@@ -176,7 +176,7 @@ impl Server {
         let caller = self.content_changer(flags & WRITE_KILL_SUIDGID == 0);
         let is_from_pages = flags & WRITE_CACHE != 0;
         let write = |done: usize| {
-            let file = self.inodes.file(ino)?;
+            let file = self.inodes.file_to_change(ino)?;
             self.volume.write(&caller, file.handle(), offset + done as u64, &data[done..])
         };
         if is_from_pages {
