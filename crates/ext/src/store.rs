@@ -14,6 +14,7 @@
 
 mod before;
 mod contents;
+mod operation;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +32,7 @@ use crate::home::{Frames, Transaction};
 pub(crate) use crate::kind::Kind;
 pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
+use operation::Operation;
 
 /// A block's bytes, as they were when it was asked for.
 #[derive(Clone)]
@@ -65,21 +67,6 @@ struct Cached {
     used: AtomicU64,
     /// The transaction that changed it last, or 0. Before that is [`Store::settled`], its changes are nowhere else, and it is not evicted.
     changed: u64,
-}
-
-/// What an operation has done so far.
-#[derive(Default)]
-struct Operation {
-    /// The transaction that it is to be part of.
-    transaction: u64,
-    /// What the blocks were that it changed, made or gave up.
-    before: InoMap<u64, Before>,
-    /// Blocks of metadata that it gave up.
-    freed: Vec<u64>,
-    /// Ranges of blocks that it gave up.
-    ranges: u64,
-    /// Bytes of files that are to be durable with it.
-    data: Vec<LogItem>,
 }
 
 /// Bytes of a file's block that the log is to have, in the record of the transaction that maps the block or of a later one.
@@ -139,7 +126,7 @@ pub(crate) struct Store {
     versions: bool,
     /// Blocks of files.
     pub(crate) clean: Clean,
-    operation: Mutex<Option<Operation>>,
+    operation: Mutex<Operation>,
     running: Mutex<Running>,
     /// All transactions up to this one are in the frames.
     settled: AtomicU64,
@@ -149,6 +136,7 @@ impl Store {
     /// Of blocks of `block` bytes, of which about `cache_bytes` are kept.
     pub(crate) fn new(disk: Arc<Disk>, block: u64, part: usize, cache_bytes: u64) -> Store {
         let shard_blocks = (cache_bytes / block) as usize / SHARDS;
+        let part = part.max(block as usize / 64);
         Store {
             disk,
             frames: None,
@@ -158,10 +146,10 @@ impl Store {
             shard_blocks: shard_blocks.max(SHARD_BLOCKS_MIN),
             clock: AtomicU64::new(0),
             overlay: HashMap::new(),
-            part: part.max(block as usize / 64),
+            part,
             versions: true,
             clean: Clean::default(),
-            operation: Mutex::new(None),
+            operation: Mutex::new(Operation::none(part)),
             running: Mutex::new(Running {
                 transaction: 1,
                 data: Vec::new(),
@@ -259,8 +247,9 @@ impl Store {
     /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
     pub(crate) fn begin(&self) {
         let transaction = self.running.lock().transaction;
-        let was = self.operation.lock().replace(Operation { transaction, ..Operation::default() });
-        assert!(was.is_none(), "one operation at a time");
+        let operation = &mut *self.operation.lock();
+        assert!(!operation.is_running, "one operation at a time");
+        (operation.is_running, operation.transaction) = (true, transaction);
     }
 
     /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
@@ -275,7 +264,7 @@ impl Store {
     ) -> Result<R> {
         let block = self.read(kind, number, verify)?;
         let mut operation = self.operation.lock();
-        let operation = operation.as_mut().expect("changes are made by an operation");
+        let operation = operation.running();
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut shard = self.shard(number).write();
         let cached = match shard.entry(number) {
@@ -291,13 +280,13 @@ impl Store {
             false => Before::Whole(None),
         });
         cached.changed = operation.transaction;
-        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.0), before, self.part)))
+        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.0), before, &mut operation.kept)))
     }
 
     /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
     pub(crate) fn make<R>(&self, kind: Kind, number: u64, with: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut operation = self.operation.lock();
-        let operation = operation.as_mut().expect("changes are made by an operation");
+        let operation = operation.running();
         self.remember(operation, number);
         let mut bytes = vec![0; self.block as usize];
         let result = with(&mut bytes);
@@ -310,7 +299,7 @@ impl Store {
     /// Block `number` is metadata no longer: it has been freed.
     pub(crate) fn forget(&self, number: u64) {
         let mut operation = self.operation.lock();
-        let operation = operation.as_mut().expect("changes are made by an operation");
+        let operation = operation.running();
         self.remember(operation, number);
         self.shard(number).write().remove(&number);
         operation.freed.push(number);
@@ -320,14 +309,14 @@ impl Store {
     /// freed takes what the log has of it along.
     pub(crate) fn log_data(&self, items: impl IntoIterator<Item = LogItem>) -> u64 {
         let mut operation = self.operation.lock();
-        let operation = operation.as_mut().expect("an operation");
+        let operation = operation.running();
         operation.data.extend(items);
         operation.transaction
     }
 
     /// Part of an operation: a range of blocks is given up, which its record is to tell.
     pub(crate) fn note_freed(&self) {
-        self.operation.lock().as_mut().expect("an operation").ranges += 1;
+        self.operation.lock().running().ranges += 1;
     }
 
     /// Keeps what block `number` is, before the operation makes something else of it.
@@ -337,7 +326,7 @@ impl Store {
             Entry::Occupied(mut entry) => {
                 let Before::Parts(parts) = entry.get() else { return };
                 let whole = self.whole(number).map(|(kind, mut block, _)| {
-                    parts.restore(Arc::make_mut(&mut block.0), self.part);
+                    parts.restore(&operation.kept, Arc::make_mut(&mut block.0));
                     (kind, block, parts.changed)
                 });
                 entry.insert(Before::Whole(whole));
@@ -353,18 +342,18 @@ impl Store {
 
     /// Ends an operation: what it did is part of the running transaction.
     pub(crate) fn finish(&self) {
-        let Operation { before, freed, ranges, data, .. } =
-            self.operation.lock().take().expect("an operation");
+        let mut operation = self.operation.lock();
+        let Operation { before, kept, freed, ranges, data, .. } = operation.running();
         let running = &mut *self.running.lock();
         running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
-        running.data.extend(data);
-        running.bytes += RANGE * ranges + FREED * freed.len() as u64;
-        for number in freed {
+        running.data.append(data);
+        running.bytes += RANGE * *ranges + FREED * freed.len() as u64;
+        for number in freed.drain(..) {
             let was = running.blocks.remove(&number);
             running.bytes -= was.map_or(0, |(_, parts)| self.recorded(parts));
             running.freed.insert(number);
         }
-        for (number, before) in before {
+        for (number, before) in before.drain() {
             let mut shard = self.shard(number).write();
             let Some(now) = shard.get_mut(&number) else { continue };
             let (parts, changed) = match &before {
@@ -373,7 +362,7 @@ impl Store {
                     (self.differing(block, &now.block), *changed)
                 }
                 Before::Whole(_) => (u64::MAX, 0),
-                Before::Parts(parts) => (parts.differing(&now.block, self.part), parts.changed),
+                Before::Parts(parts) => (parts.differing(kept, &now.block), parts.changed),
             };
             if parts == 0 {
                 now.changed = changed;
@@ -384,6 +373,7 @@ impl Store {
                 running.blocks.insert(number, (now.kind, parts));
             }
         }
+        operation.end();
     }
 
     /// Bytes that a record has of a block of which these parts have changed.
@@ -399,13 +389,16 @@ impl Store {
         if !self.versions {
             return self.finish();
         }
-        let Operation { before, .. } = self.operation.lock().take().expect("an operation");
-        for (number, before) in before {
+        let mut operation = self.operation.lock();
+        let Operation { before, kept, freed, data, .. } = operation.running();
+        freed.clear();
+        data.clear();
+        for (number, before) in before.drain() {
             let mut shard = self.shard(number).write();
             match before {
                 Before::Parts(parts) => {
                     let Some(cached) = shard.get_mut(&number) else { continue };
-                    parts.restore(Arc::make_mut(&mut cached.block.0), self.part);
+                    parts.restore(kept, Arc::make_mut(&mut cached.block.0));
                     cached.changed = parts.changed;
                 }
                 Before::Whole(Some((kind, block, changed))) => {
@@ -415,6 +408,7 @@ impl Store {
                 Before::Whole(None) => drop(shard.remove(&number)),
             }
         }
+        operation.end();
     }
 
     /// A bit for each sub-block in which two versions of a block differ.
@@ -461,20 +455,15 @@ impl Store {
     /// Whether block `number` was given up by the running transaction.
     #[cfg(test)]
     pub(crate) fn is_freed(&self, number: u64) -> bool {
-        let in_operation =
-            self.operation.lock().as_ref().is_some_and(|operation| operation.freed.contains(&number));
+        let in_operation = self.operation.lock().freed.contains(&number);
         in_operation || self.running.lock().freed.contains(&number)
     }
 
     /// All blocks that are here.
     #[cfg(test)]
     pub(crate) fn all(&self) -> BTreeMap<u64, (Kind, Vec<u8>)> {
-        let mut all = BTreeMap::new();
-        for shard in &self.shards {
-            let shard = shard.read();
-            all.extend(shard.iter().map(|(number, cached)| (*number, (cached.kind, cached.block.to_vec()))));
-        }
-        all
+        let of = |(number, cached): (&u64, &Cached)| (*number, (cached.kind, cached.block.to_vec()));
+        self.shards.iter().flat_map(|shard| shard.read().iter().map(of).collect::<Vec<_>>()).collect()
     }
 
     /// Writes what is running to the disk, each block where it belongs: for who keeps nothing of it elsewhere.

@@ -17,82 +17,118 @@ pub(super) enum Before {
     Parts(Parts),
 }
 
+/// Sub-blocks as they were before an operation, of all of its blocks, one behind the other: the room for them is the next operation's, too.
+pub(super) struct Kept {
+    /// Bytes of a sub-block.
+    part: usize,
+    bytes: Vec<u8>,
+    /// For each which of its block it is, and which of these is the one that was kept of this block before it.
+    each: Vec<(u32, u32)>,
+}
+
+/// There is none before.
+const NONE: u32 = u32::MAX;
+
+impl Kept {
+    /// Nothing, of sub-blocks of `part` bytes.
+    pub(super) fn new(part: usize) -> Kept {
+        Kept { part, bytes: Vec::new(), each: Vec::new() }
+    }
+
+    pub(super) fn part(&self) -> usize {
+        self.part
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.each.clear();
+    }
+
+    /// Keeps a sub-block, the `n`th of its block; `previous` is what was kept of that before. Where it is.
+    fn push(&mut self, n: usize, bytes: &[u8], previous: u32) -> u32 {
+        let at = self.each.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        self.each.push((n as u32, previous));
+        at
+    }
+}
+
 pub(super) struct Parts {
     /// Which transaction had changed the block last.
     pub(super) changed: u64,
     /// A bit for each sub-block that is kept.
     kept: u64,
-    /// Their bytes, in order.
-    bytes: Vec<u8>,
+    /// Where the last one is.
+    last: u32,
 }
 
 impl Parts {
     pub(super) fn new(changed: u64) -> Parts {
-        Parts { changed, kept: 0, bytes: Vec::new() }
+        Parts { changed, kept: 0, last: NONE }
     }
 
-    /// Keeps those sub-blocks of `part` bytes that a range is in, before it is changed for the first time.
-    fn keep(&mut self, block: &[u8], range: &Range<usize>, part: usize) {
+    /// Keeps those sub-blocks that a range is in, before it is changed for the first time.
+    fn keep(&mut self, into: &mut Kept, block: &[u8], range: &Range<usize>) {
+        let part = into.part;
         for n in range.start / part..range.end.div_ceil(part) {
             if self.kept >> n & 1 == 0 {
-                let at = (self.kept & !(!0 << n)).count_ones() as usize * part;
-                self.bytes.extend_from_slice(&block[n * part..(n + 1) * part]);
-                self.bytes[at..].rotate_right(part);
+                self.last = into.push(n, &block[n * part..(n + 1) * part], self.last);
                 self.kept |= 1 << n;
             }
         }
     }
 
     /// Those that are kept, and which they are.
-    fn each(&self, part: usize) -> impl Iterator<Item = (usize, &[u8])> {
-        let mut rest = self.kept;
-        self.bytes.chunks_exact(part).map(move |bytes| {
-            let n = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            (n, bytes)
+    fn each<'a>(&self, kept: &'a Kept) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+        let mut next = self.last;
+        std::iter::from_fn(move || {
+            let at = next as usize;
+            let (n, previous) = *kept.each.get(at)?;
+            next = previous;
+            Some((n as usize, &kept.bytes[at * kept.part..(at + 1) * kept.part]))
         })
     }
 
     /// Makes a block what it was.
-    pub(super) fn restore(&self, block: &mut [u8], part: usize) {
-        for (n, bytes) in self.each(part) {
+    pub(super) fn restore(&self, kept: &Kept, block: &mut [u8]) {
+        let part = kept.part;
+        for (n, bytes) in self.each(kept) {
             block[n * part..(n + 1) * part].copy_from_slice(bytes);
         }
     }
 
     /// A bit for each sub-block in which a block is not what it was.
-    pub(super) fn differing(&self, block: &[u8], part: usize) -> u64 {
+    pub(super) fn differing(&self, kept: &Kept, block: &[u8]) -> u64 {
+        let part = kept.part;
         let differs = |(n, bytes): &(usize, &[u8])| block[n * part..(n + 1) * part] != **bytes;
-        self.each(part).filter(differs).fold(0, |bits, (n, _)| bits | 1 << n)
+        self.each(kept).filter(differs).fold(0, |bits, (n, _)| bits | 1 << n)
     }
 }
 
 /// A block that is being changed: what is asked for to be changed is kept as it was.
 pub(crate) struct Changing<'a> {
     bytes: &'a mut [u8],
-    parts: Option<&'a mut Parts>,
-    part: usize,
+    parts: Option<(&'a mut Parts, &'a mut Kept)>,
 }
 
 impl<'a> Changing<'a> {
-    /// Of sub-blocks of `part` bytes.
-    pub(super) fn of(bytes: &'a mut [u8], before: &'a mut Before, part: usize) -> Changing<'a> {
+    pub(super) fn of(bytes: &'a mut [u8], before: &'a mut Before, kept: &'a mut Kept) -> Changing<'a> {
         let parts = match before {
-            Before::Parts(parts) => Some(parts),
+            Before::Parts(parts) => Some((parts, kept)),
             Before::Whole(_) => None,
         };
-        Changing { bytes, parts, part }
+        Changing { bytes, parts }
     }
 
     /// Of a block that is new: nothing is kept.
     pub(crate) fn new(bytes: &'a mut [u8]) -> Changing<'a> {
-        Changing { part: bytes.len(), bytes, parts: None }
+        Changing { bytes, parts: None }
     }
 
     /// These bytes, to be changed.
     pub(crate) fn at(&mut self, range: Range<usize>) -> &mut [u8] {
-        if let Some(parts) = &mut self.parts {
-            parts.keep(self.bytes, &range, self.part);
+        if let Some((parts, kept)) = &mut self.parts {
+            parts.keep(kept, self.bytes, &range);
         }
         &mut self.bytes[range]
     }
