@@ -254,7 +254,7 @@ pub(crate) struct Fsck {
     #[arg(value_name = "ZONE:VOLUME")]
     pub(crate) place: VolumePlace,
     /// Repair what can be repaired
-    #[arg(long, short = 'y', visible_short_aliases = ['p', 'a'], conflicts_with = "no")]
+    #[arg(long, short = 'y', visible_short_aliases = ['p', 'a'], conflicts_with = "no", overrides_with = "repair")]
     pub(crate) repair: bool,
     /// Change nothing (the default)
     #[arg(short = 'n')]

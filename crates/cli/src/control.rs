@@ -68,8 +68,8 @@ pub(crate) enum Request {
     SnapshotDiff { volume: String, pair: Pair },
     /// Serve another volume of the zone. Paths in the options are meant from `from`.
     Mount { volume: String, dir: PathBuf, options: Vec<String>, from: PathBuf, sloppy: bool },
-    /// The volume is about to be remounted for changes, or has been so that there are none.
-    Remount { volume: String, read_only: bool },
+    /// The volume is about to be remounted with these options (paths in them are meant from `from`), or has been.
+    Remount { volume: String, options: Vec<String>, from: PathBuf, sloppy: bool },
     /// What of the volume waits in NVM for its disk goes there; nothing of one that has none.
     Settle { volume: String },
     /// Answer when the volume is no longer served and has been closed; a part says that the request has been read.

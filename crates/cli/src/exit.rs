@@ -1,7 +1,5 @@
 //! Exit codes: those of mount(8) and fsck(8) where we stand in for them.
 
-use std::ffi::OsString;
-
 /// Usage, for commands without codes of their own.
 pub(crate) const USAGE: u8 = 2;
 
@@ -26,11 +24,5 @@ pub(crate) const FSCK_OPERATIONAL: u8 = 8;
 /// fsck(8): wrong invocation.
 pub(crate) const FSCK_USAGE: u8 = 16;
 
-/// The code for a command line that could not be read.
-pub(crate) fn usage(arguments: &[OsString]) -> u8 {
-    match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("mount" | "umount") => MOUNT_USAGE,
-        Some("fsck") => FSCK_USAGE,
-        _ => USAGE,
-    }
-}
+/// mkfs(8): whatever failed.
+pub(crate) const MKFS_USAGE: u8 = 1;

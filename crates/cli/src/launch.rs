@@ -1,6 +1,8 @@
 //! Serving in the background: the server is this program run again as a child in a session of its own. It reports
 //! on a pipe, and the caller waits for the report, so that a mount that returns is one that answers.
 
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -109,19 +111,23 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
     // A zone in memory counts as the server's, so the kernel would take it for the largest process when memory runs
     // out, and killing it frees nothing. Only root may ask for that.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
-    let result = server::run(&request, options, |answer| {
-        send(&Report::Mounted(answer.clone()));
-        if let Err(failure) = leave_terminal(options) {
-            eprintln!("amberfs: {failure}");
-        }
+    let mounted = Cell::new(false);
+    let result = log_file(options).and_then(|log| {
+        server::run(&request, options, |answer| {
+            mounted.set(true);
+            send(&Report::Mounted(answer.clone()));
+            if let Err(failure) = leave_terminal(log) {
+                eprintln!("amberfs: {failure}");
+            }
+        })
     });
     match result {
         Ok(()) => 0,
         Err(failure) => {
-            eprint!(
-                "{}",
-                if options.log.is_some() { format!("amberfs: {failure}\n") } else { String::new() }
-            );
+            // To the log: whoever waited for the mount has been told all, or is told by the report.
+            if mounted.get() {
+                eprintln!("amberfs: {failure}");
+            }
             let code = failure.exit;
             send(&Report::Failed(failure));
             code
@@ -137,22 +143,23 @@ fn send(report: &Report) {
     }
 }
 
-/// Standard output closes the caller's pipe; standard error goes to the log, if there is one.
-fn leave_terminal(options: &Options) -> Result<(), Failure> {
+/// Where the server writes what it has to say: the log, or nowhere.
+fn log_file(options: &Options) -> Result<File, Failure> {
+    let path = options.log.as_deref().unwrap_or(Path::new("/dev/null"));
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    let fail = |error| Failure::new(format!("{}: {error}", path.display())).doing("opening the log");
+    file.map_err(|error| fail(error).exit(exit::MOUNT_FAILED))
+}
+
+/// Standard output closes the caller's pipe; standard error goes to the log.
+fn leave_terminal(log: File) -> Result<(), Failure> {
     let fail = |what: &str, error: std::io::Error| Failure::new(format!("{what}: {error}"));
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
     let null = null.map_err(|error| fail("/dev/null", error))?;
-    let log = match &options.log {
-        Some(path) => {
-            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            Some(file.map_err(|error| fail(&path.display().to_string(), error))?)
-        }
-        None => None,
-    };
     let to =
         |result: rustix::io::Result<()>| result.map_err(|errno| fail("leaving the terminal", errno.into()));
     to(rustix::stdio::dup2_stdout(null.as_fd()))?;
-    to(rustix::stdio::dup2_stderr(log.as_ref().map_or(null.as_fd(), |log| log.as_fd())))?;
+    to(rustix::stdio::dup2_stderr(log.as_fd()))?;
     let _ = std::env::set_current_dir("/");
     Ok(())
 }

@@ -53,13 +53,13 @@ fn main() -> ExitCode {
     let personality = Personality::of(arguments.first());
     let parsed = match personality.translate(arguments) {
         Ok(arguments) => CommandLine::try_parse_from(arguments.iter()).map_err(|error| {
-            let code = if error.use_stderr() { exit::usage(&arguments) } else { 0 };
+            let code = if error.use_stderr() { personality.usage_exit(&arguments) } else { 0 };
             let _ = error.print();
             code
         }),
         Err(message) => {
             eprintln!("{}: {message}", personality.name());
-            Err(personality.usage_exit())
+            Err(personality.usage_exit(&[]))
         }
     };
     let code = match parsed {

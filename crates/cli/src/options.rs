@@ -13,7 +13,7 @@ use crate::retention::Policy;
 use table::{Effect, TABLE};
 
 /// How a volume is to be mounted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Options {
     /// Where who gave them was: paths among them are meant from there.
     pub(crate) directory: PathBuf,
@@ -112,13 +112,41 @@ impl Options {
         sloppy: bool,
     ) -> Result<Options, String> {
         let mut options = Options { directory, ..Options::default() };
-        let texts = lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim);
-        for text in texts.filter(|text| !text.is_empty()) {
+        for text in texts(lists) {
             options.set(text, sloppy)?;
         }
         // Wherever it stands among them: nobody can change a snapshot.
         options.read_only |= options.snapshot.is_some();
         Ok(options)
+    }
+
+    /// These, of what is mounted, with those of a remount on top; or which of them a remount cannot change. mount(8) repeats
+    /// what fstab and the kernel say of the mount: what is so already may be there.
+    pub(crate) fn remounted<S: AsRef<str>>(
+        &self,
+        directory: PathBuf,
+        lists: &[S],
+        sloppy: bool,
+    ) -> Result<Options, String> {
+        // What a word that says so leads to.
+        let allow_other = Some(self.allow_other.unwrap_or(fuse::MountOptions::default().allow_other));
+        let mounted = Options { directory, allow_other, ..self.clone() };
+        let mut wanted = mounted.clone();
+        // These are what the list says, not what they were.
+        wanted.read_only = false;
+        for text in texts(lists) {
+            wanted.set(text, sloppy)?;
+            let Options { read_only, remount, nosuid, nodev, noexec, noatime, .. } = wanted;
+            let may_change =
+                Options { read_only, remount, nosuid, nodev, noexec, noatime, ..mounted.clone() };
+            if wanted != may_change {
+                return Err(format!(
+                    "mount option '{text}' cannot be had by a remount: it is mounted otherwise"
+                ));
+            }
+        }
+        wanted.read_only |= texts(lists).any(|text| text.starts_with("snapshot="));
+        Ok(wanted)
     }
 
     /// What they mean for a native volume.
@@ -220,6 +248,11 @@ impl Options {
             }
         }
     }
+}
+
+/// Each option of the lists.
+fn texts<S: AsRef<str>>(lists: &[S]) -> impl Iterator<Item = &str> {
+    lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim).filter(|text| !text.is_empty())
 }
 
 fn unknown(name: &str) -> String {

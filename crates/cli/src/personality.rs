@@ -43,12 +43,15 @@ impl Personality {
         }
     }
 
-    pub(crate) fn usage_exit(self) -> u8 {
-        match self {
-            Personality::Mount | Personality::Umount => exit::MOUNT_USAGE,
-            Personality::Fsck => exit::FSCK_USAGE,
-            Personality::Mkfs => 1,
-            Personality::Amberfs => exit::USAGE,
+    /// The code for a command line that could not be read, as `translate` gave it.
+    pub(crate) fn usage_exit(self, arguments: &[OsString]) -> u8 {
+        let command = arguments.get(1).and_then(|command| command.to_str());
+        match (self, command) {
+            (Personality::Mount | Personality::Umount, _)
+            | (Personality::Amberfs, Some("mount" | "umount")) => exit::MOUNT_USAGE,
+            (Personality::Fsck, _) | (Personality::Amberfs, Some("fsck")) => exit::FSCK_USAGE,
+            (Personality::Mkfs, _) => exit::MKFS_USAGE,
+            (Personality::Amberfs, _) => exit::USAGE,
         }
     }
 
@@ -61,6 +64,9 @@ impl Personality {
             Personality::Mkfs => "mkfs",
             Personality::Fsck => "fsck",
         };
+        if arguments.len() == 2 && arguments[1] == "-V" {
+            return Ok(vec!["amberfs".into(), "--version".into()]);
+        }
         let mut translated: Vec<OsString> = vec!["amberfs".into(), command.into()];
         let rest = arguments.into_iter().skip(1);
         match self {
@@ -112,7 +118,6 @@ fn mount(arguments: impl Iterator<Item = OsString>, umount: bool) -> Result<Vec<
                 'w' if !umount => translated.extend(["-o".into(), "rw".into()]),
                 'l' if umount => translated.push("--lazy".into()),
                 'h' => translated.push("--help".into()),
-                'V' => return Ok(vec!["--version".into()]),
                 // No mtab to write; -f and -r of umount(8) change nothing here.
                 'n' => {}
                 'f' | 'r' | 'v' if umount => {}
@@ -188,6 +193,10 @@ mod tests {
             ("fsck.amberfs -a -C0 /z:v", "amberfs fsck -a /z:v"),
             ("fsck.amberfs -C 4 -n /z:v", "amberfs fsck -n /z:v"),
             ("amberfs mount -x", "amberfs mount -x"),
+            ("mount.amberfs -V", "amberfs --version"),
+            ("umount.amberfs -V", "amberfs --version"),
+            ("mkfs.amberfs -V", "amberfs --version"),
+            ("fsck.amberfs -V", "amberfs --version"),
         ] {
             assert_eq!(translated(line).as_deref(), Ok(expected), "{line}");
         }

@@ -22,6 +22,13 @@ pub(crate) fn open(source: &Source, options: &Options) -> Result<Arc<Disk>, Fail
         Err(Failure::new(format!("{source} is a disk by itself: {what}")).remedy(remedy))
     };
     if let Source::Path(path) = source
+        && let Err(error) = std::fs::metadata(path)
+    {
+        return Err(
+            Failure::new(format!("{source}: {error}")).remedy("name a volume as ZONE:VOLUME, or a disk")
+        );
+    }
+    if let Source::Path(path) = source
         && is_zone(path)
     {
         let what = format!("'{source}' names no volume: write ZONE:VOLUME, for example {source}:home");

@@ -408,11 +408,15 @@ impl Server {
                 self.keep_snapshots(request.source.volume());
                 Ok(answer)
             }
-            Request::Remount { volume, read_only } => {
+            Request::Remount { volume, options, from, sloppy } => {
                 let served = self.lock().served.get(&volume).cloned();
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
-                if read_only {
+                let wanted = served.options.remounted(from, &options, sloppy).map_err(|wrong| {
+                    let remedy = format!("amberfs umount {}, then mount it so", served.dir.display());
+                    Failure::new(wrong).remedy(remedy)
+                })?;
+                if wanted.read_only {
                     if served.options.snapshot.is_none() {
                         served.make_durable()?;
                     }

@@ -15,6 +15,16 @@ fn usage_errors_have_the_codes_of_the_programs_we_stand_in_for() {
     run("mkfs /dev/null").fails(2, &["names no volume"]);
     run("mkfs /z:v --size 1Q").fails(2, &["no size"]);
     run("mkfs /z:v --kind btrfs").fails(2, &["btrfs", "native"]);
+    let scratch = Scratch::new();
+    for (helper, code) in [("mkfs", 1), ("fsck", 16), ("mount", 1), ("umount.fuse", 1)] {
+        let helper = scratch.path(&format!("{helper}.amberfs"));
+        std::os::unix::fs::symlink(PROGRAM, &helper).unwrap();
+        Run::of(std::process::Command::new(&helper).arg("--wrong").output().unwrap())
+            .fails(code, &["--wrong"]);
+    }
+    run("mount none /tmp").fails(32, &["none: No such file", "ZONE:VOLUME"]);
+    let zone = scratch.zone();
+    run(&format!("fsck -a -p -y {zone}:home")).ok();
 }
 
 #[test]

@@ -49,6 +49,45 @@ fn a_volume_is_mounted_used_unmounted_and_checked() {
     run(&format!("umount {dir}")).ok();
 }
 
+/// Once, each of these succeeded and changed nothing.
+#[test]
+fn a_remount_promises_nothing_that_the_mount_does_not_keep() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir} -o durability=fsync,keep=daily=7,commit=2")).ok();
+    for option in [
+        "durability=op",
+        "sync",
+        "dirsync",
+        "keep=daily=8",
+        "commit=5",
+        "snapshot=one",
+        "noallow_other",
+        "cache=1M",
+    ] {
+        let words = [&*format!("'{option}'"), "mounted otherwise", "stays mounted as it was"];
+        run(&format!("mount {zone}:home {dir} -o remount,ro,{option}")).fails(32, &words);
+    }
+    std::fs::write(format!("{dir}/file"), "still for writing").unwrap();
+    // What a line of fstab says of it, repeated by mount(8).
+    let same = "defaults,nofail,durability=fsync,keep=daily=7,commit=2,allow_other,x-systemd.automount";
+    run(&format!("mount {zone}:home {dir} -o {same},remount,ro")).ok();
+    run(&format!("mount {zone}:home {dir} -o {same},remount")).ok();
+    run(&format!("mount {zone}:home {dir} -o remount,bogus")).fails(1, &["bogus", "stays mounted as it was"]);
+    run(&format!("umount {dir}")).ok();
+}
+
+/// Its server once kept the terminal, or the pipe, of who had mounted it.
+#[test]
+fn a_log_that_cannot_be_opened_keeps_a_volume_from_being_mounted() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    for log in [scratch.text("not-there/log"), scratch.text("")] {
+        let failed = run(&format!("mount {zone}:home {dir} -o log={log}"));
+        let failed = failed.fails(32, &[&log, "opening the log", "nothing was mounted"]);
+        assert_eq!(failed.err.matches("opening the log").count(), 1, "told once: {}", failed.err);
+    }
+    run(&format!("fsck {zone}:home")).ok();
+}
+
 #[test]
 fn a_mount_becomes_read_only_and_writable_again() {
     let Some((scratch, zone, dir)) = place() else { return };
@@ -70,6 +109,14 @@ fn a_mount_becomes_read_only_and_writable_again() {
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "before");
     remount("rw").ok();
     std::fs::write(scratch.path("mnt/file"), "after").unwrap();
+    let flags = || {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.lines().find(|line| line.contains(&dir)).unwrap().split(' ').nth(3).unwrap().to_string()
+    };
+    remount("noatime,noexec").ok();
+    assert!(flags().contains("noatime") && flags().contains("noexec"), "{}", flags());
+    remount("atime,exec").ok();
+    assert!(!flags().contains("noatime") && !flags().contains("noexec"), "{}", flags());
     run(&format!("umount {dir}")).ok();
     run(&format!("mount {zone}:home {dir} -o ro")).ok();
     remount("rw").fails(32, &["opened read-only", "amberfs umount"]);

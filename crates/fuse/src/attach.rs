@@ -75,7 +75,9 @@ fn flags(options: &MountOptions) -> MountFlags {
 /// (set-user-ID bits, device nodes, programs, access times). Only for root. Fails with [`Error::Busy`] if it is to
 /// become read-only and files are open for writing.
 pub fn remount(dir: &Path, options: &MountOptions) -> Result<(), Error> {
-    match rustix::mount::mount_remount(dir, flags(options), c"") {
+    // Without any word on access times the kernel would leave those as they are.
+    let access_times = if options.noatime { MountFlags::empty() } else { MountFlags::RELATIME };
+    match rustix::mount::mount_remount(dir, flags(options) | access_times, c"") {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(Error::Busy(dir.to_owned())),
         Err(errno) => Err(Error::mount_point(dir, errno)),

@@ -15,9 +15,15 @@ use crate::place::MountSource;
 use crate::server;
 use crate::{find_server, mount_namespace, mount_table, report, size};
 
+/// What a remount leaves that fails.
+const AS_IT_WAS: &str = "it stays mounted as it was";
+
 pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
-    let options = Options::parse(&arguments.options, arguments.sloppy)
-        .map_err(|wrong| Failure::new(wrong).leaving("nothing was mounted").exit(exit::MOUNT_USAGE))?;
+    let options = Options::parse(&arguments.options, arguments.sloppy).map_err(|wrong| {
+        let remounts = arguments.options.iter().any(|list| list.split(',').any(|text| text == "remount"));
+        let state = if remounts { AS_IT_WAS } else { "nothing was mounted" };
+        Failure::new(wrong).leaving(state).exit(exit::MOUNT_USAGE)
+    })?;
     if let Some(namespace) = &arguments.namespace {
         mount_namespace::enter(namespace).leaving("nothing was mounted").exit(exit::MOUNT_FAILED)?;
     }
@@ -28,9 +34,9 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
         return Ok(0);
     }
     if options.remount {
-        remount(&dir, &source, &options)
+        remount(&dir, &source, &options, arguments)
             .doing("remounting")
-            .leaving("it stays mounted as it was")
+            .leaving(AS_IT_WAS)
             .map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
         return Ok(0);
     }
@@ -80,13 +86,17 @@ fn is_served(request: &MountRequest) -> bool {
     }
 }
 
-/// Before changes, the server must be able to make them; when there are to be no more, those made are made durable.
-fn remount(dir: &Path, source: &MountSource, options: &Options) -> Result<(), Failure> {
+/// The server says beforehand whether all of it can be had on a running mount, and changes made; when there are to be no more of
+/// these, those made are made durable.
+fn remount(dir: &Path, source: &MountSource, options: &Options, arguments: &Mount) -> Result<(), Failure> {
     let (mut server, volume) = find_server::volume_of_mount(dir)?;
-    let ask = Request::Remount { volume, read_only: options.read_only };
-    if !options.read_only {
-        server.ask(&ask)?;
-    }
+    let ask = Request::Remount {
+        volume,
+        options: arguments.options.clone(),
+        from: options.directory.clone(),
+        sloppy: arguments.sloppy,
+    };
+    server.ask(&ask)?;
     fuse::remount(dir, &fuse_options(source, options))?;
     if options.read_only {
         server.ask(&ask)?;

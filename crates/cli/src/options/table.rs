@@ -282,7 +282,8 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "log",
-        help: "where the server writes what it has to say (without --foreground it says nothing otherwise)",
+        help: "where the server writes what it has to say (without --foreground it says nothing otherwise); one server has all \
+               mounted volumes of a zone, and the log of the first",
         effect: Effect::Value("FILE", |options, value| {
             let path = std::path::absolute(options.directory.join(value));
             options.log = Some(path.map_err(|error| error.to_string())?);
@@ -293,7 +294,8 @@ pub(super) const TABLE: &[MountOption] = &[
     word("rw", "changes (the default)", |options| options.read_only = false),
     word(
         "remount",
-        "change ro, rw, nosuid, nodev, noexec and noatime of what is mounted (only root may)",
+        "change ro, rw, nosuid, nodev, noexec and noatime of what is mounted (only root may); others may be repeated, and are \
+         refused if it is mounted otherwise",
         |options| {
             options.remount = true;
         },
