@@ -33,6 +33,7 @@ use crate::admin::differences::Pair;
 use crate::admin::format::Settings;
 use crate::admin::snapshots::Ask;
 use crate::failure::{Failure, printable};
+use crate::place::VolumePlace;
 use crate::report::{Fields, Form, Parts};
 use crate::runtime_directory::{RuntimeDirectory, peer, this_user};
 
@@ -498,6 +499,11 @@ impl Client {
         while wait_until(self.lines.get_ref(), until).is_ok()
             && self.lines.read(&mut rest).is_ok_and(|read| read > 0)
         {}
+    }
+
+    /// What is mounted of a volume of its zone, as the table of mounts has it.
+    pub(crate) fn source_of(&self, volume: &str) -> String {
+        VolumePlace { zone: self.hello.zone.clone(), volume: volume.to_string() }.to_string()
     }
 
     /// The volume mounted on `dir`, if this server serves one there.

@@ -28,6 +28,17 @@ pub(crate) fn at(dir: &Path) -> std::io::Result<Option<MountEntry>> {
     Ok(read()?.into_iter().rev().find(|entry| entry.dir == dir))
 }
 
+/// Where a volume is mounted that was on `dir`: there, or elsewhere (`mount --bind`); nowhere, if it was detached.
+pub(crate) fn place_of(source: &str, dir: &Path) -> Option<PathBuf> {
+    let Ok(mounts) = read() else { return Some(dir.to_path_buf()) };
+    let shows = |entry: &MountEntry| entry.kind == TYPE && entry.source == source;
+    let there = |entry: &&MountEntry| entry.dir == dir;
+    match mounts.iter().rev().find(there) {
+        Some(newest) if shows(newest) => Some(dir.to_path_buf()),
+        _ => mounts.into_iter().rev().find(shows).map(|entry| entry.dir),
+    }
+}
+
 /// Whether `path` is a directory: that a volume is mounted there tells it without asking the volume, which may not be able to
 /// answer.
 pub(crate) fn is_directory(path: &Path) -> bool {

@@ -31,7 +31,7 @@ use crate::schedule::{Keeper, Keeps, Schedule};
 pub(crate) struct Served {
     pub(crate) dir: PathBuf,
     /// What `/proc/mounts` says is mounted.
-    source: String,
+    pub(crate) source: String,
     option_list: String,
     pub(crate) options: Options,
     since: SystemTime,

@@ -20,10 +20,9 @@ use crate::failure::{Explain, Failure};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
-use crate::read_disk;
-use crate::report;
 use crate::served::{Medium, Served};
-use crate::zone_access::tell_of_unfinished;
+use crate::zone_access::{is_mounted, tell_of_unfinished};
+use crate::{mount_table, read_disk, report};
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -212,17 +211,17 @@ impl Server {
             return Err(Failure::ending("the zone's server"));
         };
         if let Some(served) = state.served.get(name) {
+            let Some(there) = mount_table::place_of(&served.source, &served.dir) else {
+                return Err(is_mounted(&served.source, &served.dir, std::process::id()));
+            };
             let failure =
-                Failure::new(format!("{} is mounted already, on {}", request.source, served.dir.display()));
+                Failure::new(format!("{} is mounted already, on {}", request.source, there.display()));
             return Err(if let (None, Some(name)) = (&served.options.snapshot, &options.snapshot) {
-                failure.remedy(format!(
-                    "the snapshot is {}",
-                    served.dir.join(snapshots::path_of(name)).display()
-                ))
-            } else if served.dir == request.dir {
+                failure.remedy(format!("the snapshot is {}", there.join(snapshots::path_of(name)).display()))
+            } else if there == request.dir {
                 failure
             } else {
-                let (here, there) = (request.dir.display(), served.dir.display());
+                let (here, there) = (request.dir.display(), there.display());
                 failure.remedy(format!("for a second place: mount --bind {there} {here}"))
             });
         }
@@ -499,10 +498,8 @@ impl Server {
     fn reserve(&self, volume: &str) -> Result<AtWork<'_>, Failure> {
         let mut state = self.when_not_opening(volume);
         if let Some(served) = state.served.get(volume) {
-            let dir = served.dir.display();
-            return Err(Failure::new(format!("volume '{volume}' is mounted on {dir}"))
-                .leaving("nothing was changed")
-                .remedy(format!("amberfs umount {dir}")));
+            let mounted = is_mounted(&served.source, &served.dir, std::process::id());
+            return Err(mounted.leaving("nothing was changed"));
         }
         self.begin(&mut state, volume, Work::Change)
     }

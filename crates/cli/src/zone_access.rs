@@ -8,7 +8,7 @@ use nvm::{OpenOptions, Zone};
 use crate::control::Client;
 use crate::failure::Failure;
 use crate::place::Place;
-use crate::{find_server, mount_table};
+use crate::{find_server, mount_namespace, mount_table};
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
 pub(crate) const ENDING_PATIENCE: Duration = Duration::from_secs(3);
@@ -60,6 +60,26 @@ pub(crate) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Fail
             Access::Served(client) => Reached::Served(client, volume.clone()),
             Access::Open(zone) => Reached::Open(zone, volume.clone()),
         }),
+    }
+}
+
+/// Why a volume that the server `pid` has mounted on `dir` cannot be had: it is there, or it was detached and is in use still.
+pub(crate) fn is_mounted(source: &str, dir: &Path, pid: u32) -> Failure {
+    let is_other = mount_namespace::is_other(pid);
+    let shown = if is_other { Some(dir.into()) } else { mount_table::place_of(source, dir) };
+    match shown {
+        Some(dir) => Failure::new(format!("{source} is mounted on {}", dir.display()))
+            .remedy(format!("amberfs umount {}", dir.display())),
+        // Nobody may use it, and its server be a moment from closing it: umount(8) does not wait.
+        None => Failure {
+            again: true,
+            ..Failure::new(format!("{source} was detached from {}, and is in use still", dir.display())).remedy(
+                format!(
+                    "close what is open of it and leave its directories; or 'kill {pid}', and once more: that ends its server, and \
+                     whoever uses it gets errors"
+                ),
+            )
+        },
     }
 }
 

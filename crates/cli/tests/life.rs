@@ -5,6 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use support::mounted::{place, shell};
 use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
@@ -73,6 +74,42 @@ fn a_remount_promises_nothing_that_the_mount_does_not_keep() {
     run(&format!("mount {zone}:home {dir} -o {same},remount,ro")).ok();
     run(&format!("mount {zone}:home {dir} -o {same},remount")).ok();
     run(&format!("mount {zone}:home {dir} -o remount,bogus")).fails(1, &["bogus", "stays mounted as it was"]);
+    run(&format!("umount {dir}")).ok();
+}
+
+/// Its messages said that it was mounted where it was not, and how to unmount it there; `df` told of the file system around.
+#[test]
+fn a_volume_that_was_detached_in_use_is_said_to_be() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let bytes = |run: Run| run.ok().json()["volumes"][0]["bytes"].as_u64().unwrap();
+    let before = bytes(run(&format!("df {zone}:home --json")));
+    let open = std::fs::File::create(scratch.path("mnt/open")).unwrap();
+    run(&format!("umount --lazy {dir}")).ok();
+    assert_eq!(bytes(run(&format!("df {zone}:home --json"))), before);
+    let detached = ["was detached from", "in use still", "and once more"];
+    for command in
+        ["mount {zone}:home {dir}", "fsck {zone}:home", "mkfs {zone}:home", "zone remove-volume {zone} home"]
+    {
+        let line = command.replace("{zone}", &zone).replace("{dir}", &dir);
+        let code = if line.starts_with("mount") {
+            32
+        } else if line.starts_with("fsck") {
+            8
+        } else {
+            1
+        };
+        run(&line).fails(code, &detached);
+    }
+    // Whoever asks a moment before it is closed need not ask again.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(open);
+        });
+        run(&format!("mount {zone}:home {dir}")).ok();
+    });
+    assert!(scratch.path("mnt/open").exists());
     run(&format!("umount {dir}")).ok();
 }
 

@@ -186,6 +186,7 @@ pub(crate) fn read_journal(medium: &Medium, entries: u32, crc: u32) -> vfs::Resu
     }
     let bytes = medium.region.bytes(block * BLOCK, entries as usize * SIT_JOURNAL_ENTRY as usize);
     if checksum::of(bytes) != crc {
+        medium.check_media()?;
         return Err(corrupt("SIT journal", block, "checksum", "wrong", format!("{crc:#010x}")));
     }
     let entries = <[JournalEntry]>::ref_from_bytes(bytes).expect("a whole number of entries").to_vec();
@@ -230,4 +231,27 @@ pub(crate) fn flush_soft(medium: &Medium, segment: u32, new: &Bitmap) -> Flushed
         }
     }
     flushed
+}
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions, VolumeKind, Zone};
+
+    use super::*;
+    use crate::geometry::Geometry;
+
+    /// It reads as zeros then, and these are no journal: that was called damage, which a check can mend.
+    #[test]
+    fn a_journal_that_cannot_be_read_is_not_taken_for_damaged() {
+        let path = tempfile::NamedTempFile::new_in("/dev/shm").unwrap().into_temp_path();
+        let zone = Zone::create(&path, 20 << 20, true, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        let geometry = Geometry::lay_out(region.len(), None).unwrap();
+        let medium = Medium { region, geometry };
+
+        let wrong = !checksum::of(medium.region.bytes(medium.geometry.sit_journal_start * BLOCK, 80));
+        assert!(matches!(read_journal(&medium, 1, wrong), Err(vfs::Error::Corrupt(_))));
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
+        assert!(matches!(read_journal(&medium, 1, wrong), Err(vfs::Error::Io(_))));
+    }
 }

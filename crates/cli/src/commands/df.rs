@@ -162,16 +162,16 @@ impl Answer {
                 };
                 let all = volumes.iter().filter_map(name).collect();
                 for name in names(all)? {
-                    let source =
-                        VolumePlace { zone: client.hello.zone.clone(), volume: name.clone() }.to_string();
+                    let source = client.source_of(&name);
                     let mount = client.hello.mounts.iter().find(|(volume, _)| *volume == name).cloned();
                     let told = unpack(client.ask(&Request::Info { volume: name })?).1;
                     match mount {
-                        Some((_, dir)) => {
+                        Some((_, dir)) if mount_table::place_of(&source, &dir).as_ref() == Some(&dir) => {
                             self.add_mounted(&source, &dir)?;
                             self.add_snapshots(&source, &told, None);
                         }
-                        None => self.add_told(&source, &told),
+                        // Or it was detached from there, or is mounted in another namespace.
+                        _ => self.add_told(&source, &told),
                     }
                 }
             }

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
-use crate::zone_access::{Access, reach};
+use crate::zone_access::{Access, is_mounted, reach};
 
 pub(crate) fn run(arguments: &Fsck) -> Result<u8, Failure> {
     check(arguments).exit(exit::FSCK_OPERATIONAL)
@@ -32,9 +32,8 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         Access::Open(zone) => check::check(&zone, &place.volume, arguments.repair)?,
         Access::Served(mut client) => {
             if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| *volume == place.volume) {
-                return Err(Failure::new(format!("{place} is mounted on {}", dir.display()))
-                    .leaving("nothing was checked")
-                    .remedy(format!("amberfs umount {}", dir.display())));
+                return Err(is_mounted(&client.source_of(&place.volume), dir, client.hello.pid)
+                    .leaving("nothing was checked"));
             }
             let request = Request::Check { volume: place.volume.clone(), repair: arguments.repair };
             let mut problems = Vec::new();

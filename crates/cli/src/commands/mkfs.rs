@@ -6,7 +6,7 @@ use crate::admin::format::{Settings, format};
 use crate::command_line::Mkfs;
 use crate::control::Request;
 use crate::failure::Failure;
-use crate::zone_access::{Access, reach};
+use crate::zone_access::{Access, is_mounted, reach};
 use crate::{report, size};
 
 /// Longest label, as `native::FormatOptions` has it.
@@ -39,9 +39,9 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
         Access::Open(zone) => format(&zone, name, &settings)?,
         Access::Served(mut client) => {
             if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| volume == name) {
-                return Err(Failure::new(format!("{} is mounted on {}", arguments.place, dir.display()))
-                    .leaving("nothing was changed")
-                    .remedy(format!("amberfs umount {}", dir.display())));
+                return Err(
+                    is_mounted(&client.source_of(name), dir, client.hello.pid).leaving("nothing was changed")
+                );
             }
             let answer = client.ask(&Request::Format { volume: name.clone(), settings })?;
             answer["bytes"].as_u64().unwrap_or(0)

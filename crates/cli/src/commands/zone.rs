@@ -10,7 +10,7 @@ use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow
 use crate::control::{Client, Request, unpack};
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
-use crate::zone_access::{Access, reach};
+use crate::zone_access::{Access, is_mounted, reach};
 use crate::{find_server, size};
 
 pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
@@ -162,13 +162,8 @@ pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
         Access::Served(mut client) => {
             let mounted = client.hello.mounts.iter().find(|(volume, _)| *volume == arguments.name);
             if let Some((_, dir)) = mounted {
-                return Err(Failure::new(format!(
-                    "volume '{}' is mounted on {}",
-                    arguments.name,
-                    dir.display()
-                ))
-                .leaving("nothing was removed")
-                .remedy(format!("amberfs umount {}", dir.display())));
+                return Err(is_mounted(&client.source_of(&arguments.name), dir, client.hello.pid)
+                    .leaving("nothing was removed"));
             }
             client.ask(&Request::RemoveVolume { volume: arguments.name.clone(), force: arguments.force })?;
         }
