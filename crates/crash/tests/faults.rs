@@ -101,7 +101,7 @@ const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
     (AlwaysBeside, "write-block", [29, 30], 60),
     (BesideNotTold, "write-block", [9, 21], 300),
     // A file is read in the moment in which a node that has moved leads to where its data is to come.
-    (HomesFilledLate, "empty-snapshot", [25, 27], 60),
+    (HomesFilledLate, "empty-snapshot", [25, 27], 300),
     // What was preallocated is written where it was, when its copy has been made.
     (ReservedFilledEarly, "reserved-written-moved", [27, 31], 60),
 ];
