@@ -526,10 +526,7 @@ fn commands_meet_a_server_that_ends() {
         std::thread::scope(|scope| {
             for lines in all {
                 scope.spawn(move || {
-                    lines.iter().for_each(|line| match run(line) {
-                        told if line.starts_with("df") && told.err.contains("no volume") => {}
-                        told => _ = told.ok(),
-                    })
+                    lines.iter().for_each(|line| _ = run(line).ok());
                 });
             }
         });

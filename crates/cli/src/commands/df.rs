@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::admin::describe;
 use crate::command_line::Df;
-use crate::control::{Request, unpack};
+use crate::control::{Client, Request, unpack};
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
@@ -152,19 +152,14 @@ impl Answer {
                 }
             }
             Access::Served(mut client) => {
-                let zone = unpack(client.ask(&Request::Zone)?).1;
-                let volumes: Vec<_> = zone["volumes"].as_array().cloned().unwrap_or_default();
-                let name = |volume: &Json| {
-                    let name = volume["name"]
-                        .as_str()
-                        .filter(|name| volume["unfinished"] != true || only == Some(*name));
-                    name.map(String::from)
-                };
-                let all = volumes.iter().filter_map(name).collect();
-                for name in names(all)? {
+                for name in names(listed(&mut client, only)?)? {
                     let source = client.source_of(&name);
                     let mount = client.hello.mounts.iter().find(|(volume, _)| *volume == name).cloned();
-                    let told = unpack(client.ask(&Request::Info { volume: name })?).1;
+                    let told = match client.ask(&Request::Info { volume: name.clone() }) {
+                        // Removed since the zone was asked what it holds.
+                        Err(_) if only.is_none() && !listed(&mut client, only)?.contains(&name) => continue,
+                        told => unpack(told?).1,
+                    };
                     match mount {
                         Some((_, dir)) if mount_table::place_of(&source, &dir).as_ref() == Some(&dir) => {
                             self.add_mounted(&source, &dir)?;
@@ -189,6 +184,17 @@ impl Answer {
         }
         Ok(())
     }
+}
+
+/// The volumes that a served zone holds, without those that are being made; `only` even then.
+fn listed(client: &mut Client, only: Option<&str>) -> Result<Vec<String>, Failure> {
+    let zone = unpack(client.ask(&Request::Zone)?).1;
+    let volumes = zone["volumes"].as_array().into_iter().flatten();
+    let names = volumes.filter_map(|volume| {
+        let name = volume["name"].as_str();
+        name.filter(|name| volume["unfinished"] != true || only == Some(*name)).map(String::from)
+    });
+    Ok(names.collect())
 }
 
 /// The snapshot that a path in a mounted volume leads to, and its root directory.
