@@ -5,6 +5,7 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -12,6 +13,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -376,7 +378,42 @@ def rename_flags_work():
     assert (get("left"), get("right")) == (b"r", b"l")
     rename2("left", "free", NOREPLACE)
     assert get("free") == b"r" and not os.path.exists("left")
-    expect(errno.EINVAL, rename2, "free", "other", WHITEOUT)
+    rename2("free", "other", WHITEOUT)
+    left = os.lstat("free")
+    assert (get("other"), left.st_mode, left.st_rdev) == (b"r", stat.S_IFCHR, 0)
+    rename2("right", "other", WHITEOUT)
+    assert get("other") == b"l" and os.lstat("right").st_ino != left.st_ino
+    expect(errno.EINVAL, rename2, "other", "free", WHITEOUT | EXCHANGE)
+
+
+@check
+def an_overlay_has_its_upper_layer_here():
+    if not ROOT or "\toverlay\n" not in open("/proc/filesystems").read():
+        raise Skip("it takes root, and a kernel that has overlays")
+    with tempfile.TemporaryDirectory() as lower:
+        put(lower + "/changed", b"old"), put(lower + "/gone", b"g"), put(lower + "/moved", b"m")
+        os.mkdir(lower + "/tree"), put(lower + "/tree/leaf", b"leaf")
+        for name in "upper", "work", "merged":
+            os.mkdir(name)
+        here = os.getcwd()
+        layers = f"lowerdir={lower},upperdir={here}/upper,workdir={here}/work"
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, "merged"], check=True)
+        try:
+            with open("merged/changed", "ab") as file:
+                file.write(b" and new")
+            os.unlink("merged/gone")
+            os.rename("merged/moved", "merged/there")
+            shutil.rmtree("merged/tree")
+            os.mkdir("merged/tree")
+            assert sorted(os.listdir("merged")) == ["changed", "there", "tree"]
+            assert (get("merged/changed"), get("merged/there")) == (b"old and new", b"m")
+            assert os.listdir("merged/tree") == []
+        finally:
+            subprocess.run(["umount", "merged"], check=True)
+        for name in "gone", "moved":
+            assert stat.S_ISCHR(os.lstat("upper/" + name).st_mode), name
+        assert os.getxattr("upper/tree", "trusted.overlay.opaque") == b"y"
+        assert (get("upper/changed"), get(lower + "/changed")) == (b"old and new", b"old")
 
 
 @check

@@ -35,8 +35,8 @@ pub(crate) struct Options {
     pub(crate) clean_bytes: Option<u64>,
     /// Of a volume of kind ext, in process: metadata is not versioned, to measure what that takes.
     pub(crate) without_consistency: bool,
-    /// Of a volume of kind ext: that it is as it always is was asked for, which means nothing elsewhere.
-    pub(crate) data_ordered: bool,
+    /// An option that was given and that only a volume of kind ext has, if one was.
+    pub(crate) of_ext: Option<&'static str>,
     /// Of a volume of kind ext: where its disk is now.
     pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
@@ -77,7 +77,7 @@ impl Default for Options {
             synced_bytes: None,
             clean_bytes: None,
             without_consistency: false,
-            data_ordered: false,
+            of_ext: None,
             disk: None,
             snapshot: None,
             keep: None,
@@ -229,6 +229,7 @@ impl Options {
         let Some(option) = TABLE.iter().find(|option| option.name == name) else {
             return if sloppy { Ok(()) } else { Err(unknown(name)) };
         };
+        let wrong = |what: String| format!("mount option '{text}': {what}");
         match (&option.effect, value) {
             (Effect::Accepted, _) => Ok(()),
             (Effect::Refused(_), _) if sloppy => Ok(()),
@@ -240,11 +241,13 @@ impl Options {
                 Ok(())
             }
             (Effect::Word(_), Some(_)) => Err(format!("mount option '{name}' takes no value")),
-            (Effect::Value(values, _), None | Some("")) => {
+            (Effect::Value(values, _) | Effect::OfExt(values, _), None | Some("")) => {
                 Err(format!("mount option '{name}' needs a value: {name}={values}"))
             }
-            (Effect::Value(_, effect), Some(value)) => {
-                effect(self, value).map_err(|wrong| format!("mount option '{text}': {wrong}"))
+            (Effect::Value(_, effect), Some(value)) => effect(self, value).map_err(wrong),
+            (Effect::OfExt(_, effect), Some(value)) => {
+                self.of_ext = self.of_ext.or(Some(option.name));
+                effect(self, value).map_err(wrong)
             }
         }
     }
@@ -291,11 +294,12 @@ fn distance(left: &str, right: &str) -> usize {
 pub(crate) fn help() -> String {
     let mut text = String::from("Mount options (-o, separated by commas):\n");
     for option in TABLE.iter().filter(|option| !option.help.is_empty()) {
-        let name = match option.effect {
-            Effect::Value(values, _) => format!("{}={values}", option.name),
-            _ => option.name.to_string(),
+        let (name, of) = match option.effect {
+            Effect::Value(values, _) => (format!("{}={values}", option.name), ""),
+            Effect::OfExt(values, _) => (format!("{}={values}", option.name), "for a volume of kind ext: "),
+            _ => (option.name.to_string(), ""),
         };
-        text.push_str(&format!("  {name}\n        {}\n", option.help));
+        text.push_str(&format!("  {name}\n        {of}{}\n", option.help));
     }
     text.push_str(
         "  defaults, noauto, nofail, user, _netdev, relatime, x-* and other options of mount(8)\n        \
@@ -355,7 +359,8 @@ mod tests {
     /// What people have in the line of the disk that they attach now.
     #[test]
     fn options_of_the_kernels_ext4_are_accepted_or_told_why_not() {
-        assert!(parse("data=ordered,noatime,acl").unwrap().data_ordered);
+        assert_eq!(parse("noatime,data=ordered,acl").unwrap().of_ext, Some("data"));
+        assert_eq!(parse("noatime,acl,commit=3").unwrap().of_ext, None);
         for list in [
             "defaults,noatime,user_xattr,acl,barrier=1,nofail,_netdev,x-systemd.device-timeout=5",
             "rw,relatime,lazytime,barrier,delalloc,nodiscard,errors=continue,commit=30,data=ordered",

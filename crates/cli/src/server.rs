@@ -156,16 +156,11 @@ fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool
     let region = zone.volume(name).doing("finding the volume")?;
     match region.kind() {
         VolumeKind::Native => {
-            if let Some(disk) = &options.disk {
-                let what =
-                    format!("volume '{name}' has its files in NVM, and no disk: disk={disk} means nothing");
+            if let Some(option) = options.of_ext {
+                let what = format!(
+                    "volume '{name}' has its files in NVM, and no disk: mount option '{option}' means nothing"
+                );
                 return Err(Failure::new(what).remedy("mount it without that option"));
-            }
-            if options.data_ordered {
-                let what =
-                    format!("volume '{name}' has its files in NVM, and no disk: data=ordered means nothing");
-                return Err(Failure::new(what)
-                    .remedy("mount it without that option: each operation is there whole or not at all"));
             }
             if !native::recognise(&region) {
                 let path = zone.info().path;

@@ -273,6 +273,10 @@ fn renames(list: &mut List) {
     add("rename-exchange-across", "/a/file", "/b/other", exchange);
     add("rename-exchange-kinds", "/a/file", "/b/e", exchange);
     add("rename-exchange-dirs", "/a", "/b/e", exchange);
+    let whiteout = RenameFlags::WHITEOUT;
+    add("rename-whiteout", "/a/file", "/a/renamed", whiteout);
+    add("rename-whiteout-over-across", "/a/file", "/b/other", whiteout);
+    add("rename-whiteout-dir-across", "/b/e", "/a/e", whiteout);
     add("rename-dir", "/b/e", "/b/f", none);
     add("rename-dir-across", "/b/e", "/a/e", none);
     add("rename-dir-up", "/b/e", "/e", none);

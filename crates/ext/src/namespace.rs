@@ -134,15 +134,29 @@ pub(crate) fn lose_directory(core: &Core, dir: u32) -> Result<()> {
 }
 
 /// What to make.
-struct New<'a> {
+pub(crate) struct New<'a> {
     mode: u32,
     rdev: u32,
     /// A symbolic link's target.
     target: &'a [u8],
 }
 
+impl New<'_> {
+    /// What a rename leaves behind that is to hide a name of an overlay's lower layer (`RENAME_WHITEOUT`).
+    pub(crate) fn whiteout() -> New<'static> {
+        New { mode: FileKind::CharDevice.mode_bits(), rdev: 0, target: b"" }
+    }
+}
+
 /// Makes an inode in the manner of directory `dir`: its group, its default ACL, the umask.
-fn make(core: &Core, caller: &Caller, dir: &Inode, new: &New<'_>, links: u32, at: Time) -> Result<Inode> {
+pub(crate) fn make(
+    core: &Core,
+    caller: &Caller,
+    dir: &Inode,
+    new: &New<'_>,
+    links: u32,
+    at: Time,
+) -> Result<Inode> {
     let (mode, gid) = rules::new_inode(caller, &dir.attr(), new.mode);
     let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
     let inherited = if kind == FileKind::Symlink {

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::error::corrupt;
 use crate::inode::{self, Inode};
 use crate::namespace::{
-    access_acl, enter, find, gain_directory, leave, lose_directory, relink, unlink, visible,
+    New, access_acl, enter, find, gain_directory, leave, lose_directory, make, relink, unlink, visible,
 };
 use crate::superblock::ROOT;
 use crate::volume::Volume;
@@ -113,29 +113,34 @@ impl Volume {
                 return Ok(None);
             }
             check(core, caller, &pair, flags)?;
-            self.carry_out(core, &pair, name, new_name)
+            let at = Time::now();
+            let left_behind = match flags.contains(RenameFlags::WHITEOUT) {
+                true => Some(make(core, caller, &pair.from, &New::whiteout(), 1, at)?),
+                false => None,
+            };
+            self.carry_out(core, &pair, (name, left_behind), new_name, at)
         })?;
         left.map_or(Ok(()), |number| self.remove_unnamed(number))
     }
 
-    /// As [`unlink`].
-    fn carry_out(&self, core: &Core, pair: &Pair, name: &[u8], new_name: &[u8]) -> Result<Option<u32>> {
-        let at = Time::now();
+    /// As [`unlink`]. The old name leads to what is left behind, or is gone.
+    fn carry_out(
+        &self,
+        core: &Core,
+        pair: &Pair,
+        (name, left_behind): (&[u8], Option<Inode>),
+        new_name: &[u8],
+        at: Time,
+    ) -> Result<Option<u32>> {
         let Pair { from, to, moved, target, exchange } = pair;
         let (from, to) = (from.number, to.number);
+        match target.as_ref().filter(|_| *exchange).or(left_behind.as_ref()) {
+            Some(there) => relink(core, from, name, there, at)?,
+            None => leave(core, from, name, at)?,
+        }
         match target {
-            None => {
-                leave(core, from, name, at)?;
-                enter(core, to, new_name, moved, at)?;
-            }
-            Some(other) => {
-                relink(core, to, new_name, moved, at)?;
-                if *exchange {
-                    relink(core, from, name, other, at)?;
-                } else {
-                    leave(core, from, name, at)?;
-                }
-            }
+            None => enter(core, to, new_name, moved, at)?,
+            Some(_) => relink(core, to, new_name, moved, at)?,
         }
         // Links of `..`: what directories come or go bring or take.
         if moved.is_dir() {

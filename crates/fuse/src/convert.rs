@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_refused() {
-        const RENAME_WHITEOUT: u32 = 4;
+        const RENAME_OF_LATER_KERNELS: u32 = 8;
         const FALLOC_FL_COLLAPSE_RANGE: u32 = 8;
-        assert_eq!(rename_flags(RENAME_WHITEOUT), Err(Error::Invalid));
+        assert_eq!(rename_flags(RENAME_OF_LATER_KERNELS), Err(Error::Invalid));
         assert_eq!(fallocate_mode(FALLOC_FL_COLLAPSE_RANGE), Err(Error::NotSupported));
         assert_eq!(fallocate_mode(u32::MAX), Err(Error::NotSupported));
         assert_eq!(fallocate_mode(0x03), Ok(FallocateMode::KEEP_SIZE | FallocateMode::PUNCH_HOLE));

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use rustix::io::Errno;
-use vfs::{Attr, Caller, Error, Ino, Result, SeekFrom, XattrMode};
+use vfs::{Attr, Caller, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
 
 use crate::abi::{
     self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
@@ -206,10 +206,10 @@ impl Server {
         let flags = rename_flags(flags)?;
         let (caller, (name, new_name)) = (caller(message, 0), message.names()?);
         let rename = || self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags);
-        if flags.is_empty() {
-            self.removing(&caller, new_dir, new_name, rename)
-        } else {
+        if flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
             rename().map_err(in_directory) // Neither flag lets an inode lose its name.
+        } else {
+            self.removing(&caller, new_dir, new_name, rename)
         }
     }
 

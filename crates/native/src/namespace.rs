@@ -23,7 +23,7 @@ pub(crate) const NAMES_BLOCKS: u64 = 32;
 /// Bytes its items take at most, without a symbolic link's target or inherited ACLs.
 pub(crate) const NAMES_LOG: usize = 1024;
 /// Bytes of an inherited ACL at most: it was stored as an extended attribute.
-const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
+pub(crate) const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
 
 /// An inode number of this volume: not the hidden directory's.
 pub(crate) fn number(ino: Ino) -> Result<u32> {
@@ -34,13 +34,20 @@ pub(crate) fn number(ino: Ino) -> Result<u32> {
 }
 
 /// What to make.
-struct New<'a> {
+pub(crate) struct New<'a> {
     mode: u32,
     rdev: u32,
     /// A symbolic link's target.
     target: &'a [u8],
     /// The key of the entry that is to name it; 0 if none is.
     key: u64,
+}
+
+impl New<'_> {
+    /// What a rename leaves behind that is to hide a name of an overlay's lower layer (`RENAME_WHITEOUT`).
+    pub(crate) fn whiteout(key: u64) -> New<'static> {
+        New { mode: FileKind::CharDevice.mode_bits(), rdev: 0, target: b"", key }
+    }
 }
 
 impl Core {
@@ -77,7 +84,7 @@ impl Core {
     }
 
     /// Logs a new inode in the manner of directory `dir`: its group, its default ACL, the umask.
-    fn make(
+    pub(crate) fn make(
         &self,
         operation: &mut Operation<'_>,
         caller: &Caller,

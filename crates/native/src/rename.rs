@@ -8,7 +8,7 @@ use crate::core::{Core, Operation};
 use crate::directory::{self, Probe};
 use crate::error::corrupt;
 use crate::inode::Inode;
-use crate::namespace::{LINK_MAX, NAMES_BLOCKS, NAMES_LOG, number};
+use crate::namespace::{ACL_LOG, LINK_MAX, NAMES_BLOCKS, NAMES_LOG, New, number};
 use crate::record::Item;
 
 /// Blocks by which a directory grows for one more entry.
@@ -49,7 +49,7 @@ impl Core {
         rules::check_rename_names(name, new_name, flags)?;
         let (dir, new_dir) = (number(dir)?, number(new_dir)?);
         if dir == new_dir {
-            let (operation, may_grow) = self.begin_rename()?;
+            let (operation, may_grow) = self.begin_rename(flags)?;
             let _lock = self.locks.write(dir);
             let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
             if target == Some(source) {
@@ -89,7 +89,7 @@ impl Core {
             if target == Some(source) {
                 return Ok(());
             }
-            let (operation, may_grow) = self.begin_rename()?;
+            let (operation, may_grow) = self.begin_rename(flags)?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
             let again = (self.nodes.find(caller, dir, name)?, self.nodes.find(caller, new_dir, new_name)?);
             if again == (Some(source), target) {
@@ -145,8 +145,11 @@ impl Core {
     }
 
     /// Begins a rename, on a full volume out of what is kept for deletions; but no directory is to grow out of that: says
-    /// whether one may.
-    fn begin_rename(&self) -> Result<(Operation<'_>, bool)> {
+    /// whether one may. Nor is a whiteout to be made out of it.
+    fn begin_rename(&self, flags: RenameFlags) -> Result<(Operation<'_>, bool)> {
+        if flags.contains(RenameFlags::WHITEOUT) {
+            return Ok((self.begin(NAMES_BLOCKS, NAMES_LOG + ACL_LOG, Urgency::Ordinary)?, true));
+        }
         match self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary) {
             Err(Error::NoSpace) => {
                 let may_grow = self.nodes.allocator.reserve(GROWTH_BLOCKS, Urgency::Ordinary).is_some();
@@ -205,11 +208,19 @@ impl Core {
         let at = Time::now();
         let kind = moved.kind() as u8;
         let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
-        match directory::probe(&self.nodes, to, new_name)? {
+        let there = directory::probe(&self.nodes, to, new_name)?;
+        if let Probe::Vacant(key) = there
+            && !may_grow
+            && !directory::has_room(&self.nodes, to, key, new_name)?
+        {
+            return Err(Error::NoSpace);
+        }
+        let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
+            true => Some(self.make(&mut operation, caller, from, &New::whiteout(entry.key), 1, at)?),
+            false => None,
+        };
+        match there {
             Probe::Vacant(key) => {
-                if !may_grow && !directory::has_room(&self.nodes, to, key, new_name)? {
-                    return Err(Error::NoSpace);
-                }
                 operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
             }
             Probe::Found(there) => {
@@ -222,7 +233,13 @@ impl Core {
                 operation.log(&Item::Relink { dir, key: entry.key, ino: other.ino, kind });
                 operation.log(&Item::Hot { ino: other.ino, hot: &other.hot().changed(at) });
             }
-            None => operation.log(&Item::Leave { dir, key: entry.key }),
+            None => match whiteout {
+                Some(ino) => {
+                    let kind = FileKind::CharDevice as u8;
+                    operation.log(&Item::Relink { dir, key: entry.key, ino, kind });
+                }
+                None => operation.log(&Item::Leave { dir, key: entry.key }),
+            },
         }
         operation.log(&Item::Hot { ino: source, hot: &moved.hot().changed(at) });
         // Links of `..`: what a directory entry that comes or goes brings or takes.

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     ReplaceCreates,
     /// An exchange only renames.
     ExchangeRenames,
+    /// A rename leaves no whiteout.
+    WhiteoutForgotten,
     /// A file without a name outlives its last handle.
     OrphansKept,
     /// A hole that is punched keeps its first byte.
@@ -49,7 +51,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 18] = [
+    pub(crate) const ALL: [Fault; 19] = [
         Fault::LastByteDropped,
         Fault::LinksNotCounted,
         Fault::ModificationUnnoticed,
@@ -63,6 +65,7 @@ impl Fault {
         Fault::StickyIgnored,
         Fault::ReplaceCreates,
         Fault::ExchangeRenames,
+        Fault::WhiteoutForgotten,
         Fault::OrphansKept,
         Fault::PunchTooShort,
         Fault::CopyShifted,
@@ -191,6 +194,9 @@ impl FileSystem for Broken {
     ) -> Result<()> {
         if self.is(Fault::ExchangeRenames) {
             flags.remove(RenameFlags::EXCHANGE);
+        }
+        if self.is(Fault::WhiteoutForgotten) {
+            flags.remove(RenameFlags::WHITEOUT);
         }
         self.model.rename(caller, dir, name, new_dir, new_name, flags)
     }

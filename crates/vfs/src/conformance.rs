@@ -71,6 +71,7 @@ cases! {
         onto_itself
         two_names_of_one_file
         noreplace_spares_the_target
+        a_whiteout_stays_behind
         exchange_swaps_any_kinds
         a_directory_replaces_an_empty_one
         kinds_must_fit

@@ -52,6 +52,9 @@ bitflags::bitflags! {
         const NOREPLACE = 1;
         /// Exchange source and target atomically.
         const EXCHANGE = 2;
+        /// Leave a whiteout at the source: the character device 0, without permissions, that hides a name of an overlay's
+        /// lower layer.
+        const WHITEOUT = 4;
     }
 
     /// Modes of `fallocate(2)`; the empty set allocates and extends. Values are Linux's.
@@ -176,6 +179,7 @@ pub trait FileSystem: Send + Sync {
     fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()>;
 
     /// Renames, atomically replacing the target if it exists (and flags allow). `EXCHANGE` takes any two kinds.
+    /// The whiteout of `WHITEOUT` is made as by `mknod`, in the same atomic operation.
     /// Two names of one inode stay as they are. A directory does not move into itself (`EINVAL`). What moved
     /// has its ctime set.
     fn rename(

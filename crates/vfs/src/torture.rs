@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::model::Model;
-use crate::{Attr, Caller, Error, FileSystem, Ino, ROOT_INO, Result, SetAttr, Time};
+use crate::{Attr, Caller, Error, FileSystem, Ino, ROOT_INO, RenameFlags, Result, SetAttr, Time};
 use answer::Answer;
 use known::Known;
 use operation::{Operation, Side};
@@ -266,6 +266,7 @@ impl Torture {
         if let (Ok(ours), Ok(theirs)) = (&ours, &theirs) {
             self.learn(&operation, ours, theirs);
             self.forget(volume, &doomed);
+            self.find_whiteout(volume, &operation);
         }
         if self.step.is_multiple_of(4) {
             self.compare_touched(volume, &operation);
@@ -317,6 +318,24 @@ impl Torture {
             self.attributed.push(*ino);
         }
         self.known.named(operation);
+    }
+
+    /// What a rename leaves behind is new, and in no answer.
+    fn find_whiteout(&mut self, volume: &dyn FileSystem, operation: &Operation) {
+        let Operation::Rename { dir, name, flags, .. } = operation else { return };
+        if !flags.contains(RenameFlags::WHITEOUT) {
+            return;
+        }
+        let lookup = Operation::Lookup { dir: *dir, name: name.clone() };
+        let root = &self.callers[0];
+        let ours = lookup.perform(volume, root, &self.known, Side::Volume);
+        let theirs = lookup.perform(&self.model, root, &self.known, Side::Model);
+        if let (Ok(Answer::Attr(ours)), Ok(Answer::Attr(theirs))) = (&ours, &theirs) {
+            self.meet(ours, theirs);
+        }
+        if let Some(difference) = self.difference(&lookup, &ours, &theirs) {
+            self.fail(&format!("what a rename left behind: {difference}"));
+        }
     }
 
     fn meet(&mut self, ours: &Attr, theirs: &Attr) {

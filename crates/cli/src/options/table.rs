@@ -10,6 +10,8 @@ pub(super) enum Effect {
     Word(fn(&mut Options)),
     /// A name and a value: `threads=N`. The text says what a value is.
     Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
+    /// The same, and only a volume of kind ext has it.
+    OfExt(&'static str, fn(&mut Options, &str) -> Result<(), String>),
     /// Meant for mount(8), systemd or fstab, or what is done anyhow; nothing to do here.
     Accepted,
     /// Of the kernel's ext4, and not done here: what is, or what to do instead.
@@ -126,9 +128,9 @@ pub(super) const TABLE: &[MountOption] = &[
     }),
     MountOption {
         name: "sync_writes",
-        help: "for a volume of kind ext: where bytes of files are when fsync returns: in NVM, from where they go to the disk \
+        help: "where bytes of files are when fsync returns: in NVM, from where they go to the disk \
                later (nvm, the default), or on the disk (disk)",
-        effect: Effect::Value("nvm|disk", |options, value| {
+        effect: Effect::OfExt("nvm|disk", |options, value| {
             options.sync_on_disk = match value {
                 "nvm" => false,
                 "disk" => true,
@@ -139,10 +141,10 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "fetch",
-        help: "for a volume of kind ext: when group descriptors, bitmaps and inodes come to NVM: block by block, each when it is \
+        help: "when group descriptors, bitmaps and inodes come to NVM: block by block, each when it is \
                first needed (touch, the default), or all of them as far as they fit, in large requests, before the mount \
                returns (eager)",
-        effect: Effect::Value("eager|touch", |options, value| {
+        effect: Effect::OfExt("eager|touch", |options, value| {
             options.fetch = match value {
                 "eager" => ext::Fetch::Eager,
                 "touch" => ext::Fetch::Touch,
@@ -153,9 +155,9 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "synced",
-        help: "for a volume of kind ext: DRAM that blocks of files may take which were synced to NVM and are not on the disk \
+        help: "DRAM that blocks of files may take which were synced to NVM and are not on the disk \
                yet, 1M at least (64M): who syncs more waits for the disk",
-        effect: Effect::Value("SIZE", |options, value| {
+        effect: Effect::OfExt("SIZE", |options, value| {
             let bytes = size::parse(value)?;
             if bytes < 1 << 20 {
                 return Err("choose 1M or more".to_string());
@@ -166,18 +168,18 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "clean",
-        help: "for a volume of kind ext: DRAM for blocks of files as the disk has them (0: the kernel's page cache keeps them; in \
+        help: "DRAM for blocks of files as the disk has them (0: the kernel's page cache keeps them; in \
                process, where there is none, 256M)",
-        effect: Effect::Value("SIZE", |options, value| {
+        effect: Effect::OfExt("SIZE", |options, value| {
             options.clean_bytes = Some(size::parse(value)?);
             Ok(())
         }),
     },
     MountOption {
         name: "consistency",
-        help: "for a volume of kind ext: metadata has versions until it is committed, as always here (versions). UNSAFE, and only for \
+        help: "metadata has versions until it is committed, as always here (versions). UNSAFE, and only for \
                'amberfs bench' and a volume in process, to measure what that takes: it has none, and a crash leaves anything (none)",
-        effect: Effect::Value("versions|none", |options, value| {
+        effect: Effect::OfExt("versions|none", |options, value| {
             options.without_consistency = match value {
                 "versions" => false,
                 "none" => true,
@@ -188,14 +190,11 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "data",
-        help: "for a volume of kind ext: bytes of files are on the disk, or in NVM, before the metadata that leads to them, as always \
+        help: "bytes of files are on the disk, or in NVM, before the metadata that leads to them, as always \
                here (ordered)",
-        effect: Effect::Value("ordered", |options, value| {
+        effect: Effect::OfExt("ordered", |_, value| {
             match value {
-            "ordered" => {
-                options.data_ordered = true;
-                Ok(())
-            }
+            "ordered" => Ok(()),
             "journal" => Err("there is no journal on the disk. Synced bytes of files go to NVM first, and all others to the disk \
                               before the metadata that leads to them: data=ordered"
                 .to_string()),
@@ -231,8 +230,8 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "disk",
-        help: "for a volume of kind ext: where its disk is, if it is no longer where it was attached",
-        effect: Effect::Value("DISK", |options, value| {
+        help: "where its disk is, if it is no longer where it was attached",
+        effect: Effect::OfExt("DISK", |options, value| {
             let source: disk::Source = parsed(value)?;
             let source = source.seen_from(&options.directory).map_err(|error| error.to_string())?;
             options.disk = Some(source.to_string());

@@ -5,6 +5,7 @@ use crate::{Error, OpenFlags, RenameFlags};
 
 const PLAIN: RenameFlags = RenameFlags::empty();
 const EXCHANGE: RenameFlags = RenameFlags::EXCHANGE;
+const WHITEOUT: RenameFlags = RenameFlags::WHITEOUT;
 
 pub(super) fn a_file_replaces_a_file(s: &Scene<'_>) {
     let (a, b) = (s.file("a", b"new"), s.file("b", b"old"));
@@ -55,6 +56,40 @@ pub(super) fn noreplace_spares_the_target(s: &Scene<'_>) {
     s.rename("a", "c", RenameFlags::NOREPLACE).unwrap();
     assert_eq!(s.names(s.dir), ["b", "c"]);
     assert_eq!(s.rename("b", "c", RenameFlags::all()), Err(Error::Invalid));
+}
+
+pub(super) fn a_whiteout_stays_behind(s: &Scene<'_>) {
+    let (a, b, there) = (s.file("a", b"a"), s.file("b", b"b"), s.mkdir("there"));
+    let sub = s.mkdir("sub");
+    let is_whiteout = |name: &str, place: &str| {
+        let attr = s.find(name).unwrap();
+        assert_eq!((attr.mode, attr.rdev, attr.nlink, attr.size), (0o020_000, 0, 1, 0), "{name}, {place}");
+        attr.ino
+    };
+    s.rename("a", "c", WHITEOUT).unwrap();
+    let first = is_whiteout("a", "in place of a file");
+    assert_eq!((s.find("c").unwrap().ino, s.bytes(a)), (a, b"a".to_vec()));
+    s.rename("c", "b", WHITEOUT).unwrap();
+    assert_eq!((s.find("b").unwrap().ino, s.fs.getattr(b)), (a, Err(Error::Stale)));
+    is_whiteout("c", "in place of a file that replaced one");
+    s.move_to(s.dir, "sub", there, "sub", WHITEOUT).unwrap();
+    is_whiteout("sub", "in place of a directory");
+    assert_eq!((s.attr(s.dir).nlink, s.attr(there).nlink), (3, 3));
+    assert_eq!(s.find_in(sub, "..").unwrap().ino, there);
+    assert_eq!(s.names(s.dir), ["a", "b", "c", "sub", "there"]);
+    let devices = s.list(s.dir, 0, 100).into_iter().filter(|entry| entry.2 == crate::FileKind::CharDevice);
+    assert_eq!(devices.count(), 3, "entries know the kinds of what they name now");
+
+    s.rename("b", "a", WHITEOUT).unwrap();
+    assert_eq!((s.find("a").unwrap().ino, s.fs.getattr(first)), (a, Err(Error::Stale)), "one is replaced");
+    is_whiteout("b", "in place of what replaced one");
+    assert_eq!(s.rename("a", "b", WHITEOUT | RenameFlags::NOREPLACE), Err(Error::Exists));
+    s.rename("a", "d", WHITEOUT | RenameFlags::NOREPLACE).unwrap();
+    is_whiteout("a", "where nothing may be replaced");
+    s.rename("d", "d", WHITEOUT).unwrap();
+    assert_eq!(s.find("d").unwrap().ino, a, "onto itself nothing changes");
+    assert_eq!(s.rename("a", "d", WHITEOUT | EXCHANGE), Err(Error::Invalid));
+    assert_eq!(s.rename("missing", "e", WHITEOUT), Err(Error::NotFound));
 }
 
 pub(super) fn exchange_swaps_any_kinds(s: &Scene<'_>) {

@@ -217,6 +217,15 @@ impl State {
         self.check_rename(caller, dir, source, new_dir, target, flags)?;
 
         let now = self.now();
+        let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
+            true => {
+                let mode = FileKind::CharDevice.mode_bits();
+                let ino = self.make(caller, dir, mode, 0, Body::Special, now)?;
+                self.at(ino).attr.nlink = 1;
+                Some(ino)
+            }
+            false => None,
+        };
         match target {
             Some(target) if exchange => {
                 self.point(dir, name, target)?;
@@ -225,11 +234,11 @@ impl State {
             }
             Some(target) => {
                 self.point(new_dir, new_name, source)?;
-                self.remove_entry(dir, name, now)?;
+                self.leave(dir, name, whiteout, now)?;
                 self.drop_name(target, new_dir, now);
             }
             None => {
-                self.remove_entry(dir, name, now)?;
+                self.leave(dir, name, whiteout, now)?;
                 let kind = self.at(source).attr.kind();
                 self.at(new_dir).directory_mut()?.insert(new_name, source, kind);
             }
@@ -278,6 +287,14 @@ impl State {
             return Err(Error::NotEmpty);
         }
         Ok(())
+    }
+
+    /// The old name of what was renamed leads to a whiteout, or is gone.
+    fn leave(&mut self, dir: Ino, name: &[u8], whiteout: Option<Ino>, now: Time) -> Result<()> {
+        match whiteout {
+            Some(ino) => self.point(dir, name, ino),
+            None => self.remove_entry(dir, name, now),
+        }
     }
 
     fn point(&mut self, dir: Ino, name: &[u8], ino: Ino) -> Result<()> {

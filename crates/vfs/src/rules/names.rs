@@ -55,7 +55,9 @@ pub fn check_rmdir_name(name: &[u8]) -> Result<()> {
 /// Checks flags and names for `rename`: `.` and `..` are [`Error::Busy`] (as a target that may not be replaced,
 /// [`Error::Exists`]); flags that contradict each other are [`Error::Invalid`].
 pub fn check_rename_names(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
-    if flags.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+    if flags.contains(RenameFlags::EXCHANGE)
+        && flags.intersects(RenameFlags::NOREPLACE | RenameFlags::WHITEOUT)
+    {
         return Err(Error::Invalid);
     }
     check_name(name)?;

@@ -221,6 +221,7 @@ impl Torture {
             (6, RenameFlags::empty()),
             (1, RenameFlags::NOREPLACE),
             (2, RenameFlags::EXCHANGE),
+            (1, RenameFlags::WHITEOUT),
         ]);
         Operation::Rename { dir, name, new_dir, new_name, flags }
     }
