@@ -269,8 +269,8 @@ pub(crate) struct Fsck {
 
 #[derive(Args, Debug)]
 pub(crate) struct Info {
-    /// A zone, a volume of it; or a disk with ext2, ext3 or ext4: an image, a block device, an NBD URI
-    #[arg(value_name = "ZONE[:VOLUME]|DISK")]
+    /// A zone, a volume of it, where one is mounted; or a disk with ext2, ext3 or ext4: an image, a block device, an NBD URI
+    #[arg(value_name = "ZONE[:VOLUME]|DIR|DISK")]
     pub(crate) place: Place,
     /// Answer in JSON
     #[arg(long)]

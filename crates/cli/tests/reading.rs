@@ -55,6 +55,8 @@ fn what_cannot_be_attached_is_mounted_to_be_read_and_stays_as_it_is() {
         assert_eq!(stats["volume"], *disk);
         let metadata = &stats["disk"]["metadata"];
         assert!(metadata["bytes_read"].as_u64() > Some(0) && metadata["bytes_written"] == 0, "{stats}");
+        let info = run(&format!("info {dir} --json")).ok().json();
+        assert_eq!((&info["disk"], &info["kind"]), (&disk.clone().into(), &"ext4".into()), "{info}");
         let row = run(&format!("df {dir} --json")).ok().json()["volumes"][0].clone();
         assert_eq!((&row["volume"], row["files"].as_u64() > Some(8)), (&disk.clone().into(), true), "{row}");
         run(&format!("snapshot list {dir}")).fails(1, &["no snapshots"]);

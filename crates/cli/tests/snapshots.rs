@@ -285,6 +285,9 @@ fn df_tells_what_snapshots_have_alone_and_share() {
     for place in [dir.clone(), format!("{dir}/.snapshots"), format!("{zone}:home"), zone.clone()] {
         assert_eq!(told(&run(&format!("df {place} --json")).ok().json(), "snapshot"), listed, "{place}");
     }
+    let info = run(&format!("info {dir} --json")).ok().json();
+    assert_eq!(info["volume"], "home", "{info}");
+    assert_eq!(info, run(&format!("info {zone}:home --json")).ok().json());
     let text = run(&format!("df {dir}")).ok().out;
     assert!(text.contains("own bytes  shared bytes") && text.contains("s2"), "{text}");
 
