@@ -45,6 +45,14 @@ does 0 diff -r docs "$mnt/docs"
 grep -q " $mnt .*noatime" /proc/self/mounts || fail "the options of the fstab line are not in force"
 does 0 umount "$mnt"
 does 32 mount -t amberfs "$zone:nothing" "$mnt"
+does 32 mount -t amberfs -o nofail "$zone:nothing" "$mnt"
+# A machine comes up without what it may lack.
+echo "$zone.gone:home $mnt amberfs defaults 0 0" > "$scratch/fstab"
+does 32 mount --fstab "$scratch/fstab" --all
+echo "$zone.gone:home $mnt amberfs nofail 0 0" > "$scratch/fstab"
+does 0 mount --fstab "$scratch/fstab" --all
+does 0 mount --fstab "$scratch/fstab" "$mnt"
+does 32 mountpoint --quiet "$mnt"
 does 0 test -s "$prefix/share/man/man8/mount.amberfs.8"
 does 0 make --silent uninstall PREFIX="$prefix" SBINDIR="$helpers"
 left=$(find "$prefix" "$helpers" \( -type f -o -type l \) -name '*amberfs*')

@@ -47,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) keep_unchanged: bool,
     /// It is mounted already, and only this list is to change.
     pub(crate) remount: bool,
+    /// Where there is no such zone or disk, that is no failure.
+    pub(crate) nofail: bool,
     /// None leaves it to who mounts: root does, others as /etc/fuse.conf allows.
     pub(crate) allow_other: Option<bool>,
     pub(crate) threads: Option<usize>,
@@ -83,6 +85,7 @@ impl Default for Options {
             keep: None,
             keep_unchanged: false,
             remount: false,
+            nofail: false,
             allow_other: None,
             threads: None,
             transport: Transport::default(),
@@ -136,9 +139,9 @@ impl Options {
         wanted.read_only = false;
         for text in texts(lists) {
             wanted.set(text, sloppy)?;
-            let Options { read_only, remount, nosuid, nodev, noexec, noatime, .. } = wanted;
+            let Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, .. } = wanted;
             let may_change =
-                Options { read_only, remount, nosuid, nodev, noexec, noatime, ..mounted.clone() };
+                Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, ..mounted.clone() };
             if wanted != may_change {
                 return Err(format!(
                     "mount option '{text}' cannot be had by a remount: it is mounted otherwise"
@@ -302,7 +305,7 @@ pub(crate) fn help() -> String {
         text.push_str(&format!("  {name}\n        {of}{}\n", option.help));
     }
     text.push_str(
-        "  defaults, noauto, nofail, user, _netdev, relatime, x-* and other options of mount(8)\n        \
+        "  defaults, noauto, user, _netdev, relatime, x-* and other options of mount(8)\n        \
          accepted; those that concern mount(8) and fstab alone change nothing here\n  \
          acl, user_xattr, delalloc, nodiscard, noquota, sysvgroups\n        \
          accepted, as it is so anyhow; their opposites are refused\n",

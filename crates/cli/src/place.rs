@@ -95,6 +95,17 @@ impl MountSource {
         })
     }
 
+    /// Whether nothing has this path: for `nofail`, which forgives that and no other failure (mount(8)). What is reached through a
+    /// network counts as there.
+    pub(crate) fn is_missing(&self) -> bool {
+        let path = match self {
+            MountSource::Volume(place) => &place.zone,
+            MountSource::Disk(Source::Path(path)) => path,
+            MountSource::Disk(Source::Nbd { .. }) => return false,
+        };
+        std::fs::metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// The volume's name; a disk's server has nothing else, and calls it nothing.
     pub(crate) fn volume(&self) -> &str {
         match self {

@@ -92,6 +92,17 @@ fn wrong_mount_points_are_told_apart() {
     let scratch = Scratch::new();
     let zone = scratch.zone();
     run(&format!("mount {zone}:home {}", scratch.text("missing"))).fails(32, &["No such file"]);
+    // What mount(8) means by it: the zone may be missing, and nothing else be wrong.
+    let dir = scratch.mount_point("absent");
+    for source in [format!("{zone}.gone:home"), format!("{zone}.gone")] {
+        run(&format!("mount {source} {dir}")).fails(32, &["No such file"]);
+        run(&format!("mount {source} {dir} -o nofail")).ok();
+        assert!(
+            run(&format!("mount -v {source} {dir} -o ro,nofail")).ok().out.contains("nothing was mounted")
+        );
+    }
+    run(&format!("mount {zone}:nope {dir} -o nofail")).fails(32, &["it has home"]);
+    run(&format!("mount {zone}:home {} -o nofail", scratch.text("missing"))).fails(32, &["No such file"]);
     run(&format!("mount {zone}:home {zone}")).fails(32, &["not a directory"]);
     run(&format!("umount {}", scratch.mount_point("mnt"))).fails(32, &["not a mount point"]);
     run("umount /proc").fails(32, &["type proc"]);

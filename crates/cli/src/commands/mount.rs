@@ -29,6 +29,14 @@ pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
     }
     let source =
         arguments.source.absolute().doing("finding what is to be mounted").exit(exit::MOUNT_FAILED)?;
+    if options.nofail && !options.remount && source.is_missing() {
+        if arguments.verbose {
+            report::print_text(&format!(
+                "{source}: not there, and nothing was mounted: 'nofail' asks for no more\n"
+            ))?;
+        }
+        return Ok(0);
+    }
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
         return Ok(0);

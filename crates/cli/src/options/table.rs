@@ -299,6 +299,13 @@ pub(super) const TABLE: &[MountOption] = &[
             options.remount = true;
         },
     ),
+    word(
+        "nofail",
+        "that there is no such zone or disk is no failure: nothing is mounted then, and the exit code is 0",
+        |options| {
+            options.nofail = true;
+        },
+    ),
     word("allow_other", "other users may use the mount (the default for root)", |options| {
         options.allow_other = Some(true);
     }),
@@ -326,7 +333,6 @@ pub(super) const TABLE: &[MountOption] = &[
     accepted("auto"),
     accepted("noauto"),
     accepted("nouser"),
-    accepted("nofail"),
     accepted("_netdev"),
     accepted("relatime"),
     accepted("norelatime"),
