@@ -46,6 +46,7 @@ pub fn catalogue() -> Vec<Entry> {
     nameless(&mut list);
     syncs(&mut list);
     tended(&mut list);
+    sealed(&mut list);
     growth(&mut list);
     full(&mut list);
     snapshots(&mut list);
@@ -483,6 +484,29 @@ fn tended(list: &mut List) {
         vec![write(), fsync("/a/file"), Unlink(p("/a/file")), empty(), commit(), empty()],
     );
     list.add("empty-log-changed", vec![write(), fsync("/a/file"), write(), empty(), fsync("/a/file")]);
+}
+
+/// Nodes that are made ready for the checkpoint before it is made, and changed, moved, or removed behind that.
+fn sealed(list: &mut List) {
+    let seal = || Tend(Chore::Seal);
+    let write = || Write(p("/a/file"), 4_200, 700);
+    let again = |mode: u32| [Chmod(p("/a/file"), mode), seal()];
+    list.add("seal-write", vec![write(), seal(), Checkpoint]);
+    list.add("seal-no-checkpoint", vec![Create(p("/new")), seal(), Create(p("/newer"))]);
+    list.add("seal-broken", vec![Create(p("/new")), seal(), Create(p("/newer")), Checkpoint]);
+    list.add("seal-broken-by-write", vec![Write(p("/b/void"), 0, 9_000), seal(), write(), Checkpoint]);
+    list.add(
+        "seal-anew",
+        [again(0o600), again(0o640), again(0o644)].concat().into_iter().chain([Checkpoint]).collect(),
+    );
+    let often = (0..6).flat_map(|n| again(0o600 + n)).chain([Checkpoint, Chmod(p("/a/file"), 0o755)]);
+    list.add("seal-too-often", often.collect());
+    list.add("seal-removed", vec![Chmod(p("/a/file"), 0o600), seal(), Unlink(p("/a/file")), Checkpoint]);
+    list.add("seal-next-epoch", vec![Chmod(p("/a/file"), 0o600), seal(), Checkpoint, write(), Checkpoint]);
+    let over = Rename(p("/a/file"), p("/b/other"), RenameFlags::empty());
+    list.add("seal-renamed", vec![write(), seal(), over, seal(), Sync, Checkpoint]);
+    list.add("seal-then-snapshot", vec![write(), seal(), TakeSnapshot(p("new")), write()]);
+    list.add("seal-segment", vec![write(), seal(), EmptySegment(0), Checkpoint]);
 }
 
 fn growth(list: &mut List) {

@@ -129,7 +129,7 @@ impl Subject for Ext {
             Operation::Copy(.., bytes) if self.room.is_some() => *bytes <= TIGHT_BYTES,
             // Without extents there are no blocks that are reserved and read as zeros.
             Operation::Allocate(_, mode, ..) => self.has_extents || mode.contains(FallocateMode::PUNCH_HOLE),
-            other => !other.needs_snapshots(),
+            other => !other.needs_snapshots() && other.chore() != Some(Chore::Seal),
         }
     }
 
@@ -195,6 +195,7 @@ impl Mounted for Volume {
             Chore::Commit => self.commit_all(),
             Chore::WritePages => self.write_out_all(),
             Chore::EmptyLog => self.empty_half(),
+            Chore::Seal => Err(vfs::Error::NotSupported),
         }
     }
 

@@ -11,6 +11,8 @@ pub enum Chore {
     WritePages,
     /// Has the older part of the log that is in use made durable elsewhere, and that part retired.
     EmptyLog,
+    /// Makes nodes ready for the next checkpoint.
+    Seal,
 }
 
 /// What operations are done on: a volume, or the model beside it.

@@ -4,6 +4,7 @@ use native::{Durability, Error, FormatOptions, Journaling, MountOptions, Volume}
 use nvm::{Region, VolumeKind, Zone};
 use vfs::Snapshots;
 
+use crate::ground::Chore;
 use crate::operation::Operation;
 use crate::subject::{Mounted, Promise, Subject};
 
@@ -73,8 +74,7 @@ impl Subject for Native {
     }
 
     fn can(&self, operation: &Operation) -> bool {
-        // It does nothing behind its users' backs that they could not do themselves.
-        !operation.needs_tending()
+        operation.chore().is_none_or(|chore| chore == Chore::Seal)
     }
 
     fn volume_bytes(&self) -> u64 {
@@ -155,6 +155,14 @@ impl Mounted for Volume {
 
     fn empty_segment(&self, segment: u32) -> vfs::Result<()> {
         Ok(Volume::empty_segment(self, segment).map(drop)?)
+    }
+
+    fn tend(&self, chore: Chore) -> vfs::Result<()> {
+        if chore != Chore::Seal {
+            return Err(vfs::Error::NotSupported);
+        }
+        self.seal();
+        Ok(())
     }
 
     fn checkpoint(&self) -> vfs::Result<()> {

@@ -135,9 +135,9 @@ impl Operation {
         }
     }
 
-    /// Whether only a volume has it that is tended in the background by commits, write-outs and so on.
-    pub(crate) fn needs_tending(&self) -> bool {
-        matches!(self, Operation::Tend(_))
+    /// What it does of what is otherwise done in the background.
+    pub(crate) fn chore(&self) -> Option<Chore> {
+        if let Operation::Tend(chore) = self { Some(*chore) } else { None }
     }
 
     /// Whether only a volume that keeps snapshots has it.

@@ -89,7 +89,7 @@ fn operation(random: &mut Random) -> Operation {
         42 => RemoveSnapshot(of(random, &SNAPSHOTS).to_owned()),
         43 => RollBack(of(random, &SNAPSHOTS).to_owned()),
         44..=45 => EmptySegment(random.below(4) as u32),
-        46..=47 => Tend(of(random, &[Chore::Commit, Chore::WritePages, Chore::EmptyLog])),
+        46..=47 => Tend(of(random, &[Chore::Commit, Chore::WritePages, Chore::EmptyLog, Chore::Seal])),
         _ => Sync,
     }
 }

@@ -64,6 +64,7 @@ const TABLE: &[(Promise, &str, &[Fault])] = &[
             RootBeforeSettled,
         ],
     ),
+    (Promise::Operation, "seal-broken", &[SealNotBroken]),
     (Promise::Operation, "truncate-zero-write", &[ReplayedBackwards]),
     (Promise::Operation, "truncate-down-up", &[TailNotZeroed]),
     (Promise::Operation, "unlink-while-open", &[OrphanNotNamed, OrphanNotReclaimed, FreedBlockReused]),

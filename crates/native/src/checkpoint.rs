@@ -16,8 +16,8 @@ use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{BLOCK, Medium};
-use crate::nat::{self, MAX_HEIGHT, Merge, NID_BITS, Tree};
+use crate::geometry::{BLOCK, Medium, VERSIONS};
+use crate::nat::{self, Became, MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node::{self, Nodes};
 use crate::pointer::NodePointer;
 use crate::record::Item;
@@ -107,8 +107,8 @@ pub(crate) struct Facts {
 pub(crate) struct Changes<'a> {
     /// The tree that the changes are to be merged into.
     pub(crate) base: Tree,
-    /// NIDs ascending, each with its node's new block, 0 if it was removed.
-    pub(crate) nodes: &'a [(u32, u64)],
+    /// NIDs ascending, each with what became of its node.
+    pub(crate) nodes: &'a [(u32, Became)],
     /// NIDs, ascending, on whose account the blocks of the NAT above them are written anew, changed or not.
     pub(crate) touched: &'a [u32],
     /// Where in the log transactions are that changed data in place.
@@ -137,7 +137,9 @@ impl Checkpoint {
         if height > u32::from(MAX_HEIGHT) || (height == 0 && !rootless) {
             return Err(corrupt("checkpoint", block, "NAT height", height, "one that fits its root"));
         }
-        if body.version.get() == 0 || !(node::FIRST_NID..=1 << NID_BITS).contains(&body.next_nid.get()) {
+        if !(1..VERSIONS).contains(&body.version.get())
+            || !(node::FIRST_NID..=1 << NID_BITS).contains(&body.next_nid.get())
+        {
             return Err(corrupt("checkpoint", block, "version or next NID", "impossible", "possible"));
         }
         Ok(Checkpoint { block, body })
@@ -221,23 +223,30 @@ pub(crate) fn prepare(
     let medium = &*nodes.medium;
     let mut flushed = flush_data(medium, changed.in_place);
     let mut changes = Vec::with_capacity(changed.nodes.len());
-    for (index, &(nid, block)) in changed.nodes.iter().enumerate() {
+    for (index, &(nid, became)) in changed.nodes.iter().enumerate() {
         // They are as many as an epoch changed, so the caches have lost most of them.
         for (ahead, ask) in [(4, node::ask as fn(&Medium, u64)), (2, node::ask_all)] {
-            if let Some((_, soon)) = changed.nodes.get(index + ahead)
-                && *soon != 0
-            {
+            if let Some((_, Became::Changed(soon))) = changed.nodes.get(index + ahead) {
                 ask(medium, *soon);
             }
         }
-        if block == 0 {
-            changes.push((nid, NodePointer::default()));
-            continue;
-        }
-        let crc = node::checksum_in(medium, block)
-            .ok_or_else(|| corrupt(&format!("node {nid}"), block, "length", "impossible", "possible"))?;
-        flushed = flushed.and(node::flush(medium, block));
-        changes.push((nid, NodePointer::new(block, crc)));
+        let pointer = match became {
+            Became::Nothing => NodePointer::default(),
+            Became::Sealed(pointer) => {
+                debug_assert!(
+                    node::checksum_in(medium, pointer.block()).is_some_and(|crc| pointer.matches(crc))
+                );
+                pointer
+            }
+            Became::Changed(block) => {
+                let crc = node::checksum_in(medium, block).ok_or_else(|| {
+                    corrupt(&format!("node {nid}"), block, "length", "impossible", "possible")
+                })?;
+                flushed = flushed.and(node::flush(medium, block));
+                NodePointer::new(block, crc)
+            }
+        };
+        changes.push((nid, pointer));
     }
     for nid in changed.touched {
         if let Err(place) = changes.binary_search_by_key(nid, |(nid, _)| *nid) {

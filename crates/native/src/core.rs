@@ -4,19 +4,21 @@
 //! one transaction, and applies it. Only reservations can fail for want of space, so a commit is never regretted.
 
 mod operation;
+mod pressure;
+mod seal;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvm::Flushed;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::allocator::Frozen;
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::collect::Collector;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::Medium;
+use crate::geometry::{Medium, VERSIONS};
 use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::Journal;
@@ -32,6 +34,8 @@ use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, sit};
 
 pub(crate) use operation::Operation;
+use pressure::Pressure;
+use seal::Sealing;
 
 pub(crate) struct Core {
     pub(crate) medium: Arc<Medium>,
@@ -59,34 +63,18 @@ pub(crate) struct Core {
     /// Protects the orphan directory; taken after all inode locks.
     pub(crate) orphans: Mutex<()>,
     pub(crate) pressure: Pressure,
+    sealing: Sealing,
     pub(crate) collector: Collector,
     _mounted: nvm::Mounted,
 }
 
-/// Checkpoints are numbered with 32 bits; recovery may skip a few.
-const LAST_VERSION: u32 = u32::MAX - 1024;
+/// Recovery may skip a few versions.
+const LAST_VERSION: u32 = VERSIONS - 1024;
 
 /// One checkpoint is made at a time.
 pub(crate) struct Publisher {
     pub(crate) root: Root,
     pub(crate) newest: Checkpoint,
-}
-
-/// Wakes the thread that makes checkpoints.
-#[derive(Default)]
-pub(crate) struct Pressure {
-    pub(crate) wanted: Mutex<bool>,
-    pub(crate) changed: Condvar,
-}
-
-impl Pressure {
-    pub(crate) fn raise(&self) {
-        let mut wanted = self.wanted.lock();
-        if !*wanted {
-            *wanted = true;
-            self.changed.notify_one();
-        }
-    }
 }
 
 /// What a checkpoint is for.
@@ -120,6 +108,7 @@ impl Core {
         options: MountOptions,
         mounted: nvm::Mounted,
     ) -> Core {
+        let sealing = Sealing::new(medium.region.persist_method(), options.background);
         let at = Time { sec: publisher.newest.body.time.get() as i64, nsec: 0 };
         let generation = (publisher.root.mounts.get() as u32).wrapping_mul(0x9E37_79B1);
         Core {
@@ -142,6 +131,7 @@ impl Core {
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
+            sealing,
             collector: Collector::default(),
             _mounted: mounted,
         }

@@ -57,6 +57,8 @@ nvm::planted_faults! {
     NodesNotFlushed,
     /// A checkpoint does not flush the last line of each part of a node.
     NodeTailNotFlushed,
+    /// Who changes a node that is ready for the checkpoint does not say so.
+    SealNotBroken,
     /// New blocks of the NAT are stored, but not sent.
     NatNotSent,
     /// Soft BIA entries are not flushed.

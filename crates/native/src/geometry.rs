@@ -6,6 +6,8 @@ use crate::error::{Error, corrupt};
 
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = nvm::BLOCK;
+/// Versions of checkpoints are below this: what is above it in 32 bits is free for use in DRAM.
+pub(crate) const VERSIONS: u32 = 1 << 31;
 /// Blocks of a segment.
 pub(crate) const SEGMENT_BLOCKS: u64 = nvm::SEGMENT / nvm::BLOCK;
 /// Block numbers have 40 bits in the medium's pointers: 4 PiB.

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::Durability;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{BLOCK, Geometry, Medium};
+use crate::geometry::{BLOCK, Geometry, Medium, VERSIONS};
 use crate::lanes::{Alone, LANES, Lane};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
@@ -51,7 +51,7 @@ impl HalfHeader {
 
     /// Whether it is one that this volume wrote.
     pub(crate) fn is_intact(&self, key: [u64; 2]) -> bool {
-        self.checksum(key) == self.crc.get() && self.version.get() != 0
+        self.checksum(key) == self.crc.get() && (1..VERSIONS).contains(&self.version.get())
     }
 }
 

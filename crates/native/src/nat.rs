@@ -5,20 +5,22 @@
 //! checkpoint merges the dirty list, sorted by NID, bottom-up into new tree blocks.
 
 mod cache;
+mod dirty;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use nvm::{Flushed, Purpose};
+use nvm::{Durable, Flushed, Purpose};
 use parking_lot::{Mutex, RwLock};
 
 pub(crate) use self::cache::Sight;
 use self::cache::{Cache, Pinned};
+pub(crate) use self::dirty::{Became, Dirty};
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
 use crate::checksum;
-use crate::fault::{self, Fault};
-use crate::geometry::{BLOCK, Medium};
+use crate::fault::{self, Fault, planted};
+use crate::geometry::{BLOCK, Medium, VERSIONS};
 use crate::pointer::NodePointer;
 
 /// Entries of a NAT block; the lower 9 bits of a NID (HMFS §2.3).
@@ -41,7 +43,8 @@ pub(crate) struct CachedEntry {
     /// A [`NodePointer`]; its checksum counts only for a node not changed since the last checkpoint.
     pointer: AtomicU64,
     /// Version of the epoch that copied the node last, or of a checkpoint that was published since. Stored after the
-    /// pointer and loaded before it: who sees the running epoch's version sees its copy.
+    /// pointer and loaded before it: who sees the running epoch's version sees its copy. With [`SEALED`] it is no
+    /// epoch's, so that who would change the node finds that out where he looks anyhow.
     version: AtomicU32,
     /// [`VERIFIED`], [`LISTED`], and from bit 16 the slots of an inode block that are promised.
     state: AtomicU32,
@@ -59,6 +62,10 @@ impl CachedEntry {
     pub(crate) fn version(&self) -> u32 {
         self.version.load(Ordering::Acquire)
     }
+
+    fn is_copy(&self, block: u64, version: u32) -> bool {
+        self.version() == version && NodePointer(self.pointer.load(Ordering::Relaxed)).block() == block
+    }
 }
 
 /// The node's checksum has been verified, or needs no verification.
@@ -67,34 +74,24 @@ const VERIFIED: u32 = 1;
 const LISTED: u32 = 2;
 const PROMISED_SHIFT: u32 = 16;
 
+/// In an entry's version: the copy of that epoch is ready for its checkpoint, unless somebody breaks the seal.
+const SEALED: u32 = VERSIONS;
+
+/// The version of a cached entry without the seal.
+fn epoch_of(version: u32) -> u32 {
+    version & !SEALED
+}
+
 pub(crate) struct Nat {
     medium: Arc<Medium>,
     cache: Cache,
     /// The newest published tree, and its version. Held for reading while a page is loaded from it, so that its blocks
     /// are not reused meanwhile.
     published: RwLock<(Tree, u32)>,
-    dirty: Mutex<Vec<(u32, u64)>>,
-    /// How many they are.
+    dirty: Mutex<Dirty>,
+    /// How many changes it has, and how many copies that are not sealed.
     dirty_count: AtomicUsize,
-}
-
-/// The changes of one epoch, oldest first.
-pub(crate) struct Dirty(Vec<(u32, u64)>);
-
-impl Dirty {
-    /// NIDs ascending, each with its last block (0: removed).
-    pub(crate) fn sorted(mut self) -> Vec<(u32, u64)> {
-        // Stable, so that of several changes of one NID the last is the newest.
-        self.0.sort_by_key(|(nid, _)| *nid);
-        let mut last: Vec<(u32, u64)> = Vec::with_capacity(self.0.len());
-        for change in self.0 {
-            match last.last_mut() {
-                Some(previous) if previous.0 == change.0 => *previous = change,
-                _ => last.push(change),
-            }
-        }
-        last
-    }
+    unsealed_count: AtomicUsize,
 }
 
 /// What the cache knows of a node.
@@ -112,8 +109,9 @@ impl Nat {
             medium,
             cache: Cache::new(cache_bytes),
             published: RwLock::new(published),
-            dirty: Mutex::new(Vec::new()),
+            dirty: Mutex::default(),
             dirty_count: AtomicUsize::new(0),
+            unsealed_count: AtomicUsize::new(0),
         }
     }
 
@@ -184,10 +182,67 @@ impl Nat {
         entry.state.fetch_or(VERIFIED, Ordering::Relaxed);
         entry.pointer.store(NodePointer::new(block, 0).0, Ordering::Release);
         entry.version.store(version, Ordering::Release);
-        let mut dirty = self.dirty.lock();
-        dirty.push((nid, block));
-        self.dirty_count.store(dirty.len(), Ordering::Relaxed);
+        self.change(|dirty| dirty.push(nid, block));
         Ok(())
+    }
+
+    /// Changes the dirty list, and says what it has.
+    fn change<T>(&self, how: impl FnOnce(&mut Dirty) -> T) -> T {
+        let mut dirty = self.dirty.lock();
+        let changed = how(&mut dirty);
+        self.dirty_count.store(dirty.count(), Ordering::Relaxed);
+        self.unsealed_count.store(dirty.unsealed_count(), Ordering::Relaxed);
+        changed
+    }
+
+    /// Takes up to `most` copies of the running epoch that are not sealed, but for the `youngest`; each with its block.
+    pub(crate) fn take_unsealed(&self, most: usize, youngest: usize) -> Vec<(u32, u64)> {
+        self.change(|dirty| dirty.take_unsealed(most, youngest))
+    }
+
+    /// How many there are.
+    pub(crate) fn unsealed_count(&self) -> usize {
+        self.unsealed_count.load(Ordering::Relaxed)
+    }
+
+    /// Marks the copy of node `nid` that the epoch of `version` has in `block`: who would change it has to break the seal
+    /// from now on. Whether it is there, and cached. No operation runs.
+    pub(crate) fn mark_sealed(&self, nid: u32, block: u64, version: u32) -> bool {
+        let Some(entry) = self.cache.pin(nid) else { return false };
+        let is_there = entry.is_copy(block, version);
+        if is_there {
+            entry.version.store(version | SEALED, Ordering::Release);
+        }
+        is_there
+    }
+
+    /// Of nodes that were marked, those count as sealed that nobody has changed since.
+    pub(crate) fn add_seals(&self, seals: &[(u32, NodePointer)], version: u32, _sent: Durable) {
+        self.change(|dirty| {
+            for &(nid, pointer) in seals {
+                let entry = self.cache.pin(nid);
+                let is_whole = entry.is_some_and(|entry| entry.is_copy(pointer.block(), version | SEALED));
+                if is_whole || planted(Fault::SealNotBroken) {
+                    dirty.seal(nid, pointer);
+                }
+            }
+        });
+    }
+
+    /// Breaks the seal of node `nid`, whose copy of the epoch of `version` in `block` is about to be changed; whether it
+    /// has one. Nobody else changes it.
+    pub(crate) fn break_seal(&self, nid: u32, block: u64, version: u32) -> vfs::Result<bool> {
+        if self.locate(nid)?.version != version | SEALED {
+            return Ok(false);
+        }
+        let entry = self.entry(nid)?;
+        self.change(|dirty| {
+            if !planted(Fault::SealNotBroken) {
+                dirty.break_seal(nid, block);
+            }
+            entry.version.store(version, Ordering::Release);
+        });
+        Ok(true)
     }
 
     /// The slots of inode block `nid` that are promised to inodes not made yet. Like all that follows about promises
@@ -229,9 +284,7 @@ impl Nat {
 
     /// Takes the dirty list.
     pub(crate) fn take_dirty(&self) -> Dirty {
-        let mut dirty = self.dirty.lock();
-        self.dirty_count.store(0, Ordering::Relaxed);
-        Dirty(std::mem::take(&mut *dirty))
+        self.change(std::mem::take)
     }
 
     /// Switches to the tree of a checkpoint just published, and its version.

@@ -252,10 +252,23 @@ pub(crate) fn verify(medium: &Medium, nid: u32, pointer: NodePointer) -> vfs::Re
     Err(corrupt(&format!("node {nid}"), block, "checksum", "wrong", "what the NAT holds"))
 }
 
+/// The checksum of a node that somebody may be changing, of which all that it covers is flushed; `None` if what was seen
+/// contradicts itself. Who changes it breaks its seal, so that this is forgotten.
+pub(crate) fn checksum_and_flush(medium: &Medium, block: u64) -> Option<(u32, nvm::Flushed)> {
+    let mut copy = [0; BLOCK as usize];
+    medium.region.read(block * BLOCK, &mut copy);
+    Some((checksum(&copy)?, flush_parts(medium, block, |at, length| &copy[at..at + length])))
+}
+
 /// Flushes what a node's checksum covers.
 pub(crate) fn flush(medium: &Medium, block: u64) -> nvm::Flushed {
+    flush_parts(medium, block, on_medium(medium, block))
+}
+
+/// The same; `bytes` gives those of the node.
+fn flush_parts<'b>(medium: &Medium, block: u64, bytes: impl Fn(usize, usize) -> &'b [u8]) -> nvm::Flushed {
     let mut flushed = nvm::Flushed::none();
-    each_part(on_medium(medium, block), |at, length| {
+    each_part(bytes, |at, length| {
         let tail = if planted(Fault::NodeTailNotFlushed) { nvm::LINE as usize } else { 0 };
         let (at, length) = (block * BLOCK + at as u64, length.saturating_sub(tail) as u64);
         let part = fault::flush(&medium.region, Fault::NodesNotFlushed, Purpose::Metadata, at, length);
@@ -405,7 +418,7 @@ impl Nodes {
         Ok(edit)
     }
 
-    /// The node's copy of the running epoch, if there is one.
+    /// The node's copy of the running epoch, if there is one that may be changed.
     #[inline]
     pub(crate) fn current(&self, nid: u32) -> vfs::Result<Option<u64>> {
         let located = self.nat.locate(nid)?;
@@ -413,9 +426,13 @@ impl Nodes {
         Ok(is_current.then(|| located.pointer.block()))
     }
 
-    /// Copies a node. Nobody else does: its inode is locked or, if it is a block of inodes, that is.
+    /// Copies a node, or breaks the seal of its copy. Nobody else does: its inode is locked or, if it is a block of
+    /// inodes, that is.
     pub(crate) fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
         let old = self.block_of(nid)?;
+        if self.nat.break_seal(nid, old, self.version())? {
+            return Ok(old);
+        }
         let replays_in_place = || planted(Fault::ReplayedInPlace) && self.nids.lock().replaying.is_some();
         if planted(Fault::NodeChangedInPlace) || replays_in_place() {
             self.nat.set(nid, old, self.version())?;

@@ -186,11 +186,11 @@ pub(crate) struct Shares {
     pub(crate) hints: u64,
 }
 
-/// Bytes in the list of an epoch's changes for each.
-pub(crate) const LISTED_CHANGE: u64 = 16;
+/// About what an epoch's changes take for each: in their list, and until it is sealed or then.
+pub(crate) const LISTED_CHANGE: u64 = 56;
 /// About what a changed node takes in all: in that list, set aside by the NAT for this epoch and the one before, and while
 /// a checkpoint is made.
-const CHANGE: u64 = 160;
+const CHANGE: u64 = 200;
 /// One operation may change as many.
 const CHANGES_MIN: u64 = 64;
 /// Bytes of a segment's map.

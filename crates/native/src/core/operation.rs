@@ -73,6 +73,7 @@ impl Core {
             if is_filling || self.is_crowded(2) {
                 self.pressure.raise();
             }
+            self.ask_to_seal();
             if has_room {
                 if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
                     return Ok(Operation {

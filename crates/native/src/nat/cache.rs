@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
-use super::{CachedEntry, FANOUT, NID_BITS, VERIFIED};
+use super::{CachedEntry, FANOUT, NID_BITS, VERIFIED, epoch_of};
 use crate::pointer::NodePointer;
 
 /// Slots of the first group; each further group has as many as all before it and as many again as this.
@@ -137,9 +137,13 @@ struct Aside {
 }
 
 impl Aside {
+    fn is_newer(&self, published: u32) -> bool {
+        epoch_of(self.version) > published
+    }
+
     /// Whether the medium, of which `published` is the newest checkpoint, does not have it.
     fn is_needed(&self, published: u32) -> bool {
-        self.version > published || self.state & !VERIFIED != 0
+        self.is_newer(published) || self.state & !VERIFIED != 0
     }
 }
 
@@ -222,7 +226,7 @@ impl Cache {
         for nid in here {
             let aside = room.aside.remove(&nid).expect("it is there");
             let entry = &frame[nid as usize % FANOUT as usize];
-            if aside.version > published {
+            if aside.is_newer(published) {
                 entry.fill(aside.pointer, aside.version, aside.state);
             } else {
                 entry.state.store(aside.state, Ordering::Relaxed);

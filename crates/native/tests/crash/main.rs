@@ -91,7 +91,7 @@ impl Drop for Done {
 }
 
 /// Mounts, does `count` operations beside the model, and unmounts. With `concurrent`, another thread makes checkpoints
-/// all the while.
+/// all the while, and seals nodes in between.
 fn run(seed: u64, durability: Durability, count: usize, concurrent: bool) -> Run {
     record(seed, durability, &[], |zone, volume| {
         let done = Done::default();
@@ -102,6 +102,10 @@ fn run(seed: u64, durability: Durability, count: usize, concurrent: bool) -> Run
                 scope.spawn(move || {
                     while !ended.load(Relaxed) {
                         volume.checkpoint().unwrap();
+                        for _ in 0..3 {
+                            std::thread::sleep(std::time::Duration::from_micros(100));
+                            volume.seal();
+                        }
                         std::thread::sleep(std::time::Duration::from_micros(300));
                     }
                 });

@@ -31,6 +31,9 @@ pub(crate) enum Fault {
     NotSettled,    // who depends on what others changed does not wait until it is durable
     SettledLate,   // who gives way holds what others wait for only when the lock is given back
     GlimpseEarly,  // a glimpse begins although what was changed is not durable
+    SealedBeside,  // a node is marked as sealed while operations run
+    SealKept,      // who changes a node that is sealed does not forget the seal
+    SealUnchecked, // a seal is kept without a look whether somebody has changed the node meanwhile
 }
 
 /// The lock, its count of changes, and the lock of those whose change is not durable.

@@ -7,6 +7,7 @@
 //! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
 //! - of `lanes.rs`: `enter`, `all` (two lanes, and threads without one of their own); of `core.rs`: how an operation
 //!   begins, commits and fails, and how an epoch ends;
+//! - of `core/seal.rs`, `nat.rs` and `nat/dirty.rs`: how a node is marked, sealed, and its seal broken;
 //! - of `orphans.rs`: `commit_unnamed`, `release`, `reclaim`; of `handles.rs`: the table of how often an inode is open
 //!   (a count per inode here; that two which close one handle don't both win is left out).
 //!
@@ -21,6 +22,7 @@ mod directories;
 mod epochs;
 mod life;
 mod locks;
+mod seals;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
@@ -30,6 +32,7 @@ use crate::directories::{besides, glimpses, moves};
 use crate::epochs::epochs;
 use crate::life::lives;
 use crate::locks::Fault;
+use crate::seals::seals;
 
 /// Schedules of each kind for each model.
 const SCHEDULES: usize = 1000;
@@ -72,6 +75,11 @@ fn epochs_end_between_operations() {
 }
 
 #[test]
+fn seals_are_of_what_a_checkpoint_has() {
+    run(|| seals(Fault::None));
+}
+
+#[test]
 fn what_is_seen_is_durable() {
     run(|| besides(Fault::None));
 }
@@ -102,6 +110,9 @@ finds!(a_lock_before_a_lane_is_found, LaneInside, epochs(), "deadlock");
 finds!(a_late_failure_is_found, FailedLate, epochs(), "lanes: half an operation is published");
 finds!(an_early_look_for_a_failure_is_found, FailureEarly, epochs(), "lanes: half an operation is published");
 finds!(a_lock_given_back_early_is_found, AppliedEarly, epochs(), "lanes: a transaction depends on one");
+finds!(sealing_beside_operations_is_found, SealedBeside, seals(), "seals: ");
+finds!(keeping_a_broken_seal_is_found, SealKept, seals(), "seals: ");
+finds!(keeping_an_unchecked_seal_is_found, SealUnchecked, seals(), "seals: ");
 finds!(not_settling_is_found, NotSettled, besides(), "beside: ");
 finds!(settling_late_is_found, SettledLate, besides(), "beside: ");
 finds!(an_early_glimpse_is_found, GlimpseEarly, besides(), "beside: ");
