@@ -33,8 +33,11 @@ impl Pressure {
         self.ask(|wanted| &mut wanted.seals);
     }
 
-    pub(crate) fn wants_checkpoint(&self) -> bool {
-        self.wanted.lock().checkpoint
+    /// Waits until a checkpoint is wanted; false if none is by then.
+    pub(crate) fn wants_checkpoint_by(&self, until: Instant) -> bool {
+        let mut wanted = self.wanted.lock();
+        self.changed.wait_while_until(&mut wanted, |wanted| !wanted.checkpoint, until);
+        wanted.checkpoint
     }
 
     /// Waits until something is wanted, at the latest until it is `due`, when a checkpoint is.

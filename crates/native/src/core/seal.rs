@@ -13,7 +13,7 @@
 //! A node that is changed again and again is sealed a few times, and then left to the checkpoint.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nvm::{Flushed, PersistMethod};
 use parking_lot::MutexGuard;
@@ -26,6 +26,10 @@ use crate::pointer::NodePointer;
 const BATCH: usize = 64;
 /// Those changed last are left alone: many are changed again at once, as a block of inodes is by each file that is made.
 const YOUNGEST: usize = 32;
+
+/// After some nodes nobody seals for so long. Thus it takes a few percent of a processor at most; and of what is changed again
+/// and again in a burst, little is sealed before it is over.
+const PAUSE: Duration = Duration::from_millis(4);
 
 /// When nodes are to be sealed.
 pub(super) struct Sealing {
@@ -57,11 +61,16 @@ impl Core {
         }
     }
 
-    /// Seals what the running epoch has changed, but for what was changed last; until there is a checkpoint to be made.
-    pub(crate) fn seal_older(&self, until: Option<Instant>) {
-        let goes_on =
-            || until.is_none_or(|until| Instant::now() < until) && !self.pressure.wants_checkpoint();
-        while self.has_to_seal() && self.seal_some(YOUNGEST) && goes_on() {}
+    /// Seals what the running epoch has changed, but for what was changed last, with pauses; until a checkpoint is wanted,
+    /// or `due`.
+    pub(crate) fn seal_older(&self, due: Option<Instant>) {
+        loop {
+            let pause = Instant::now() + PAUSE;
+            let goes_on = due.is_none_or(|due| pause < due) && self.has_to_seal() && self.seal_some(YOUNGEST);
+            if !goes_on || self.pressure.wants_checkpoint_by(pause) {
+                break;
+            }
+        }
         self.sealing.asked.store(false, Relaxed);
     }
 
