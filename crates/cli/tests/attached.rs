@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -338,4 +339,36 @@ fn writing_without_end_to_a_full_disk_never_failed() {
     run(&format!("umount {dir}")).ok();
     run(&format!("detach {zone}:disk")).ok();
     e2fsck(&disk);
+}
+
+/// What the kernel asks for is refused at once; what it takes into its pages, when it is written back.
+#[test]
+fn what_goes_beyond_the_largest_file_is_refused_on_a_mount() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    shell(&format!("mke2fs -q -F -t ext2 -b 1024 {disk}")).ok();
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let most = (12 + 256 + (1 << 16) + (1 << 24)) * 1024;
+    let is_refused = |result: std::io::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
+    };
+    let path = scratch.path("mnt/large");
+    let file = fs::File::create(&path).unwrap();
+    is_refused(file.set_len(most + 1));
+    let flags = rustix::fs::FallocateFlags::empty();
+    is_refused(rustix::fs::fallocate(&file, flags, most, 1).map_err(Into::into));
+    file.write_all_at(b"0123456789", most - 3).unwrap();
+    is_refused(file.sync_all());
+    is_refused(file.write_at(b"x", most).map(drop));
+    file.set_len(most).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    shell(&format!("mount -o loop {disk} {dir}")).ok();
+    let mut end = [0; 4];
+    fs::File::open(&path).unwrap().read_exact_at(&mut end, most - 4).unwrap();
+    shell(&format!("umount {dir}")).ok();
+    assert_eq!(&end, b"\x00012");
 }
