@@ -282,6 +282,36 @@ fn what_does_not_belong_together_is_refused() {
     run(&format!("attach {zone}:disk {moved}")).ok();
 }
 
+/// In a zone whose free bytes are in pieces, and for a disk whose journal leaves it as it cannot be taken, a volume was made and removed again.
+#[test]
+fn what_cannot_be_attached_leaves_the_zone_as_it_was() {
+    let Some((scratch, zone, disk, _)) = place() else { return };
+    let other = scratch.text("other");
+    fs::copy(&disk, &other).unwrap();
+    run(&format!("mkfs {zone}:first --size 16M")).ok();
+    run(&format!("mkfs {zone}:second --size 16M")).ok();
+    run(&format!("zone remove-volume {zone} first --force")).ok();
+    run(&format!("attach {zone}:other {other} --size 10M")).ok();
+    let before = fs::read(&zone).unwrap();
+    let unchanged = || assert!(fs::read(&zone).unwrap() == before, "the zone was changed");
+    run(&format!("attach {zone}:disk {disk}"))
+        .fails(1, &["its largest free piece has 6 MiB of 12 MiB", "8 MiB at least", "nothing was changed"]);
+    unchanged();
+    run(&format!("attach {zone}:disk {disk} --size 12M"))
+        .fails(1, &["the largest gap has 6291456", "nothing was changed"]);
+    unchanged();
+    run(&format!("zone remove-volume {zone} second --force")).ok();
+    let before = fs::read(&zone).unwrap();
+    shell(&format!(
+        "debugfs -w -R 'set_super_value state 0' {disk} && debugfs -w -R 'feature needs_recovery' {disk}"
+    ))
+    .ok();
+    run(&format!("attach {zone}:disk {disk}")).fails(1, &["not unmounted cleanly", "e2fsck"]);
+    assert!(fs::read(&zone).unwrap() == before, "the zone was changed");
+    assert_eq!(Command::new("e2fsck").args(["-fy", &disk]).status().unwrap().code(), Some(1));
+    run(&format!("attach {zone}:disk {disk}")).ok();
+}
+
 /// 8 MiB of NVM for a disk of 8 GiB were taken without a word.
 #[test]
 fn a_disk_with_more_metadata_than_nvm_is_attached_with_a_word_and_works() {
