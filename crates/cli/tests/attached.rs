@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -281,6 +282,36 @@ fn what_does_not_belong_together_is_refused() {
     run(&format!("attach {zone}:disk {moved}")).ok();
 }
 
+/// In a zone whose free bytes are in pieces, and for a disk whose journal leaves it as it cannot be taken, a volume was made and removed again.
+#[test]
+fn what_cannot_be_attached_leaves_the_zone_as_it_was() {
+    let Some((scratch, zone, disk, _)) = place() else { return };
+    let other = scratch.text("other");
+    fs::copy(&disk, &other).unwrap();
+    run(&format!("mkfs {zone}:first --size 16M")).ok();
+    run(&format!("mkfs {zone}:second --size 16M")).ok();
+    run(&format!("zone remove-volume {zone} first --force")).ok();
+    run(&format!("attach {zone}:other {other} --size 10M")).ok();
+    let before = fs::read(&zone).unwrap();
+    let unchanged = || assert!(fs::read(&zone).unwrap() == before, "the zone was changed");
+    run(&format!("attach {zone}:disk {disk}"))
+        .fails(1, &["its largest free piece has 6 MiB of 12 MiB", "8 MiB at least", "nothing was changed"]);
+    unchanged();
+    run(&format!("attach {zone}:disk {disk} --size 12M"))
+        .fails(1, &["the largest gap has 6291456", "nothing was changed"]);
+    unchanged();
+    run(&format!("zone remove-volume {zone} second --force")).ok();
+    let before = fs::read(&zone).unwrap();
+    shell(&format!(
+        "debugfs -w -R 'set_super_value state 0' {disk} && debugfs -w -R 'feature needs_recovery' {disk}"
+    ))
+    .ok();
+    run(&format!("attach {zone}:disk {disk}")).fails(1, &["not unmounted cleanly", "e2fsck"]);
+    assert!(fs::read(&zone).unwrap() == before, "the zone was changed");
+    assert_eq!(Command::new("e2fsck").args(["-fy", &disk]).status().unwrap().code(), Some(1));
+    run(&format!("attach {zone}:disk {disk}")).ok();
+}
+
 /// 8 MiB of NVM for a disk of 8 GiB were taken without a word.
 #[test]
 fn a_disk_with_more_metadata_than_nvm_is_attached_with_a_word_and_works() {
@@ -338,4 +369,36 @@ fn writing_without_end_to_a_full_disk_never_failed() {
     run(&format!("umount {dir}")).ok();
     run(&format!("detach {zone}:disk")).ok();
     e2fsck(&disk);
+}
+
+/// What the kernel asks for is refused at once; what it takes into its pages, when it is written back.
+#[test]
+fn what_goes_beyond_the_largest_file_is_refused_on_a_mount() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    shell(&format!("mke2fs -q -F -t ext2 -b 1024 {disk}")).ok();
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let most = (12 + 256 + (1 << 16) + (1 << 24)) * 1024;
+    let is_refused = |result: std::io::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
+    };
+    let path = scratch.path("mnt/large");
+    let file = fs::File::create(&path).unwrap();
+    is_refused(file.set_len(most + 1));
+    let flags = rustix::fs::FallocateFlags::empty();
+    is_refused(rustix::fs::fallocate(&file, flags, most, 1).map_err(Into::into));
+    file.write_all_at(b"0123456789", most - 3).unwrap();
+    is_refused(file.sync_all());
+    is_refused(file.write_at(b"x", most).map(drop));
+    file.set_len(most).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    run(&format!("umount {dir}")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    shell(&format!("mount -o loop {disk} {dir}")).ok();
+    let mut end = [0; 4];
+    fs::File::open(&path).unwrap().read_exact_at(&mut end, most - 4).unwrap();
+    shell(&format!("umount {dir}")).ok();
+    assert_eq!(&end, b"\x00012");
 }

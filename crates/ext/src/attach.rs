@@ -143,11 +143,15 @@ pub fn check_attachable(disk: &Arc<Disk>, volume: &str, bytes: u64) -> Result<()
     if disk.is_read_only() {
         return Err(disk::Error::ReadOnly { disk: disk.name().into() }.into());
     }
-    let found = open_superblock(disk)?;
+    let mut found = open_superblock(disk)?;
     found.features.check_writable(disk.name())?;
     if found.features.incompat.contains(Incompat::RECOVER) {
-        journal::read(disk, &found)?;
-    } else if !found.clean {
+        found = journal::read(disk, &found)?.1;
+    }
+    if found.has_errors {
+        return Err(Error::HasErrors { disk: disk.name().into() });
+    }
+    if !found.clean {
         return Err(Error::NotClean { disk: disk.name().into() });
     }
     home::check_bytes(volume, bytes, found.block, found.fixed_bytes())

@@ -28,7 +28,8 @@ impl Volume {
         if length == 0 {
             return Ok(0);
         }
-        let range = self.reading_file(&sink, |inode| self.range(inode, at, length))?;
+        let range = self.reading_file(&sink, |inode| self.range_to_write(inode, at, length))?;
+        let length = range.end - range.start;
         if source.number == sink.number && range.start < start + length && start < range.end {
             return Err(Error::Invalid);
         }

@@ -16,10 +16,23 @@ const DIRECT: u64 = 12;
 /// Levels of blocks of pointers.
 const LEVELS: u32 = 3;
 
-/// Blocks that pointers lead to, at most.
-pub(crate) fn blocks_max(superblock: &Superblock) -> u64 {
-    let below: u64 = (1..=LEVELS).map(|level| (superblock.block / 4).pow(level)).sum();
-    DIRECT + below
+/// Blocks that pointers lead to, at most, if they and the blocks of pointers may be so many in all.
+pub(crate) fn blocks_max(superblock: &Superblock, in_all: u64) -> u64 {
+    let per_block = superblock.block / 4;
+    let below: u64 = (1..=LEVELS).map(|level| per_block.pow(level)).sum();
+    (DIRECT + below).min(in_all - tables(per_block, in_all))
+}
+
+/// Blocks of pointers above the first so many blocks.
+fn tables(per_block: u64, blocks: u64) -> u64 {
+    let mut rest = blocks.saturating_sub(DIRECT);
+    let mut tables = 0;
+    for level in 1..=LEVELS {
+        let here = rest.min(per_block.pow(level));
+        tables += (1..=level).map(|above| here.div_ceil(per_block.pow(above))).sum::<u64>();
+        rest -= here;
+    }
+    tables
 }
 
 /// As [`crate::map::run`].

@@ -38,18 +38,17 @@ pub(crate) struct Run {
 /// Blocks that no file has: numbers of blocks within a file are below.
 pub(crate) const END: u64 = 1 << 32;
 
-/// Blocks that a file may have in its map: block numbers are below. Extents end where a length from 0 on could not be told; pointers where
-/// they do, or where an inode could not count its sectors.
+/// Blocks that a file may have in its map: block numbers are below, as the kernel has it (`s_maxbytes`, `s_bitmap_maxbytes`). Extents end where a
+/// length from 0 on could not be told, pointers where they do; both where an inode could not count its sectors, of which its map's are some.
 pub(crate) fn blocks_max(superblock: &Superblock, inode: &Inode) -> u64 {
-    if inode.flags.contains(Flags::EXTENTS) {
-        return END - 1;
-    }
-    let pointers = indirect::blocks_max(superblock);
-    let sectors = u64::from(u32::MAX) / (superblock.block / 512);
-    match superblock.features.ro_compat.contains(RoCompat::HUGE_FILE) {
-        true => pointers,
-        // The blocks of pointers count, too.
-        false => pointers.min(sectors - sectors / (superblock.block / 4) - 2),
+    let counted = match superblock.features.ro_compat.contains(RoCompat::HUGE_FILE) {
+        true => u64::MAX,
+        false => u64::from(u32::MAX) / (superblock.block / 512),
+    };
+    match inode.flags.contains(Flags::EXTENTS) {
+        // The kernel does not count the nodes of a tree.
+        true => counted.min(END - 1),
+        false => indirect::blocks_max(superblock, counted),
     }
 }
 
@@ -109,25 +108,11 @@ fn change(core: &Core, inode: &mut Inode, range: Range<u64>, change: Change) -> 
     Ok(())
 }
 
-/// The longest that a file may be whose blocks this inode maps, bytes: what its map reaches, what its count of sectors holds, and what the
-/// file system's features allow (the kernel's `s_maxbytes` and `s_bitmap_maxbytes`).
+/// The longest that a file may be whose blocks this inode maps, bytes: as many [blocks](blocks_max), and what the file system's features allow.
 pub(crate) fn bytes_max(superblock: &Superblock, inode: &Inode) -> u64 {
-    let block = superblock.block;
-    let pointers = block / 4;
-    let tables = 1 + (1 + pointers) + (1 + pointers + pointers * pointers);
-    let is_extents = inode.flags.contains(Flags::EXTENTS);
-    let reached = match is_extents {
-        true => END - 1,
-        false => 12 + pointers + pointers.pow(2) + pointers.pow(3),
-    };
-    let features = superblock.features.ro_compat;
-    let counted = match features.contains(RoCompat::HUGE_FILE) {
-        true => u64::MAX,
-        false => u64::from(u32::MAX) / (block / 512) - if is_extents { 0 } else { tables },
-    };
-    let bytes = reached.min(counted).min(END - 1) * block;
+    let bytes = blocks_max(superblock, inode) * superblock.block;
     // The first large file brings the feature, where there can be features.
-    match superblock.has_features || features.contains(RoCompat::LARGE_FILE) {
+    match superblock.has_features || superblock.features.ro_compat.contains(RoCompat::LARGE_FILE) {
         true => bytes,
         false => bytes.min(i32::MAX as u64),
     }

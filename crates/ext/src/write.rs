@@ -120,7 +120,7 @@ impl Volume {
     ) -> Result<usize> {
         match self.write_bytes(caller, file, offset, data) {
             Err(Error::NoSpace) => {}
-            result => return result.map(|()| data.len()),
+            result => return result,
         }
         let block = self.core.superblock.block;
         let (mut done, mut most) = (0, data.len() as u64 / block + 1);
@@ -131,8 +131,8 @@ impl Volume {
             let length = blocks * block - at.map_or(0, |at| at % block);
             let piece = &data[done..data.len().min(done + length as usize)];
             match self.write_bytes(caller, file, at, piece) {
-                Ok(()) => {
-                    done += piece.len();
+                Ok(written) => {
+                    done += written;
                     // At the end there may be another's bytes by now, and these are to stay together.
                     if offset.is_none() {
                         break;
@@ -147,14 +147,14 @@ impl Volume {
         Ok(done)
     }
 
-    /// Writes at `offset`, or at the end.
+    /// Writes at `offset`, or at the end: all that a file can have there. Gives how much that is.
     pub(crate) fn write_bytes(
         &self,
         caller: &Caller,
         file: &Held<'_>,
         offset: Option<u64>,
         bytes: &[u8],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         self.make_room(file, bytes.len() as u64)?;
         self.go_on_cutting(file)?;
         self.with_room(|| {
@@ -164,7 +164,7 @@ impl Volume {
                 let inode = self.newest(&state, file.number)?;
                 let may_only_grow = offset.is_some() && inode.flags.contains(Flags::APPEND);
                 let offset = offset.unwrap_or(inode.size);
-                let range = self.range(&inode, offset, bytes.len() as u64)?;
+                let range = self.range_to_write(&inode, offset, bytes.len() as u64)?;
                 let protected = match may_only_grow {
                     true => Some(data::find(&self.core, &inode, &state.pages, range.clone(), false)?),
                     false => None,
@@ -177,7 +177,7 @@ impl Volume {
                 Ok((range, inode.size, draft, protected))
             })?;
             if let Some(protected) = protected {
-                let mut found = vec![0; bytes.len()];
+                let mut found = vec![0; (range.end - range.start) as usize];
                 let length = protected.read(&self.core.store, &state.pages, &mut found)?;
                 protection::keeps(&found[..length], bytes)?;
             }
@@ -193,7 +193,7 @@ impl Volume {
             if range.end > size {
                 state.size = Some(range.end);
             }
-            Ok(())
+            Ok((range.end - range.start) as usize)
         })
     }
 
@@ -202,6 +202,16 @@ impl Volume {
         let most = map::bytes_max(&self.core.superblock, inode);
         let end = offset.checked_add(length).filter(|end| *end <= most).ok_or(Error::FileTooLarge)?;
         Ok(offset..end)
+    }
+
+    /// What of a range a file can have: what comes first is written, as by the kernel.
+    pub(crate) fn range_to_write(&self, inode: &Inode, offset: u64, length: u64) -> Result<Range<u64>> {
+        let most = map::bytes_max(&self.core.superblock, inode);
+        if offset < most {
+            Ok(offset..offset.saturating_add(length).min(most))
+        } else {
+            Err(Error::FileTooLarge)
+        }
     }
 
     /// Waits until there is room for `bytes` in pages. If nobody else makes it, the file's own make place first.

@@ -156,6 +156,15 @@ impl Zone {
         self.add_volume(name, kind, bytes, false)
     }
 
+    /// How many bytes [`Zone::create_volume`] would give such a volume, or why it would not make it. Nothing is changed.
+    pub fn check_volume(&self, name: &str, kind: VolumeKind, bytes: Option<u64>) -> Result<u64, Error> {
+        self.refuse_read_only("create a volume")?;
+        let mut entrance = self.inner.state.lock().entrance.clone();
+        let slot = entrance.add(name, kind, bytes)?;
+        let Some(entry) = &entrance.slots[slot] else { unreachable!("`add` filled the slot") };
+        Ok(entry.bytes)
+    }
+
     /// The same of a volume that is nothing before it is filled: it is *unfinished*, and nobody else gets its region, until
     /// [`Zone::finish_volume`]. If that is cut off, whoever opens the zone for writing next removes it.
     pub fn begin_volume(&self, name: &str, kind: VolumeKind, bytes: Option<u64>) -> Result<Region, Error> {

@@ -225,8 +225,9 @@ pub trait FileSystem: Send + Sync {
         Ok(n)
     }
 
-    /// Writes all of `data` at `offset` (at the end, if opened with `APPEND`), or fails: with `EFBIG` if the volume
-    /// has no files so long. Clears set-user-ID and set-group-ID as `write(2)` does for `caller`.
+    /// Writes `data` at `offset` (at the end, if opened with `APPEND`) and gives how much: all of it, or what of its beginning
+    /// there is room for and the largest file has; a volume whose writes are atomic refuses that as well. Fails if it is nothing,
+    /// with `EFBIG` if the volume has no files so long. Clears set-user-ID and set-group-ID as `write(2)` does for `caller`.
     /// Sets mtime and ctime, unless `caller` keeps the times ([`Caller::keeps_times`]).
     fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize>;
 

@@ -8,6 +8,7 @@ use nvm::{Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Explain, Failure};
+use crate::size;
 
 /// What is told of a disk that was attached, bytes.
 #[derive(Serialize, Deserialize)]
@@ -28,10 +29,8 @@ pub(crate) struct Lacks {
 /// Attaches a disk to a volume of an open zone.
 pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
     let disk = open_disk(disk)?;
-    // A volume is not made for what cannot be attached.
     if zone.volumes().iter().all(|entry| entry.name != volume) {
-        let bytes = bytes.unwrap_or(zone.info().free_bytes);
-        ext::check_attachable(&disk, volume, bytes).doing("attaching the disk")?;
+        check_new(zone, volume, &disk, bytes)?;
     }
     let (region, is_new) = volume_for(zone, volume, bytes)?;
     let attached = ext::attach(&region, &disk).doing("attaching the disk");
@@ -48,6 +47,22 @@ pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) 
         bytes_for_all: attachment.bytes_for_all,
     });
     Ok(Told { frame_bytes: attachment.frames * attachment.block_bytes, bytes: region.len(), lacks })
+}
+
+/// A volume is not made for what cannot be attached.
+fn check_new(zone: &Zone, volume: &str, disk: &Arc<Disk>, bytes: Option<u64>) -> Result<(), Failure> {
+    let room = zone.check_volume(volume, VolumeKind::Ext, bytes);
+    let room = room.doing("making the volume").leaving("nothing was changed")?;
+    let checked = match ext::check_attachable(disk, volume, room) {
+        Err(error @ ext::Error::AreaTooSmall { .. }) if bytes.is_none() => {
+            let (room, free) = (size::human(room), size::human(zone.info().free_bytes));
+            Err(Failure::from(error).remedy(format!(
+                "make room in the zone: a volume is of one piece, and its largest free piece has {room} of {free} that are free"
+            )))
+        }
+        checked => checked.map_err(Failure::from),
+    };
+    checked.doing("attaching the disk")
 }
 
 /// The volume of this name, made if it is not there.
