@@ -29,7 +29,7 @@ const YOUNGEST: usize = 32;
 
 /// After some nodes nobody seals for so long. Thus it takes a few percent of a processor at most; and of what is changed again
 /// and again in a burst, little is sealed before it is over.
-const PAUSE: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// When nodes are to be sealed.
 pub(super) struct Sealing {
