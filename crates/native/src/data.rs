@@ -31,6 +31,12 @@ const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
+
+/// Whether a change of `bytes` of a block is logged as a difference. Half a block is as many bytes either way: what stays of one to
+/// which is `appended` was written lately, and is copied sooner than a difference is stored twice.
+fn is_small(bytes: usize, appended: bool) -> bool {
+    bytes < DIFFERENCE_MAX || bytes == DIFFERENCE_MAX && !appended
+}
 /// A new block that begins with no more than this is soon changed again, in place: it is stored so that the caches keep
 /// it, and not streamed past them.
 const BEGINNING_MAX: usize = BLOCK as usize / 4;
@@ -184,7 +190,8 @@ impl Core {
             operation.log(&Item::Hot { ino, hot: &new_hot });
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
         } else {
-            if !self.rewrites() && (data.len() > DIFFERENCE_MAX || journaling == Journaling::BlockSwitch) {
+            let is_switched = journaling == Journaling::BlockSwitch || !is_small(data.len(), end > size);
+            if !self.rewrites() && is_switched {
                 operation.expect_data(data.len());
             }
             // A difference waits for its record, and what follows waits with it.
@@ -362,7 +369,10 @@ impl Core {
         if old.has_data() {
             let is_difference = self.options.durability != Durability::Snapshot
                 && match self.options.journaling {
-                    Journaling::Adaptive => part.bytes.len() <= DIFFERENCE_MAX,
+                    Journaling::Adaptive => {
+                        let end = part.index * BLOCK + (part.offset + part.bytes.len()) as u64;
+                        is_small(part.bytes.len(), end > inode.size())
+                    }
                     Journaling::Difference => true,
                     Journaling::Block | Journaling::BlockSwitch => false,
                 }
