@@ -13,6 +13,10 @@
 //! usual priority for a while: not long, as it may have been the volume's own checkpoint, but twice as long each time that this happens
 //! again before the low priority has been good for as long.
 //!
+//! And it is not one while several ask side by side. Whoever of them can run would keep it from serving another, who may hold what they all
+//! wait for: the kernel makes and removes the names of a directory one at a time. With more of them than processors none of these has nothing
+//! to do anyhow.
+//!
 //! What such a thread starts has its priority, and nobody raises that: a volume whose calls start threads, or have the kernel start some,
 //! sees to it.
 
@@ -30,6 +34,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// Requests that follow each other by less than `APART` before a thread gets the low priority.
 const THICK: u32 = 8;
 const APART: Duration = Duration::from_millis(1);
+/// Behind so many requests of others than whoever asked before, or twice as many of the same, it is known whether several ask.
+const OTHERS: u32 = 16;
 /// Ticks for which a thread keeps the usual priority, when others were at work: at first, and at most.
 const CROWDED: u32 = 2;
 const CROWDED_MAX: u32 = 800;
@@ -102,6 +108,9 @@ struct Own {
     /// When the last request came, and how many have come thick.
     last: Instant,
     thick: u32,
+    /// Who asked last, and whether others ask, too: twice those that were of another than the one before, less those that were not.
+    client: u32,
+    others: u32,
     /// How long it had waited for a processor, when that was looked at last.
     waited: Duration,
 }
@@ -112,8 +121,19 @@ impl Priority {
         Priority(priorities.map(|all| {
             let number = usize::from(number);
             let _ = all.seats[number].thread.set(rustix::thread::gettid());
-            Own { all, number, last: Instant::now(), thick: 0, waited: waited() }
+            Own { all, number, last: Instant::now(), thick: 0, client: 0, others: 0, waited: waited() }
         }))
+    }
+
+    /// The thread serves a request of this thread of somebody's; 0 if the kernel does not say whose.
+    pub(crate) fn serves(&mut self, client: u32) {
+        if let Some(own) = &mut self.0
+            && client != 0
+        {
+            let is_another = std::mem::replace(&mut own.client, client) != client;
+            own.others =
+                if is_another { (own.others + 2).min(2 * OTHERS) } else { own.others.saturating_sub(1) };
+        }
     }
 
     /// The thread is about to answer, and to wait for what comes next.
@@ -163,7 +183,14 @@ impl Own {
                 self.raise();
             }
         }
-        if !is_low && self.thick >= THICK && self.seat().crowded.load(Ordering::Relaxed) == 0 {
+        if is_low && self.others >= OTHERS {
+            self.raise();
+        }
+        if !is_low
+            && self.thick >= THICK
+            && self.others == 0
+            && self.seat().crowded.load(Ordering::Relaxed) == 0
+        {
             self.waited = waited();
             self.lower();
         }
@@ -331,6 +358,42 @@ mod tests {
             policy(Some(thread)) == Some(Policy::Usual) && !all.seats[0].low.load(Ordering::SeqCst)
         });
         drop(rest);
+        serving.join().unwrap();
+        drop(all);
+        guard.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn who_serves_several_has_the_usual_priority() {
+        let Some((all, guard)) = priorities() else { return };
+        let seats = all.clone();
+        let serving = thread::spawn(move || {
+            let mut priority = Priority::new(Some(seats), 0);
+            let mut serve = |client: u32| {
+                priority.serves(client);
+                priority.answers();
+                priority.goes_on();
+            };
+            let begun = Instant::now();
+            while policy(None) == Some(Policy::Usual) {
+                serve(1);
+                assert!(begun.elapsed() < PATIENCE, "one asks, and it has the usual priority");
+            }
+            for turn in 0..OTHERS {
+                serve(turn % 2 + 1);
+            }
+            assert_eq!(policy(None), Some(Policy::Usual), "two ask");
+            for turn in 0..10 * THICK {
+                serve(turn % 2 + 1);
+                assert_eq!(policy(None), Some(Policy::Usual), "two ask still");
+            }
+            // Nobody in particular is no other.
+            while policy(None) == Some(Policy::Usual) {
+                serve(1);
+                serve(0);
+                assert!(begun.elapsed() < PATIENCE, "one asks again, and it has the usual priority");
+            }
+        });
         serving.join().unwrap();
         drop(all);
         guard.join().unwrap().unwrap();

@@ -128,7 +128,7 @@ impl Queue {
                 let Some(completion) = next else { break };
                 self.held -= 1;
                 match completion.result() {
-                    0 => self.exchange(completion.user_data() as usize, server)?,
+                    0 => priority.serves(self.exchange(completion.user_data() as usize, server)?),
                     result => match Errno::from_raw_os_error(-result) {
                         Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => ended = Ok(()),
                         // It ended while an answer was on its way, or something is wrong: all will tell.
@@ -141,8 +141,8 @@ impl Queue {
         ended
     }
 
-    /// Serves the request in entry `index` and commits the answer.
-    fn exchange(&mut self, index: usize, server: &Server) -> io::Result<()> {
+    /// Serves the request in entry `index` and commits the answer. Gives the thread that asked.
+    fn exchange(&mut self, index: usize, server: &Server) -> io::Result<u32> {
         // SAFETY: the entry's completion has come, and its answer is committed below, when these are not used any more.
         let (header, data) = unsafe { self.entries[index].parts() };
         let (about, _) = InHeader::read_from_prefix(header.in_out.as_bytes()).map_err(|_| cut_short())?;
@@ -166,7 +166,8 @@ impl Queue {
         header.entry.payload = answered.len - size_of::<OutHeader>() as u32;
         header.in_out.as_mut_bytes()[..size_of::<OutHeader>()].copy_from_slice(answered.as_bytes());
         let commit_id = header.entry.commit_id;
-        self.submit(index, RING_COMMIT_AND_FETCH, commit_id)
+        self.submit(index, RING_COMMIT_AND_FETCH, commit_id)?;
+        Ok(about.pid)
     }
 
     /// Puts a command about entry `index` where the kernel finds it when it is told next.
