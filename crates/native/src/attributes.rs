@@ -7,8 +7,8 @@ use vfs::{
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
 use crate::data::blocks_for;
-use crate::geometry::BLOCK;
-use crate::index::{self, FILE_MAX};
+use crate::geometry::{BLOCK, FILE_MAX};
+use crate::index;
 use crate::inode::{Hot, Inode, Layout};
 use crate::namespace::number;
 use crate::pointer::DataPointer;

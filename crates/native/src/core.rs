@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::allocator::Frozen;
+use crate::alone::Alone;
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::collect::Collector;
 use crate::fault::{self, Fault, planted};
@@ -23,7 +24,7 @@ use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::kept::{Kept, Record};
-use crate::lanes::{Alone, Lanes};
+use crate::lanes::Lanes;
 use crate::locks::Locks;
 use crate::node::Nodes;
 use crate::options::Shares;

@@ -9,8 +9,8 @@ use vfs::{Attr, Caller, FileKind, Handle, OpenFlags, Result, rules};
 
 use crate::bia::BlockKind;
 use crate::core::Core;
-use crate::geometry::BLOCK;
-use crate::index::{self, FILE_MAX, PointerAt};
+use crate::geometry::{BLOCK, FILE_MAX};
+use crate::index::{self, PointerAt};
 use crate::inode::{self, Layout, PAYLOAD, SLOT, nid_of, slot_of};
 use crate::locks::Glimpse;
 use crate::nat::Sight;

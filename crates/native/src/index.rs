@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
-use crate::geometry::BLOCK;
+use crate::geometry::{BLOCK, FILE_MAX};
 use crate::inode::{self, Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, Nodes, View};
 use crate::pointer::DataPointer;
@@ -48,9 +48,6 @@ const ROOTS_AT: [usize; 3] = {
     [first, first + ROOTS[0] as usize * 4, first + (ROOTS[0] + ROOTS[1]) as usize * 4]
 };
 const _: () = assert!(ROOTS_AT[2] + ROOTS[2] as usize * 4 == BLOCK as usize);
-
-/// Largest file, bytes: 16 TiB.
-pub(crate) const FILE_MAX: u64 = 1 << 44;
 
 /// Data blocks that a tree of `height` (1: a direct node) covers.
 const fn reach(height: usize) -> u64 {

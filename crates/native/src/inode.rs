@@ -295,7 +295,7 @@ impl<'a> Inode<'a> {
         let room = match self.layout() {
             Layout::Inline => self.inline_capacity() as u64,
             Layout::Mapped if self.xattr_len() > 0 => return false,
-            Layout::Mapped | Layout::Directory => crate::index::FILE_MAX,
+            Layout::Mapped | Layout::Directory => crate::geometry::FILE_MAX,
         };
         self.size() <= room
             && self.xattr_len() <= PAYLOAD_BYTES

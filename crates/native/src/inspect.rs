@@ -76,7 +76,8 @@ impl AtRest {
 
     /// The log since the checkpoint.
     pub(crate) fn log(&self) -> Log<'_> {
-        Log::read(&self.medium, self.superblock.hash_key(), &self.checkpoint.body)
+        let body = &self.checkpoint.body;
+        Log::read(&self.medium, self.superblock.hash_key(), body.version.get(), body.sequence.get())
     }
 
     /// Whether there is something to finish, or to replay from its `log`.

@@ -18,10 +18,11 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::Durability;
+use crate::alone::Alone;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, Medium, VERSIONS};
-use crate::lanes::{Alone, LANES, Lane};
+use crate::lanes::{LANES, Lane};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
 /// Begins each half.

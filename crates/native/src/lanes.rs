@@ -8,12 +8,12 @@
 //! `tests/lock_model` transcribes this file; a change here must be made there too.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::allocator::Stock;
+use crate::alone::Alone;
 use crate::journal::Place;
 
 /// Operations in flight at most.
@@ -29,25 +29,6 @@ pub(crate) struct Lane {
     pub(crate) turn: u16,
     /// Blocks that its operations may take without asking.
     pub(crate) stock: Stock,
-}
-
-/// What has its lines of memory to itself: who stores to it takes no line from those who read what lies beside it.
-#[repr(align(128))]
-pub(crate) struct Alone<T>(T);
-
-impl<T> Alone<T> {
-    pub(crate) fn new(value: T) -> Alone<T> {
-        Alone(value)
-    }
-}
-
-impl<T> Deref for Alone<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 pub(crate) struct Lanes(Box<[Alone<Mutex<Lane>>]>);
@@ -75,7 +56,7 @@ pub fn number_this_thread(number: usize) {
 impl Lanes {
     pub(crate) fn new() -> Lanes {
         let lane = |number| Lane { number, place: Place::default(), turn: 0, stock: Stock::default() };
-        Lanes((0..LANES as u8).map(|number| Alone(Mutex::new(lane(number)))).collect())
+        Lanes((0..LANES as u8).map(|number| Alone::new(Mutex::new(lane(number)))).collect())
     }
 
     /// A lane: the thread's own, another one if that is busy; waits if all are. No inode lock is held.

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod alone;
 mod apply;
 mod attributes;
 mod bia;

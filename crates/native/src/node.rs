@@ -14,13 +14,13 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::allocator::{Allocator, Budget};
+use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
-use crate::lanes::Alone;
 use crate::nat::NID_BITS;
 use crate::pointer::NodePointer;
 use crate::reader::Reader;

@@ -13,8 +13,7 @@ use std::cell::Cell;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::fault::{Fault, planted};
-use crate::geometry::BLOCK;
-use crate::index::FILE_MAX;
+use crate::geometry::{BLOCK, FILE_MAX};
 use crate::inode::{Cold, Hot, PAYLOAD_BYTES};
 use crate::pointer::DataPointer;
 

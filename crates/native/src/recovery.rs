@@ -98,7 +98,7 @@ pub(crate) fn open_bare(
     let was_clean = root.clean.get() == 1;
     let published = checkpoint.body.version.get();
     let key = superblock.hash_key();
-    let log = Log::read(&medium, key, &checkpoint.body);
+    let log = Log::read(&medium, key, published, checkpoint.body.sequence.get());
     if options.read_only && (!was_clean || log.has_transactions()) {
         return Err(Error::NeedsRecovery);
     }

@@ -12,7 +12,7 @@ use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry, is_node};
 use crate::core::{Core, Operation};
 use crate::data::{MAP_LOG, blocks_for};
-use crate::geometry::BLOCK;
+use crate::geometry::{BLOCK, FILE_MAX};
 use crate::index;
 use crate::inode::Layout;
 use crate::pointer::DataPointer;
@@ -70,7 +70,7 @@ impl Core {
         };
         let kept = self.nodes.allocator.newest_kept();
         let mut done = 0;
-        while done < length && entry.place + done < index::FILE_MAX / BLOCK {
+        while done < length && entry.place + done < FILE_MAX / BLOCK {
             let at = entry.place + done;
             let (pointer, run) = index::run(&self.nodes, inode, at, length - done)?;
             if pointer.block() != first + done || Entry::read(&self.medium, first + done).version <= kept {

@@ -12,7 +12,6 @@ use std::ops::Range;
 use nvm::{Flushed, Purpose};
 use smallvec::SmallVec;
 
-use crate::checkpoint::Body;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{Fault, planted};
@@ -52,18 +51,19 @@ pub(crate) struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// Reads the log of the volume with hash key `key` since the checkpoint that `body` describes.
-    pub(crate) fn read(medium: &'a Medium, key: [u64; 2], body: &Body) -> Log<'a> {
+    /// Reads the log of the volume with hash key `key` since the checkpoint of version `published`, behind which `next` is
+    /// the first transaction.
+    pub(crate) fn read(medium: &'a Medium, key: [u64; 2], published: u32, next: u64) -> Log<'a> {
         let mut log = Log {
             epochs: Vec::new(),
             transactions: Vec::new(),
-            next: body.sequence.get(),
+            next,
             left_out: 0,
             broken: None,
             extents: Vec::new(),
         };
         let mut halves: Vec<Half<'a>> =
-            (0..2).filter_map(|half| Half::read(medium, key, half, body.version.get())).collect();
+            (0..2).filter_map(|half| Half::read(medium, key, half, published)).collect();
         halves.sort_by_key(|half| half.header.version.get());
         let firsts: Vec<u64> = halves.iter().map(|half| half.header.first.get()).collect();
         for (index, half) in halves.into_iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use super::walk::{ALL, walk};
 use super::{
-    FILE_MAX, FreeRun, IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, LeafEdit, POINTED, ROOTS, free_pointers,
-    map, pointers_in, reach, root_at, store_pointers,
+    FreeRun, IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, LeafEdit, POINTED, ROOTS, free_pointers, map,
+    pointers_in, reach, root_at, store_pointers,
 };
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
-use crate::geometry::BLOCK;
+use crate::geometry::{BLOCK, FILE_MAX};
 use crate::held::Held;
 use crate::inode::{Inode, InodeEdit};
 use crate::node::{HEADER, Nodes};
