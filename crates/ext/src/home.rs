@@ -26,7 +26,7 @@ pub use area::Room;
 pub(crate) use area::{Area, LEFT_PART, State, bytes_for_all, check_bytes};
 pub(crate) use frames::Frames;
 use log::Log;
-pub(crate) use log::{Item, Logged, Transaction, read as read_log};
+pub(crate) use log::{Item, LogItem, Logged, Transaction, read as read_log};
 
 /// What a checkpoint needs of who knows files.
 pub(crate) trait Above {

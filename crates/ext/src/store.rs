@@ -28,7 +28,7 @@ use vfs::{InoMap, Result};
 
 use crate::clean::Clean;
 use crate::error::corrupt;
-use crate::home::{Frames, Transaction};
+use crate::home::{Frames, LogItem, Transaction};
 pub(crate) use crate::kind::Kind;
 pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
@@ -67,18 +67,6 @@ struct Cached {
     used: AtomicU64,
     /// The transaction that changed it last, or 0. Before that is [`Store::settled`], its changes are nowhere else, and it is not evicted.
     changed: u64,
-}
-
-/// Bytes of a file's block that the log is to have, in the record of the transaction that maps the block or of a later one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogItem {
-    /// Which block of the disk, in use.
-    pub(crate) block: u64,
-    /// Where in it.
-    pub(crate) offset: u32,
-    pub(crate) bytes: Box<[u8]>,
-    /// Nothing of the block was on the disk before: all else in it is zeros.
-    pub(crate) fresh: bool,
 }
 
 /// How much of a transaction there is.

@@ -18,7 +18,6 @@ use crate::checksum::crc32c;
 use crate::fault::{self, Fault, planted};
 use crate::home::Area;
 use crate::kind::Kind;
-use crate::store::LogItem;
 
 /// Records begin on lines.
 const LINE: u64 = nvm::LINE;
@@ -73,6 +72,18 @@ struct RawItem {
     length: U32,
 }
 const FRESH: u32 = 1 << 31;
+
+/// Bytes of a file's block that the log is to have, in the record of the transaction that maps the block or of a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogItem {
+    /// Which block of the disk, in use.
+    pub(crate) block: u64,
+    /// Where in it.
+    pub(crate) offset: u32,
+    pub(crate) bytes: Box<[u8]>,
+    /// Nothing of the block was on the disk before: all else in it is zeros.
+    pub(crate) fresh: bool,
+}
 
 /// What one record holds.
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 use vfs::InoMap;
 
-use super::LogItem;
 use super::before::{Before, Kept};
+use crate::home::LogItem;
 
 /// Blocks that most operations change are fewer: the room for more is not kept.
 const ROOM_MAX: usize = 256;
