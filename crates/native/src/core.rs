@@ -36,6 +36,7 @@ use crate::{Durability, MountOptions, Recovery, sit};
 
 pub(crate) use operation::Operation;
 use pressure::Pressure;
+pub(crate) use pressure::Task;
 use seal::Sealing;
 
 pub(crate) struct Core {

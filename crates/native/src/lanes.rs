@@ -3,7 +3,7 @@
 //! Every changing operation runs in a lane, alone. A lane has a place in the log that no other writes to, and a stock
 //! of free blocks, so that beginning and committing touch nothing that other threads touch. There are as many
 //! operations in flight as lanes at most, which is also how many transactions a power cut can take out of the middle
-//! of the log. Who holds all lanes knows that nobody is in the middle of an operation: that is how an epoch ends.
+//! of the log. Who holds all lanes knows that nobody is in the middle of an operation: that is how an epoch ends, and how nodes are sealed.
 //!
 //! `tests/lock_model` transcribes this file; a change here must be made there too.
 

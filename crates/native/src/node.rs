@@ -1,7 +1,7 @@
 //! Nodes: blocks of inodes, maps, direct and indirect nodes, directory buckets and tables, attributes (HMFS §2.2).
 //!
 //! Invariant: a node block that the newest checkpoint reaches never changes. The first change in an epoch copies the
-//! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed:
+//! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed (unless it is sealed: `core/seal`):
 //! what makes them durable is their record in the log, and the checkpoint that flushes them.
 
 use std::collections::HashSet;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::core::{Core, NextLog};
+use crate::core::{Core, NextLog, Task};
 use crate::fault::{Fault, planted};
 use crate::options::LISTED_CHANGE;
 use crate::recovery::{self, Rest};
@@ -246,11 +246,11 @@ fn checkpoint_loop(core: &Core, interval: Duration) {
     let next = || Instant::now().checked_add(interval);
     let mut due = next();
     loop {
-        let wanted = core.pressure.wait(due);
+        let task = core.pressure.wait(due);
         if core.closed.load(Ordering::Relaxed) {
             return;
         }
-        if !wanted.checkpoint {
+        if task == Task::Seal {
             core.seal_older(due);
             continue;
         }

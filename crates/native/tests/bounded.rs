@@ -48,6 +48,9 @@ fn a_bound_is_kept_while_files_come_and_go() {
         let mut random = Random(seed());
         let mut most = 0;
         for turn in 0..60_000 {
+            if turn % 20 == 0 {
+                volume.seal(); // so that pages go with entries of nodes that are sealed
+            }
             let file = random.below(FILES);
             let state = &mut files[file as usize];
             match (*state, random.below(3)) {
@@ -160,6 +163,10 @@ fn threads_that_take_pages_from_each_other_see_what_there_is() {
                         told[(file * BLOCKS + block) as usize].store(number, Ordering::Release);
                         read(file, block);
                         read(random.below(THREADS), random.below(BLOCKS));
+                        // So that pages go with entries of nodes that are sealed.
+                        if number % 16 == 0 {
+                            volume.seal();
+                        }
                         let name = format!("{file}-{}", random.below(300)).into_bytes();
                         match volume.unlink(root, ROOT_INO, &name) {
                             Err(Error::NotFound) => {

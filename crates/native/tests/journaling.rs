@@ -64,6 +64,21 @@ fn each_writes_what_it_says() {
     assert!(data == 4096 && spans(log, 800) && again == 800, "adaptive: {data} {log} {again}");
 }
 
+/// Half a block is as many bytes either way: a difference where there are others, a block where the file becomes longer.
+#[test]
+fn half_a_block_is_appended_as_a_block() {
+    let (_zone, region) = made(32 << 20);
+    let end = 64 << 10;
+    let [data, _, again] = written(&region, Journaling::Adaptive, &[(end - 4096, 2048)]);
+    assert_eq!((data, again), (0, 2048), "over others");
+    let (_zone, region) = made(32 << 20);
+    let [data, _, again] = written(&region, Journaling::Adaptive, &[(end, 2048), (end + 2048, 2047)]);
+    assert_eq!((data, again), (4096, 2047), "less than half is a difference");
+    let (_zone, region) = made(32 << 20);
+    let [data, _, again] = written(&region, Journaling::Adaptive, &[(end, 2048), (end + 2048, 2048)]);
+    assert_eq!((data, again), (8192, 0), "behind the end");
+}
+
 /// Adaptive logging writes no more than the best of the others, whatever the size, all purposes counted; with the checkpoint that follows no
 /// more than 3 % above it.
 #[test]

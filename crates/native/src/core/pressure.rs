@@ -5,10 +5,17 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 /// What the thread that makes checkpoints is to do.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Wanted {
-    pub(crate) checkpoint: bool,
-    pub(crate) seals: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Checkpoint,
+    Seal,
+}
+
+/// What it has been asked for.
+#[derive(Default)]
+struct Wanted {
+    checkpoint: bool,
+    seals: bool,
 }
 
 /// Wakes that thread.
@@ -40,18 +47,48 @@ impl Pressure {
         wanted.checkpoint
     }
 
-    /// Waits until something is wanted, at the latest until it is `due`, when a checkpoint is.
-    pub(crate) fn wait(&self, due: Option<Instant>) -> Wanted {
+    /// Waits until there is something to do: when it is `due` at the latest, a checkpoint. Who asked for seals meanwhile
+    /// has them behind it.
+    pub(crate) fn wait(&self, due: Option<Instant>) -> Task {
         let mut wanted = self.wanted.lock();
-        while !wanted.checkpoint && !wanted.seals {
-            let Some(due) = due else {
-                self.changed.wait(&mut wanted);
-                continue;
-            };
-            if self.changed.wait_until(&mut wanted, due).timed_out() {
-                wanted.checkpoint = true;
+        loop {
+            let is_due = due.is_some_and(|due| Instant::now() >= due);
+            if std::mem::take(&mut wanted.checkpoint) || is_due {
+                return Task::Checkpoint;
+            }
+            if std::mem::take(&mut wanted.seals) {
+                return Task::Seal;
+            }
+            match due {
+                Some(due) => drop(self.changed.wait_until(&mut wanted, due)),
+                None => self.changed.wait(&mut wanted),
             }
         }
-        std::mem::take(&mut *wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Nobody asked for seals again, and none were made until the volume was unmounted.
+    #[test]
+    fn who_asks_beside_a_checkpoint_is_heard_behind_it() {
+        let pressure = Pressure::default();
+        pressure.raise_seals();
+        pressure.raise();
+        assert_eq!((pressure.wait(None), pressure.wait(None)), (Task::Checkpoint, Task::Seal));
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_due_goes_before_seals() {
+        let pressure = Pressure::default();
+        pressure.raise_seals();
+        let soon = Instant::now() + Duration::from_millis(5);
+        assert_eq!(pressure.wait(Some(Instant::now())), Task::Checkpoint);
+        assert_eq!((pressure.wait(Some(soon)), pressure.wait(Some(soon))), (Task::Seal, Task::Checkpoint));
+        assert!(Instant::now() >= soon);
     }
 }

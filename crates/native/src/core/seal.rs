@@ -24,7 +24,8 @@ use crate::pointer::NodePointer;
 
 /// Nodes sealed at a time: operations wait while they are marked, who makes a checkpoint until they are durable.
 const BATCH: usize = 64;
-/// Those changed last are left alone: many are changed again at once, as a block of inodes is by each file that is made.
+/// Those copied last, or changed behind a seal, are left alone: many are changed again at once, as a block of inodes is by each file
+/// that is made.
 const YOUNGEST: usize = 32;
 
 /// After some nodes nobody seals for so long. Thus it takes a few percent of a processor at most; and of what is changed again
@@ -61,13 +62,13 @@ impl Core {
         }
     }
 
-    /// Seals what the running epoch has changed, but for what was changed last, with pauses; until a checkpoint is wanted,
+    /// Seals what the running epoch has changed, but for what was copied last, with pauses; until a checkpoint is wanted,
     /// or `due`.
     pub(crate) fn seal_older(&self, due: Option<Instant>) {
-        loop {
+        while self.has_to_seal() && self.seal_some(YOUNGEST) {
             let pause = Instant::now() + PAUSE;
-            let goes_on = due.is_none_or(|due| pause < due) && self.has_to_seal() && self.seal_some(YOUNGEST);
-            if !goes_on || self.pressure.wants_checkpoint_by(pause) {
+            let pause = due.map_or(pause, |due| due.min(pause));
+            if self.pressure.wants_checkpoint_by(pause) || due == Some(pause) {
                 break;
             }
         }

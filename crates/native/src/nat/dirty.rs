@@ -12,7 +12,8 @@ const SEALS_MAX: u8 = 4;
 pub(crate) struct Dirty {
     /// Nodes with their new blocks (0: removed), oldest first.
     nodes: Vec<(u32, u64)>,
-    /// Copies that are not sealed, with their blocks, those not changed for longest first; some may have gone.
+    /// Copies that are not sealed, with their blocks, in the order in which they were made or their seals were broken; some may have
+    /// gone.
     unsealed: VecDeque<(u32, u64)>,
     seals: HashMap<u32, Seal>,
 }
@@ -21,7 +22,7 @@ pub(crate) struct Dirty {
 struct Seal {
     /// What is to point to the node, if it is sealed.
     pointer: NodePointer,
-    /// How often it was.
+    /// How often it was, but for seals that were broken before they were there.
     times: u8,
 }
 
