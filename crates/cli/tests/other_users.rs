@@ -18,7 +18,7 @@ use serde_json::{Value as Json, json};
 mod support;
 
 use support::mounted::place;
-use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
+use support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
 
 /// Long enough for any answer on a busy machine, and less than what a few servers that say nothing cost when they were asked in turns.
 const SOON: Duration = Duration::from_secs(40);
@@ -372,7 +372,7 @@ fn a_directory_that_others_could_have_made_is_not_looked_into() {
     fs::set_permissions(owner.dir.join("zone.sock"), PermissionsExt::from_mode(0o777)).unwrap();
     is_not_asked(&other, "another's");
     let program = scratch.path("amberfs");
-    fs::copy(PROGRAM, &program).unwrap();
+    copy_program(&program);
     PROGRAMS.lock().unwrap().push(program.clone());
     let mut own = Command::new("setpriv");
     own.args([

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::mounted::{names, place, shell};
-use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
+use support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
 
 /// Takes everything out of the kernel's caches that nobody uses.
 fn drop_caches() {
@@ -408,7 +408,7 @@ fn another_user_is_told_whose_server_it_is() {
     let open = tempfile::TempDir::new().unwrap();
     let all = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     let program = open.path().join("amberfs");
-    fs::copy(PROGRAM, &program).unwrap();
+    copy_program(&program);
     for path in [open.path(), &program, &scratch.path("")] {
         all(path);
     }

@@ -14,6 +14,12 @@ use tempfile::TempDir;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_amberfs");
 
+/// Puts a copy of the program there, for a user who may not look where it was built. Another process writes it: while a copy of this one, on its
+/// way to become another program, has it open for writing, nobody can run it (`ETXTBSY`).
+pub fn copy_program(to: &Path) {
+    assert!(Command::new("cp").arg(PROGRAM).arg(to).status().unwrap().success());
+}
+
 /// What a run left: exit code and both outputs.
 #[derive(Debug)]
 pub struct Run {
