@@ -59,7 +59,7 @@ impl fmt::Display for Durability {
 /// and names are objects of the log in each. Without a log, with `durability=snapshot`, there is nothing to choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Journaling {
-    /// ADP-S: a change of up to half a block as a difference, which is rewritten where it belongs; a larger one as a block,
+    /// ADP-S: a change of up to half a block (less, where the file becomes longer) as a difference, which is rewritten where it belongs; a larger one as a block,
     /// to which a pointer switches.
     #[default]
     Adaptive,

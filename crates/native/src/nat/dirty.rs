@@ -63,7 +63,8 @@ impl Dirty {
     pub(super) fn seal(&mut self, nid: u32, pointer: NodePointer) {
         let seal = self.seals.entry(nid).or_default();
         seal.pointer = pointer;
-        seal.times += 1;
+        // A number that is given to one node after the other is sealed as often as they are.
+        seal.times = seal.times.saturating_add(1);
     }
 
     /// The copy of node `nid` in `block` is about to be changed.
@@ -92,5 +93,23 @@ impl Dirty {
             }
         }
         last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_sealed_for_one_node_after_the_other() {
+        let mut dirty = Dirty::default();
+        for block in 1..=300 {
+            dirty.push(7, block);
+            assert_eq!(dirty.take_unsealed(8, 0), [(7, block)]);
+            dirty.seal(7, NodePointer::new(block, 5));
+            dirty.push(7, 0);
+        }
+        dirty.push(7, 301);
+        assert_eq!(dirty.sorted(), [(7, Became::Changed(301))], "none of those seals is this node's");
     }
 }
