@@ -28,8 +28,10 @@ pub(crate) enum InPlace {
 pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: InPlace) -> vfs::Result<()> {
     let mut last = None;
     for item in Items(items) {
-        let item = item.map_err(|_| malformed(nodes))?;
-        apply_item(nodes, budget, &mut last, &item, in_place)?;
+        match &item {
+            Ok(item) => apply_item(nodes, budget, &mut last, item, in_place)?,
+            Err(_) => return Err(malformed(nodes)),
+        }
     }
     Ok(())
 }

@@ -135,13 +135,19 @@ struct Leaf<'a> {
     node: Option<u32>,
 }
 
+/// The pointer in `slot` of those with these bytes; behind them are holes.
+#[inline]
+fn pointer_in(pointers: &[u8], slot: u64) -> DataPointer {
+    match pointers.get(slot as usize * 8..slot as usize * 8 + 8) {
+        Some(bytes) => DataPointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))),
+        None => DataPointer::HOLE,
+    }
+}
+
 impl Leaf<'_> {
     #[inline]
     fn pointer(&self, slot: u64) -> DataPointer {
-        match self.pointers.get(slot as usize * 8..slot as usize * 8 + 8) {
-            Some(bytes) => DataPointer(u64::from_le_bytes(bytes.try_into().expect("8 bytes"))),
-            None => DataPointer::HOLE,
-        }
+        pointer_in(self.pointers, slot)
     }
 
     /// Where nothing is: `slots` holes.
@@ -291,12 +297,17 @@ enum LeafEdit<'e, 'a> {
 
 impl LeafEdit<'_, '_> {
     fn pointer(&self, slot: u64) -> DataPointer {
-        let at = slot as usize * 8;
         match self {
-            LeafEdit::Inode(edit) => {
-                Leaf { pointers: edit.inode().payload(), slot: 0, slots: 0, node: None }.pointer(slot)
-            }
-            LeafEdit::Node(edit) => DataPointer(edit.view().u64_at(HEADER + at)),
+            LeafEdit::Inode(edit) => pointer_in(edit.inode().payload(), slot),
+            LeafEdit::Node(edit) => DataPointer(edit.view().u64_at(HEADER + slot as usize * 8)),
+        }
+    }
+
+    /// The bytes of the first `slots` pointers; what lies behind is holes. They must not be held while some are stored.
+    fn pointers(&self, slots: u64) -> &[u8] {
+        match self {
+            LeafEdit::Inode(edit) => edit.inode().payload(),
+            LeafEdit::Node(edit) => pointers_in(edit.view(), slots),
         }
     }
 
@@ -375,14 +386,15 @@ fn store_pointers(
     while done < length {
         let mut bytes = [0; PIECE * 8];
         let piece = (length - done).min(PIECE as u64);
-        for n in 0..piece {
-            let old = leaf.pointer(slot + done + n);
+        let there = leaf.pointers(slot + length);
+        for (n, bytes) in (0..piece).zip(bytes.chunks_exact_mut(8)) {
+            let old = pointer_in(there, slot + done + n);
             let new = if pointer.is_hole() { pointer } else { pointer.plus(skip + done + n) };
             if !old.is_hole() && old.block() != new.block() {
                 freed.add(old.block())?;
             }
             delta += i64::from(!new.is_hole()) - i64::from(!old.is_hole());
-            bytes[n as usize * 8..][..8].copy_from_slice(&new.0.to_le_bytes());
+            bytes.copy_from_slice(&new.0.to_le_bytes());
         }
         leaf.put(slot + done, &bytes[..piece as usize * 8], pointer.is_hole());
         done += piece;

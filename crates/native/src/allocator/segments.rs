@@ -1,5 +1,6 @@
 //! What the allocator knows of each segment, in DRAM, and which blocks it hands out next.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -209,16 +210,26 @@ impl Segments {
     }
 
     /// The same of blocks side by side.
-    pub(super) fn give_up_run(&mut self, medium: &Medium, first: u64, length: u64) {
-        let (segment, from) = medium.geometry.segment_of(first);
-        let to = from + length as usize;
-        let words = || (from / 64..to.div_ceil(64)).map(|word| (word, mask(word, from, to)));
+    pub(super) fn give_up_run(&mut self, medium: &Medium, mut first: u64, mut length: u64) {
+        while length > 0 {
+            let (segment, from) = medium.geometry.segment_of(first);
+            let here = length.min(SEGMENT_BLOCKS - from as u64);
+            self.give_up_in(medium, segment, from..from + here as usize);
+            (first, length) = (first + here, length - here);
+        }
+    }
+
+    /// The same of blocks of one segment.
+    fn give_up_in(&mut self, medium: &Medium, segment: u32, blocks: Range<usize>) {
+        let Range { start, end } = blocks;
+        let words = || (start / 64..end.div_ceil(64)).map(|word| (word, mask(word, start, end)));
         self.load(medium, segment);
-        let is_usual = to <= SEGMENT_BLOCKS as usize && !self.states[segment as usize].is_quarantined();
+        let is_quarantined = self.states[segment as usize].is_quarantined();
         let map = self.maps[segment as usize].as_mut().expect("just loaded");
-        if !is_usual || !words().all(|(word, mask)| map.next[word] & mask == mask) {
-            for block in first..first + length {
-                self.give_up(medium, block);
+        if is_quarantined || !words().all(|(word, mask)| map.next[word] & mask == mask) {
+            let first = medium.geometry.segment_start(segment);
+            for index in blocks {
+                self.give_up(medium, first + index as u64);
             }
             return;
         }
@@ -226,7 +237,7 @@ impl Segments {
         if !map.touched {
             self.touch(segment);
         }
-        self.live -= length;
+        self.live -= (end - start) as u64;
     }
 
     /// Block `block`, which was given up, is free at once: a fault.
