@@ -321,11 +321,18 @@ struct Recorded {
     tree: Tree,
 }
 
+/// The clock of each operation, the first being step `first`: two files are made in the same moment, as a coarse clock tells it.
+fn clocks(first: usize, pair: &[Operation; 2]) -> [Time; 2] {
+    let later = if matches!(pair, [Operation::Create(_), Operation::Create(_)]) { 0 } else { 1 };
+    [clock(first), clock(first + later)]
+}
+
 fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Result<Recorded, PairFailure> {
     let volume = |what: String| PairFailure::Workload(WorkloadError::Volume(what));
     let arena = stage.judge.arena.clone();
     let (subject, first) = (stage.judge.subject, stage.first_number());
-    Time::stop(Some(clock(first)));
+    let clocks = clocks(first, pair);
+    Time::stop(Some(clocks[0]));
     arena.zone.start_recording(RecordingOptions::default());
     let opened = subject.open_crowded(&arena.region, Promise::Operation).map_err(volume)?;
     let mounted: Arc<dyn Mounted> = Arc::from(opened);
@@ -334,7 +341,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let body = |who: usize| {
         let (mounted, zone, operation) = (mounted.clone(), arena.zone.clone(), pair[who].clone());
         move |turns: &Arc<schedule::Turns>, player: usize| {
-            Time::stop(Some(clock(first + who)));
+            Time::stop(Some(clocks[who]));
             subject.number_this_thread(who);
             let at_reads = matches!(operation, Operation::Read(..));
             let _steps = schedule::steps_here(turns, player, at_reads);
@@ -358,6 +365,7 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
 fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadError> {
     let orders: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
     let first = stage.first_number();
+    let clocks = clocks(first, pair);
     let mut beside = false;
     let outcome = |order: &[usize]| {
         Time::stop(Some(clock(0)));
@@ -371,7 +379,7 @@ fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadEr
         beside = actor.go_beside(&pair[0], &pair[1]);
         let mut answers = Vec::new();
         for who in order {
-            Time::stop(Some(clock(first + who)));
+            Time::stop(Some(clocks[*who]));
             answers.push(actor.perform(first + who, &pair[*who]));
         }
         Time::stop(None);

@@ -101,6 +101,8 @@ const OF_TWO: &[(Fault, &str, [usize; 2], usize)] = &[
     (AlwaysBeside, "write-block", [9, 28], 60),
     (AlwaysBeside, "write-block", [29, 30], 60),
     (BesideNotTold, "write-block", [9, 21], 300),
+    // Two names are made in one moment, and only the first tells the directory of it, which is lost.
+    (TimesLeftOut, "create", [0, 17], 60),
     // A file is read in the moment in which a node that has moved leads to where its data is to come.
     (HomesFilledLate, "empty-snapshot", [25, 27], 300),
     // What was preallocated is written where it was, when its copy has been made.

@@ -126,7 +126,7 @@ fn apply_item<'a>(
             edit.set_layout(Layout::Mapped);
             Ok(())
         }
-        Item::Bytes { block, offset, bytes } => {
+        Item::Bytes { block, offset, bytes, .. } => {
             check_block(nodes, block)?;
             let at = block * BLOCK + u64::from(offset);
             let region = &nodes.medium.region;

@@ -164,9 +164,7 @@ impl Core {
         let new_hot = Hot::new(size, changes.mtime, changes.ctime, hot.nlink.get());
         let new_cold =
             cold.with_mode(changes.mode).with_owner(changes.uid, changes.gid).with_atime(changes.atime);
-        if new_hot != hot {
-            operation.log(&Item::Hot { ino, hot: &new_hot });
-        }
+        operation.log_hot(inode, &new_hot);
         if new_cold != cold {
             operation.log(&Item::Cold { ino, cold: &new_cold });
         }
@@ -213,7 +211,7 @@ impl Core {
         }
         xattr::check_fits(&self.nodes, inode, name, value)?;
         operation.log(&Item::SetXattr { ino, name, value });
-        operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
+        operation.log_hot(inode, &inode.hot().changed(Time::now()));
         operation.commit()
     }
 
@@ -228,7 +226,7 @@ impl Core {
         }
         xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?;
         operation.log(&Item::RemoveXattr { ino, name });
-        operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
+        operation.log_hot(inode, &inode.hot().changed(Time::now()));
         operation.commit()
     }
 
@@ -252,7 +250,7 @@ impl Core {
             None => {}
         }
         if value.is_some_and(|raw| !acl::is_empty(raw)) || was_there {
-            operation.log(&Item::Hot { ino, hot: &inode.hot().changed(Time::now()) });
+            operation.log_hot(inode, &inode.hot().changed(Time::now()));
         }
         let cold = inode.cold();
         if change.mode != cold.mode.get() {

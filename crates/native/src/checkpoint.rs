@@ -302,7 +302,7 @@ fn flush_data(medium: &Medium, log: &[Range<u64>]) -> Flushed {
     let mut flushed = Flushed::none();
     for range in log {
         scan::each_written(medium, range, |item| {
-            if let Item::Bytes { block, offset, bytes } = *item {
+            if let Item::Bytes { block, offset, bytes, .. } = *item {
                 let at = block * BLOCK + u64::from(offset);
                 let (region, length) = (&medium.region, bytes.len() as u64);
                 let sent = fault::flush(region, Fault::InPlaceNotFlushed, Purpose::Checkpoint, at, length);

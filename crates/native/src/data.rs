@@ -187,7 +187,7 @@ impl Core {
             lock.settle();
         }
         if inode.layout() == Layout::Inline && size.max(end) <= inode.inline_capacity() as u64 {
-            operation.log(&Item::Hot { ino, hot: &new_hot });
+            operation.log_hot(inode, &new_hot);
             operation.log(&Item::Inline { ino, offset: offset as u16, bytes: data });
         } else {
             let is_switched = journaling == Journaling::BlockSwitch || !is_small(data.len(), end > size);
@@ -197,11 +197,11 @@ impl Core {
             // A difference waits for its record, and what follows waits with it.
             let is_mapped = inode.layout() == Layout::Mapped;
             if is_mapped {
-                operation.log(&Item::Hot { ino, hot: &new_hot });
+                operation.log_hot(inode, &new_hot);
             }
             self.log_write(&mut operation, inode, offset, data)?;
             if !is_mapped {
-                operation.log(&Item::Hot { ino, hot: &new_hot });
+                operation.log_hot(inode, &new_hot);
             }
         }
         if mode != cold.mode.get() {
@@ -315,7 +315,8 @@ impl Core {
             // Blocks side by side need not be of one age.
             let own = (1..length).find(is_shared).unwrap_or(length);
             for (n, bytes) in (0..own).zip(data.chunks_exact(BLOCK as usize)) {
-                operation.log(&Item::Bytes { block: old.block() + n, offset: 0, bytes });
+                let block = old.block() + n;
+                operation.log(&Item::Bytes { ino: inode.ino, block, offset: 0, bytes });
             }
             return Ok((own * BLOCK) as usize);
         }
@@ -330,19 +331,19 @@ impl Core {
         };
         let bytes = (length * BLOCK) as usize;
         let pointer = DataPointer::written(block);
-        self.log_run(operation, block, &data[..bytes]);
+        self.log_run(operation, inode.ino, block, &data[..bytes]);
         operation.log(&Item::Map { ino: inode.ino, index, count: length as u32, pointer });
         Ok(bytes)
     }
 
     /// Brings the bytes of a run of blocks, which nothing reads yet, to where they belong: streams them there, or logs
     /// them, to be written there afterwards.
-    fn log_run(&self, operation: &mut Operation<'_>, first: u64, bytes: &[u8]) {
+    fn log_run(&self, operation: &mut Operation<'_>, ino: u32, first: u64, bytes: &[u8]) {
         if !self.rewrites() {
             return operation.stream(first * BLOCK, bytes);
         }
         for (block, bytes) in (first..).zip(bytes.chunks(BLOCK as usize)) {
-            operation.log(&Item::Bytes { block, offset: 0, bytes });
+            operation.log(&Item::Bytes { ino, block, offset: 0, bytes });
         }
     }
 
@@ -384,7 +385,8 @@ impl Core {
                 for line in (0..part.bytes.len() as u64).step_by(LINE as usize) {
                     self.medium.region.prefetch(at + line);
                 }
-                operation.log(&Item::Bytes { block: old.block(), offset, bytes: part.bytes });
+                let (ino, block) = (inode.ino, old.block());
+                operation.log(&Item::Bytes { ino, block, offset, bytes: part.bytes });
                 return Ok(());
             }
         }
@@ -415,7 +417,8 @@ impl Core {
         }
         block[part.offset..end].copy_from_slice(part.bytes);
         if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
-            operation.log(&Item::Bytes { block: old.block(), offset: 0, bytes: &block });
+            let (ino, at) = (inode.ino, old.block());
+            operation.log(&Item::Bytes { ino, block: at, offset: 0, bytes: &block });
             return Ok(());
         }
         let at = match old.is_unwritten() {
@@ -425,7 +428,7 @@ impl Core {
         let is_begun = !old.has_data() && part.bytes.len() <= BEGINNING_MAX;
         match self.options.journaling {
             Journaling::Adaptive if is_begun => operation.store(at * BLOCK, &block),
-            _ => self.log_run(operation, at, &block),
+            _ => self.log_run(operation, inode.ino, at, &block),
         }
         let pointer = DataPointer::written(at);
         operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
@@ -443,7 +446,7 @@ impl Core {
         let mut block = [0; BLOCK as usize];
         block[..bytes.len()].copy_from_slice(bytes);
         let (at, _) = operation.allocate(ino, index, 1)?;
-        self.log_run(operation, at, &block);
+        self.log_run(operation, ino, at, &block);
         operation.log(&Item::Map { ino, index, count: 1, pointer: DataPointer::written(at) });
         Ok(())
     }

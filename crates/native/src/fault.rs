@@ -15,6 +15,8 @@ nvm::planted_faults! {
     AlwaysBeside,
     /// A record does not say that it was committed beside others.
     BesideNotTold,
+    /// Who goes beside others does not log the times that he finds there already.
+    TimesLeftOut,
     /// A transaction is two: its first item, and the others.
     TransactionInTwo,
     /// A record's last line is stored, but not sent.

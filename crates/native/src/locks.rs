@@ -8,7 +8,7 @@
 //!
 //! And each has a second lock, for those whose change is made and not durable yet: they hold it shared, having let go of
 //! the first ([`Exclusive::give_way`]). Who takes a stripe waits until they are through, but for those that don't
-//! depend on them ([`Locks::write_beside`]). Whoever waits so has the first lock, so none come anew meanwhile; and who is
+//! depend on them ([`Locks::write_in_crowd`]). Whoever waits so has the first lock, so none come anew meanwhile; and who is
 //! waited for needs no lock of any inode any more.
 //!
 //! `tests/lock_model` transcribes this file; a change here must be made there too.
@@ -205,13 +205,8 @@ impl Locks {
     }
 
     /// Locks `ino` beside those whose changes are not durable yet: for a change that does not depend on theirs, whatever
-    /// they are. Who then looks at more than that must [`Exclusive::settle`].
-    #[inline]
-    pub(crate) fn write_beside(&self, ino: u32) -> Exclusive<'_> {
-        self.stripes[self.stripe(ino)].write()
-    }
-
-    /// The same; and whether it is crowded there: somebody had the lock, or has a change that is not durable yet.
+    /// they are. Who then looks at more than that must [`Exclusive::settle`]. And whether it is crowded there: somebody had the
+    /// lock, or has a change that is not durable yet.
     #[inline]
     pub(crate) fn write_in_crowd(&self, ino: u32) -> (Exclusive<'_>, bool) {
         let stripe = &self.stripes[self.stripe(ino)];

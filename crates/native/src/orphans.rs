@@ -32,7 +32,7 @@ impl Core {
         let left = if victim.kind() == FileKind::Directory { 0 } else { hot.nlink.get().saturating_sub(1) };
         let hot = hot.with_links(left);
         if left > 0 {
-            operation.log(&Item::Hot { ino, hot: &hot });
+            operation.log_hot(victim, &hot);
             return operation.commit();
         }
         if !self.handles.is_open(ino) {
@@ -41,7 +41,7 @@ impl Core {
             return operation.commit();
         }
         let _orphans = self.orphans.lock();
-        operation.log(&Item::Hot { ino, hot: &hot });
+        operation.log_hot(victim, &hot);
         if !planted(Fault::OrphanNotNamed) {
             self.log_orphan(&mut operation, ino)?;
         }

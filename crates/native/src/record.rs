@@ -58,8 +58,8 @@ pub(crate) enum Item<'a> {
     Inline { ino: u32, offset: u16, bytes: &'a [u8] },
     /// An inline file becomes a mapped one, empty.
     Spill { ino: u32 },
-    /// Bytes of a data block changed (differential logging).
-    Bytes { block: u64, offset: u16, bytes: &'a [u8] },
+    /// Bytes of a file's data block changed (differential logging). Older logs have 0 for the inode, which other items tell.
+    Bytes { ino: u32, block: u64, offset: u16, bytes: &'a [u8] },
     /// An extended attribute is set.
     SetXattr { ino: u32, name: &'a [u8], value: &'a [u8] },
     /// An extended attribute is gone.
@@ -102,7 +102,7 @@ impl Item<'_> {
         }
     }
 
-    /// The inode that it changes; `None` if that is told by the other items of its transaction.
+    /// The inode that it changes; `None` if only the other items of its transaction tell.
     pub(crate) fn inode(&self) -> Option<u32> {
         match *self {
             Item::Create { ino, .. }
@@ -116,7 +116,7 @@ impl Item<'_> {
             | Item::RemoveXattr { ino, .. }
             | Item::Remove { ino } => Some(ino),
             Item::Enter { dir, .. } | Item::Leave { dir, .. } | Item::Relink { dir, .. } => Some(dir),
-            Item::Bytes { .. } => None,
+            Item::Bytes { ino, .. } => Some(ino).filter(|ino| *ino != 0),
         }
     }
 
@@ -205,9 +205,9 @@ impl Transaction {
                 put(out, 9, 0, ino, [&offset.to_le_bytes(), &length, bytes]);
             }
             Item::Spill { ino } => put(out, 10, 0, ino, []),
-            Item::Bytes { block, offset, bytes } => {
+            Item::Bytes { ino, block, offset, bytes } => {
                 let length = (bytes.len() as u16).to_le_bytes();
-                put(out, 11, 0, 0, [&block.to_le_bytes(), &offset.to_le_bytes(), &length, bytes]);
+                put(out, 11, 0, ino, [&block.to_le_bytes(), &offset.to_le_bytes(), &length, bytes]);
             }
             Item::SetXattr { ino, name, value } => {
                 let length = (value.len() as u16).to_le_bytes();
@@ -304,7 +304,7 @@ fn decode(item: &[u8]) -> Option<Item<'_>> {
         10 => Item::Spill { ino },
         11 => {
             let (block, offset, length) = (rest.u64()?, rest.u16()?, rest.u16()?);
-            Item::Bytes { block, offset, bytes: rest.take(usize::from(length))? }
+            Item::Bytes { ino, block, offset, bytes: rest.take(usize::from(length))? }
         }
         12 => {
             let length = usize::from(rest.u16()?);

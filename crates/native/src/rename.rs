@@ -231,7 +231,7 @@ impl Core {
             Some(other) => {
                 let kind = other.kind() as u8;
                 operation.log(&Item::Relink { dir, key: entry.key, ino: other.ino, kind });
-                operation.log(&Item::Hot { ino: other.ino, hot: &other.hot().changed(at) });
+                operation.log_hot(other, &other.hot().changed(at));
             }
             None => match whiteout {
                 Some(ino) => {
@@ -241,7 +241,7 @@ impl Core {
                 None => operation.log(&Item::Leave { dir, key: entry.key }),
             },
         }
-        operation.log(&Item::Hot { ino: source, hot: &moved.hot().changed(at) });
+        operation.log_hot(moved, &moved.hot().changed(at));
         // Links of `..`: what a directory entry that comes or goes brings or takes.
         let (mut here, mut there) = (-brings, brings - takes);
         if exchange {
@@ -251,10 +251,10 @@ impl Core {
             here += there;
             there = 0;
         } else {
-            operation.log(&Item::Hot { ino: new_dir, hot: &to.hot().modified(at).linked(there) });
+            operation.log_hot(to, &to.hot().modified(at).linked(there));
         }
         debug_assert!(dir != new_dir || there == 0);
-        operation.log(&Item::Hot { ino: dir, hot: &from.hot().modified(at).linked(here) });
+        operation.log_hot(from, &from.hot().modified(at).linked(here));
         match replaced.filter(|_| !exchange) {
             Some(replaced) => self.commit_unnamed(operation, replaced, at),
             None => operation.commit(),

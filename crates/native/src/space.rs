@@ -100,7 +100,7 @@ impl Core {
     /// Logs the inode's own change: contents changed by `caller`, and of this length.
     fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
         let (ino, cold) = (inode.ino, inode.cold());
-        operation.log(&Item::Hot { ino, hot: &inode.hot().rewritten(caller).sized(size) });
+        operation.log_hot(inode, &inode.hot().rewritten(caller).sized(size));
         let mode = rules::mode_after_write(caller, cold.mode.get());
         if mode != cold.mode.get() {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });

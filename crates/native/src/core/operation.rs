@@ -14,6 +14,7 @@ use crate::apply::{self, InPlace};
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
+use crate::inode::{Hot, Inode};
 use crate::journal::{Data, Number};
 use crate::lanes::{LANES, Lane};
 use crate::locks::{Exclusive, Settling};
@@ -125,6 +126,14 @@ impl<'a> Operation<'a> {
         self.transaction.push(item);
     }
 
+    /// Logs what is hot of a locked inode from now on, unless it is so already: the clock is coarse. That was durable, or comes
+    /// before this in the log; who goes beside others, whose change may be neither, logs it in any case.
+    pub(crate) fn log_hot(&mut self, inode: Inode<'_>, hot: &Hot) {
+        if inode.hot() != *hot {
+            self.log(&Item::Hot { ino: inode.ino, hot });
+        }
+    }
+
     /// Allocates a run of blocks for a file's data.
     pub(crate) fn allocate(&mut self, ino: u32, index: u64, want: u64) -> Result<(u64, u64)> {
         let run = self.core.nodes.allocator.allocate(&self.budget, BlockKind::Data, ino, index, want)?;
@@ -168,7 +177,7 @@ impl<'a> Operation<'a> {
     }
 
     fn commit_here(&mut self) -> Result<()> {
-        if self.transaction.is_empty() {
+        if self.transaction.is_empty() && self.streamed.is_none() {
             return Ok(());
         }
         let core = self.core;

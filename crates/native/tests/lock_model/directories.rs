@@ -91,14 +91,21 @@ struct Beside {
     /// Which names are there, and of which the transaction is durable.
     there: [AtomicBool; 2],
     durable: [AtomicBool; 2],
+    /// The time that both give the directory, and whether a transaction that has it is durable.
+    time: AtomicBool,
+    durable_time: AtomicBool,
 }
 
 impl Beside {
     fn make(&self, name: usize) {
-        let lock = self.locks.write_beside(1);
+        let (lock, is_crowded) = self.locks.write_in_crowd(1);
         self.there[name].store(true, SeqCst);
+        let had_time = self.time.swap(true, SeqCst);
+        let logs_time = is_crowded || !had_time;
         let settling = lock.give_way();
         self.durable[name].store(true, SeqCst);
+        let may_be_lost = !self.durable_time.fetch_or(logs_time, SeqCst) && !logs_time;
+        assert!(!may_be_lost, "beside: a time that may be lost is not logged");
         drop(settling);
     }
 
@@ -114,8 +121,8 @@ impl Beside {
 }
 
 pub(crate) fn besides(fault: Fault) {
-    let dir =
-        Beside { locks: Locks::new(fault, false), there: Default::default(), durable: Default::default() };
+    let (there, durable, [time, durable_time]) = Default::default();
+    let dir = Beside { locks: Locks::new(fault, false), there, durable, time, durable_time };
     thread::scope(|scope| {
         scope.spawn(|| dir.make(0));
         scope.spawn(|| dir.make(1));

@@ -31,6 +31,7 @@ pub(crate) enum Fault {
     NotSettled,    // who depends on what others changed does not wait until it is durable
     SettledLate,   // who gives way holds what others wait for only when the lock is given back
     GlimpseEarly,  // a glimpse begins although what was changed is not durable
+    CrowdNotSeen,  // who comes to a lock beside others takes what he finds there for durable
     SealedBeside,  // a node is marked as sealed while operations run
     SealKept,      // who changes a node that is sealed does not forget the seal
     SealUnchecked, // a seal is kept without a look whether somebody has changed the node meanwhile
@@ -120,14 +121,18 @@ impl Locks {
     }
 
     pub(crate) fn write(&self, ino: u32) -> Exclusive<'_> {
-        let lock = self.write_beside(ino);
+        let (lock, _is_crowded) = self.write_in_crowd(ino);
         lock.settle();
         lock
     }
 
-    pub(crate) fn write_beside(&self, ino: u32) -> Exclusive<'_> {
+    pub(crate) fn write_in_crowd(&self, ino: u32) -> (Exclusive<'_>, bool) {
         let stripe = self.stripe(ino);
-        self.hold(stripe, stripe.0.write().unwrap_or_else(PoisonError::into_inner))
+        let (lock, is_crowded) = match stripe.0.try_write() {
+            Ok(guard) => (self.hold(stripe, guard), stripe.2.try_write().is_err()),
+            Err(_) => (self.hold(stripe, stripe.0.write().unwrap_or_else(PoisonError::into_inner)), true),
+        };
+        (lock, is_crowded && self.fault != Fault::CrowdNotSeen)
     }
 
     pub(crate) fn try_write(&self, ino: u32, held: &[u32]) -> Option<Option<Exclusive<'_>>> {

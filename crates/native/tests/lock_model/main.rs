@@ -1,7 +1,7 @@
 //! A model of the volume's trickiest locking, run by `shuttle` under thousands of chosen schedules.
 //!
 //! It transcribes, compactly, and a change there must be made here too:
-//! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `write_beside`, `settle`, `give_way`, `try_write`, `write_all`,
+//! - of `locks.rs`: `read_two`, `glimpse`, `holds`, `write`, `write_in_crowd`, `settle`, `give_way`, `try_write`, `write_all`,
 //!   `read_both`, `Exclusive::drop` (without the looks at a lock before a thread sleeps);
 //! - of `namespace.rs`: `with_victim` (its guess is what it found first), `unlink`, `open`; of `glimpse.rs`: `open_glimpse`;
 //! - of `rename.rs`: an exchange between two directories, of which each entry and each `..` is stored by itself;
@@ -116,3 +116,4 @@ finds!(keeping_an_unchecked_seal_is_found, SealUnchecked, seals(), "seals: ");
 finds!(not_settling_is_found, NotSettled, besides(), "beside: ");
 finds!(settling_late_is_found, SettledLate, besides(), "beside: ");
 finds!(an_early_glimpse_is_found, GlimpseEarly, besides(), "beside: ");
+finds!(a_crowd_that_is_not_seen_is_found, CrowdNotSeen, besides(), "beside: ");
