@@ -13,7 +13,6 @@ use crate::abi::{NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, Notif
 use crate::attach::MountId;
 use crate::handshake::WRITE_MAX;
 use crate::message::{Message, Reply};
-use crate::server::Server;
 
 /// Bytes of the longest message: data, and before it a header and arguments.
 const MESSAGE_MAX: usize = WRITE_MAX as usize + 4096;
@@ -53,20 +52,24 @@ impl Device {
         }
     }
 
-    /// Serves message after message, until the mount has ended.
-    pub(crate) fn serve(&self, server: &Server) -> io::Result<()> {
-        self.serve_with_pauses(server, None)
+    /// Has `serve` serve message after message, until the mount has ended.
+    pub(crate) fn serve(&self, serve: impl Fn(&Message<'_>, Reply<'_>)) -> io::Result<()> {
+        self.serve_with_pauses(serve, None)
     }
 
     /// The same for those that nobody waits for. While this pauses, the kernel need not wake it for each.
-    pub(crate) fn serve_gathered(&self, server: &Server) -> io::Result<()> {
-        self.serve_with_pauses(server, Some(GATHERING))
+    pub(crate) fn serve_gathered(&self, serve: impl Fn(&Message<'_>, Reply<'_>)) -> io::Result<()> {
+        self.serve_with_pauses(serve, Some(GATHERING))
     }
 
-    fn serve_with_pauses(&self, server: &Server, pause: Option<Duration>) -> io::Result<()> {
+    fn serve_with_pauses(
+        &self,
+        serve: impl Fn(&Message<'_>, Reply<'_>),
+        pause: Option<Duration>,
+    ) -> io::Result<()> {
         let mut buffer = vec![0; MESSAGE_MAX];
         while let Some(message) = self.next(&mut buffer)? {
-            server.serve(&message, Reply::new(&message, &mut &self.connection));
+            serve(&message, Reply::new(&message, &mut &self.connection));
             if let Some(pause) = pause {
                 thread::sleep(pause);
             }

@@ -14,9 +14,9 @@ use crate::convert::{
     LASTING, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
     set_attr, statfs_out, statx_out,
 };
-use crate::message::{Message, Reply};
+use crate::message::{Handled, Message, Reply};
 use crate::requests::Request;
-use crate::server::{Handled, Server};
+use crate::server::Server;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;

@@ -2,13 +2,13 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
+use std::sync::RwLockReadGuard;
 
 use rustix::io::Errno;
 use vfs::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::abi::{InHeader, Opcode, OutHeader};
-use crate::server::Handled;
 
 /// A message: what every one begins with, the arguments of its kind, and names or data.
 pub(crate) struct Message<'a> {
@@ -97,6 +97,23 @@ impl<D: AsFd> Answerer for &D {
 
     /// The kernel has copied the bytes itself; where it could not read them, that was the error.
     fn take_back(&mut self, _: OutHeader) {}
+}
+
+/// What a handler gave. To be kept until the answer is given: what that says is true until then. (Over a ring the kernel reads it a
+/// little later. An entry that it tells of is among `inodes` before, so who exchanges the tree waits for the kernel to let go of it;
+/// of the root directory, what is told late is older in the kernel's eyes than the invalidation that follows an exchange.)
+pub(crate) struct Handled<'a, T> {
+    pub(crate) result: std::result::Result<T, Errno>,
+    _serving: RwLockReadGuard<'a, ()>,
+}
+
+impl<'a, T> Handled<'a, T> {
+    pub(crate) fn new(
+        result: std::result::Result<T, Errno>,
+        serving: RwLockReadGuard<'a, ()>,
+    ) -> Handled<'a, T> {
+        Handled { result, _serving: serving }
+    }
 }
 
 /// The answer that one message is owed. It can be given once.

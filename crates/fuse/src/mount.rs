@@ -13,6 +13,7 @@ use crate::attach::{MountId, attach, unmount};
 use crate::device::Device;
 use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
+use crate::message::{Message, Reply};
 use crate::options::Transport;
 use crate::ring::Rings;
 use crate::server::{Server, Session};
@@ -83,10 +84,13 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         for number in 0..readers {
             let (session, device) = (session.clone(), device.clone());
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
-            threads.push(reader.spawn(move || match over_rings {
-                // Without it, forgets would pile up in the kernel.
-                true => device.serve_gathered(&session.0).inspect_err(|_| device.abort()),
-                false => device.serve(&session.0),
+            threads.push(reader.spawn(move || {
+                let serve = |message: &Message<'_>, reply: Reply<'_>| session.0.serve(message, reply);
+                match over_rings {
+                    // Without it, forgets would pile up in the kernel.
+                    true => device.serve_gathered(serve).inspect_err(|_| device.abort()),
+                    false => device.serve(serve),
+                }
             })?);
         }
         Ok((threads, over_rings))

@@ -9,21 +9,9 @@
 //! as long as nobody has heard of the refusal, since an invalidation comes between the question and the answer. Who reads behind what the
 //! kernel takes for the end of the file asks in its name, too, and may be told in a writer's place.
 
-use vfs::{Error, Ino, Result};
+use vfs::{Ino, Result};
 
-use crate::server::Server;
-
-/// Writes all of `len` bytes, with `write` what is behind the first so many; or it is an error.
-pub(crate) fn write_all(len: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
-    let mut done = 0;
-    loop {
-        match write(done)? {
-            0 if done < len => return Err(Error::NoSpace),
-            some if done + some < len => done += some,
-            _ => return Ok(len),
-        }
-    }
-}
+use crate::server::{Server, write_all};
 
 impl Server {
     /// Writes what the kernel had in its pages: all of it, or it is an error, for the kernel does not look at how much was written.

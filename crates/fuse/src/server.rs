@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -15,9 +15,8 @@ use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::convert::{Belief, TTL, errno, in_directory};
 use crate::device::Device;
 use crate::inodes::{Inodes, OpenFile};
-use crate::message::Reply;
+use crate::message::{Handled, Reply};
 use crate::reconnect::Reconnecting;
-use crate::refusals::write_all;
 use crate::requests::{Counters, Request};
 
 /// One mount's server, shared by its threads.
@@ -44,12 +43,16 @@ impl Drop for Session {
     }
 }
 
-/// What a handler gave. To be kept until the answer is given: what that says is true until then. (Over a ring the kernel reads it a
-/// little later. An entry that it tells of is among `inodes` before, so who exchanges the tree waits for the kernel to let go of it;
-/// of the root directory, what is told late is older in the kernel's eyes than the invalidation that follows an exchange.)
-pub(crate) struct Handled<'a, T> {
-    pub(crate) result: std::result::Result<T, Errno>,
-    _serving: RwLockReadGuard<'a, ()>,
+/// Writes all of `len` bytes, with `write` what is behind the first so many; or it is an error.
+pub(crate) fn write_all(len: usize, write: impl Fn(usize) -> Result<usize>) -> Result<usize> {
+    let mut done = 0;
+    loop {
+        match write(done)? {
+            0 if done < len => return Err(Error::NoSpace),
+            some if done + some < len => done += some,
+            _ => return Ok(len),
+        }
+    }
 }
 
 impl Server {
@@ -91,7 +94,7 @@ impl Server {
                 Err(Errno::IO)
             }
         };
-        Handled { result, _serving: serving }
+        Handled::new(result, serving)
     }
 
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
