@@ -83,7 +83,7 @@ pub(crate) fn free(core: &Core, blocks: Range<u64>) -> Result<()> {
                 return wrong("free");
             }
             group.free_clusters += bits.end - bits.start;
-            bitmap::fill(bytes, bits.clone(), false);
+            bytes.fill(bits.clone(), false);
             Ok(())
         })?;
         state.groups[number as usize].checked = true;
@@ -215,7 +215,7 @@ impl State {
             bitmap::change(core, number, bitmap::Of::Clusters, initial, |bytes, group| {
                 self.check(number, bytes, group.free_clusters)?;
                 group.free_clusters -= length(&bits);
-                bitmap::fill(bytes, bits.clone(), true);
+                bytes.fill(bits.clone(), true);
                 Ok(())
             })?;
             self.groups[number as usize].checked = true;
