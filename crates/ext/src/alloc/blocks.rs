@@ -158,8 +158,9 @@ impl State {
                 return Ok(self.on_disk(number, &found));
             }
         }
-        for first in goal.into_iter().chain([0]) {
-            let mut at = bitmap::find(used, false, first, end);
+        let first = bitmap::find(used, false, room.first, end);
+        for from in goal.into_iter().chain([0]) {
+            let mut at = bitmap::find(used, false, from.max(first), end);
             while at < end {
                 let found = run(at);
                 at = bitmap::find(used, false, found.end, end);
@@ -167,13 +168,14 @@ impl State {
                     longest = found;
                 }
                 if length(&longest) >= want {
+                    self.groups[number as usize].first = first;
                     return Ok(self.on_disk(number, &longest));
                 }
             }
         }
         // All was seen, and nothing was cut at `most`, which is no less than what was wanted.
         let room = &mut self.groups[number as usize];
-        (room.longest, room.checked) = (length(&longest), true);
+        (room.longest, room.first, room.checked) = (length(&longest), first, true);
         Ok(self.on_disk(number, &longest))
     }
 

@@ -75,7 +75,10 @@ fn all_blocks_are_given_out_once_and_come_back() {
             let early = pick(scene.core(), 0, 1);
             assert_eq!(early, Err(Error::NoSpace), "what frees them is not durable");
             scene.commit();
-            give_up(scene.core(), pick(scene.core(), 0, 1).unwrap());
+            let first = pick(scene.core(), 0, 1).unwrap();
+            give_up(scene.core(), first.clone());
+            assert_eq!(pick(scene.core(), 0, 1).as_ref(), Ok(&first), "where it was let go");
+            give_up(scene.core(), first);
         }
         scene.fsck();
     });
