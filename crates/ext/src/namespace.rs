@@ -166,7 +166,7 @@ pub(crate) fn make(
         acl::inherit(default.as_deref(), mode, caller.umask, kind == FileKind::Directory)?
     };
     let number = alloc::new_inode(core, dir.number, kind == FileKind::Directory)?;
-    let mut inode = inode::new(core, number, inherited.mode, caller.uid, gid, at);
+    let mut inode = inode::new(core, number, inherited.mode, caller.uid, gid, at)?;
     inode.links = links;
     inode.flags |= dir.flags.inherited(kind);
     for (name, value) in [(acl::ACCESS, inherited.access), (acl::DEFAULT, inherited.default)] {
@@ -181,8 +181,7 @@ pub(crate) fn make(
         FileKind::Regular | FileKind::Fifo | FileKind::Socket => {}
     }
     inode::write(core, &inode)?;
-    // Times as the disk has them.
-    inode::read(core, number)
+    Ok(inode)
 }
 
 /// Gives a new symbolic link its target, which fits into a block.

@@ -385,8 +385,7 @@ impl Volume {
         if superblock.overhead_blocks != 0 && superblock.overhead_blocks < superblock.blocks {
             return Ok(superblock.overhead_blocks);
         }
-        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
-            .div_ceil(superblock.block);
+        let table = superblock.inode_table_blocks();
         let mut overhead = superblock.first_block + u64::from(superblock.groups) * (table + 2);
         for number in 0..superblock.groups {
             overhead += superblock.group_reserve(number);

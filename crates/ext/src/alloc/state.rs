@@ -100,8 +100,7 @@ impl Layout {
 impl State {
     pub(super) fn load(core: &Core) -> Result<State> {
         let superblock = &core.superblock;
-        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
-            .div_ceil(superblock.block);
+        let table = superblock.inode_table_blocks();
         let mut state = State {
             groups: Vec::with_capacity(superblock.groups as usize),
             available: 0,

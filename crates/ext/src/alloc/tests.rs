@@ -222,11 +222,13 @@ fn inodes_are_written_as_they_are_read() {
             let at = |sec| Time { sec, nsec: if wide { n * 1000 } else { 0 } };
             let inode = scene.change(|core| {
                 let number = new_inode(core, ROOT, false)?;
-                let mut inode = inode::new(core, number, 0o100640, 70_000 + n, 80_000 + n, at(1_700_000_000));
+                let mut inode =
+                    inode::new(core, number, 0o100640, 70_000 + n, 80_000 + n, at(1_700_000_000))?;
                 inode.links = 1;
                 inode.size = if n % 3 == 0 { u64::from(n) << 28 } else { u64::from(n) };
                 inode.times.access = at(if wide { 9_999_999_999 } else { 2_000_000_000 });
                 inode.times.modify = at(-1);
+                inode.tail = vec![0; inode.tail_bytes].into();
                 if let Some(byte) = inode.tail.last_mut() {
                     *byte = 1;
                 }
