@@ -219,7 +219,7 @@ impl Store {
         {
             frames.fill(kind, number, &bytes);
         }
-        let block = Block(bytes.into());
+        let block = Block::new(number, bytes);
         let mut shard = self.shard(number).write();
         if shard.len() >= self.shard_blocks {
             evict(&mut shard, self.settled.load(Ordering::Acquire));
@@ -268,7 +268,7 @@ impl Store {
             false => Before::Whole(None),
         });
         cached.changed = operation.transaction;
-        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.0), before, &mut operation.kept)))
+        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.bytes), before, &mut operation.kept)))
     }
 
     /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
@@ -278,7 +278,7 @@ impl Store {
         self.remember(operation, number);
         let mut bytes = vec![0; self.block as usize];
         let result = with(&mut bytes);
-        let made = Cached::new(kind, Block(bytes.into()), self.tick(), operation.transaction);
+        let made = Cached::new(kind, Block::new(number, bytes), self.tick(), operation.transaction);
         self.shard(number).write().insert(number, made);
         result
     }
@@ -313,7 +313,7 @@ impl Store {
             Entry::Occupied(mut entry) => {
                 let Before::Parts(parts) = entry.get() else { return };
                 let whole = self.whole(number).map(|(kind, mut block, _)| {
-                    parts.restore(&operation.kept, Arc::make_mut(&mut block.0));
+                    parts.restore(&operation.kept, Arc::make_mut(&mut block.bytes));
                     (kind, block, parts.changed)
                 });
                 entry.insert(Before::Whole(whole));
@@ -385,7 +385,7 @@ impl Store {
             match before {
                 Before::Parts(parts) => {
                     let Some(cached) = shard.get_mut(&number) else { continue };
-                    parts.restore(kept, Arc::make_mut(&mut cached.block.0));
+                    parts.restore(kept, Arc::make_mut(&mut cached.block.bytes));
                     cached.changed = parts.changed;
                 }
                 Before::Whole(Some((kind, block, changed))) => {
@@ -412,7 +412,7 @@ impl Store {
         let blocks = std::mem::take(&mut running.blocks).into_iter().map(|(number, (_, parts))| {
             let shard = self.shard(number).read();
             let cached = shard.get(&number).expect("what is dirty is there");
-            (number, cached.kind, parts, cached.block.0.clone())
+            (number, cached.kind, parts, cached.block.bytes.clone())
         });
         let transaction = Transaction {
             number: running.transaction,

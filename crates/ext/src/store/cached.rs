@@ -11,13 +11,27 @@ use crate::error::corrupt;
 
 /// A block's bytes, as they were when it was asked for.
 #[derive(Clone)]
-pub(crate) struct Block(pub(super) Arc<[u8]>);
+pub(crate) struct Block {
+    number: u64,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl Block {
+    pub(super) fn new(number: u64, bytes: Vec<u8>) -> Block {
+        Block { number, bytes: bytes.into() }
+    }
+
+    /// Which block of the disk.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
 
 impl Deref for Block {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
