@@ -332,7 +332,7 @@ impl Store {
         let mut operation = self.operation.lock();
         let Operation { before, kept, freed, ranges, data, .. } = operation.running();
         let running = &mut *self.running.lock();
-        running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
+        running.bytes += data.iter().map(|item| item.within.len() as u64 + ITEM_HEAD).sum::<u64>();
         running.data.append(data);
         running.bytes += RANGE * *ranges + FREED * freed.len() as u64;
         for number in freed.drain(..) {
@@ -464,7 +464,7 @@ impl Store {
             if !item.fresh {
                 self.disk.read(Purpose::Data, item.block * self.block, &mut bytes).unwrap();
             }
-            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
+            bytes[item.within.clone()].copy_from_slice(item.bytes());
             self.disk.write(Purpose::Data, item.block * self.block, &bytes).unwrap();
         }
         for number in std::mem::take(&mut running.blocks).into_keys() {

@@ -187,7 +187,7 @@ impl Volume {
             let mut rest = bytes;
             for (number, within) in blocks(range.clone(), self.core.superblock.block) {
                 let (here, behind) = rest.split_at(within.len());
-                state.pages.change(number, within, |page| page.copy_from_slice(here));
+                state.pages.write(number, within.start, here);
                 rest = behind;
             }
             if range.end > size {
@@ -296,11 +296,7 @@ impl Volume {
                         // Who changes the last block sees, too, to what lies behind the end there: a page has zeros, and the log
                         // is to have them where the disk has not.
                         draft.tail = Some(Tail { number, end: used, is_needed: true });
-                        draft.pages.push((
-                            number,
-                            Page::new(vec![0; block as usize].into(), site),
-                            block as usize,
-                        ));
+                        draft.pages.push((number, self.files.page(site), block as usize));
                         run = Some((of, place));
                         continue;
                     }
@@ -310,7 +306,7 @@ impl Volume {
             run = Some((of, place));
             match &mut draft.tail {
                 Some(tail) if tail.number == number => tail.is_needed = true,
-                _ => draft.pages.push((number, Page::new(vec![0; block as usize].into(), site), kept)),
+                _ => draft.pages.push((number, self.files.page(site), kept)),
             }
         }
         Ok(())
@@ -325,8 +321,7 @@ impl Volume {
             return Ok(());
         }
         if let Place::Mapped(start) = map::run_to_write(&self.core, inode, number)?.place {
-            let page = Page::new(vec![0; block as usize].into(), Site::Mapped(start));
-            draft.pages.push((number, page, block as usize));
+            draft.pages.push((number, self.files.page(Site::Mapped(start)), block as usize));
             draft.tail = Some(Tail { number, end: used, is_needed: false });
         }
         Ok(())
