@@ -267,14 +267,14 @@ impl Inode {
         self.flags.contains(Flags::INLINE_DATA)
     }
 
-    /// `caller` has changed the contents. Tells whether that changes the inode.
+    /// `caller` has changed the contents. Tells whether that changes the inode: often the clock has not moved on since the last time.
     pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) -> bool {
-        let before = self.mode;
-        self.mode = rules::mode_after_write(caller, before);
+        let before = (self.mode, self.times.modify, self.times.change);
+        self.mode = rules::mode_after_write(caller, self.mode);
         if !caller.keeps_times {
             (self.times.modify, self.times.change) = (now, now);
         }
-        !caller.keeps_times || self.mode != before
+        (self.mode, self.times.modify, self.times.change) != before
     }
 
     /// What `stat(2)` shows.

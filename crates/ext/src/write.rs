@@ -1,7 +1,8 @@
 //! Bytes into pages.
 //!
-//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, and then
-//! nothing fails any more. So a write that fails has changed nothing, and one that has returned finds its room on the disk later.
+//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, if the
+//! clock has moved on since the last write, and then nothing fails any more. So a write that fails has changed nothing, and one that has returned
+//! finds its room on the disk later.
 
 use std::ops::Range;
 
@@ -160,8 +161,9 @@ impl Volume {
         self.with_room(|| {
             let mut state = file.alone();
             self.end_cut(file, &state)?;
-            let (range, size, mut draft, protected) = self.reading(|| {
-                let inode = self.newest(&state, file.number)?;
+            let (range, size, mut draft, protected, is_inode_changed) = self.reading(|| {
+                let mut inode = self.newest(&state, file.number)?;
+                let is_inode_changed = inode.rewritten(caller, Time::now());
                 let may_only_grow = offset.is_some() && inode.flags.contains(Flags::APPEND);
                 let offset = offset.unwrap_or(inode.size);
                 let range = self.range_to_write(&inode, offset, bytes.len() as u64)?;
@@ -174,7 +176,7 @@ impl Volume {
                     self.draft_tail(&state, &inode, inode.size, &mut draft)?;
                 }
                 self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
-                Ok((range, inode.size, draft, protected))
+                Ok((range, inode.size, draft, protected, is_inode_changed))
             })?;
             if let Some(protected) = protected {
                 let mut found = vec![0; (range.end - range.start) as usize];
@@ -182,7 +184,10 @@ impl Volume {
                 protection::keeps(&found[..length], bytes)?;
             }
             draft.read(&self.core.store)?;
-            self.promise(caller, file, &draft)?;
+            self.promise_blocks(caller, draft.homeless())?;
+            if is_inode_changed {
+                self.touch(caller, file, &draft)?;
+            }
             draft.add_to(&mut state);
             let mut rest = bytes;
             for (number, within) in blocks(range.clone(), self.core.superblock.block) {
@@ -241,16 +246,14 @@ impl Volume {
         }
     }
 
-    /// What a write or another change of contents by `caller` changes of metadata at once; and blocks for pages without a place.
-    fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
-        let homeless = draft.homeless();
-        self.promise_blocks(caller, homeless)?;
+    /// What a write by `caller` changes of the inode; blocks have been promised.
+    fn touch(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
         let changed = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             if inode.rewritten(caller, Time::now()) { inode::write(core, &inode) } else { Ok(()) }
         });
         if changed.is_err() {
-            self.core.space.release(homeless);
+            self.core.space.release(draft.homeless());
         }
         changed
     }
