@@ -18,7 +18,7 @@ mod contents;
 mod operation;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +64,8 @@ pub(crate) struct Running {
     /// Its number, from 1 up.
     pub(crate) transaction: u64,
     pub(crate) data: Vec<LogItem>,
-    pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
+    /// Blocks of metadata that have changed, and which of their sub-blocks.
+    blocks: InoMap<u64, (Kind, u64)>,
     /// Blocks that were metadata, in this transaction or before, and are no longer.
     pub(crate) freed: BTreeSet<u64>,
     /// About how many bytes its record will have.
@@ -121,7 +122,7 @@ impl Store {
             running: Mutex::new(Running {
                 transaction: 1,
                 data: Vec::new(),
-                blocks: BTreeMap::new(),
+                blocks: InoMap::default(),
                 freed: BTreeSet::new(),
                 bytes: 0,
             }),
@@ -409,14 +410,19 @@ impl Store {
         if running.blocks.is_empty() && running.freed.is_empty() && running.data.is_empty() {
             return None;
         }
-        let blocks = std::mem::take(&mut running.blocks).into_iter().map(|(number, (_, parts))| {
+        let changed = running.blocks.drain().map(|(number, (_, parts))| {
             let shard = self.shard(number).read();
             let cached = shard.get(&number).expect("what is dirty is there");
             (number, cached.kind, parts, cached.block.bytes.clone())
         });
+        let mut blocks: Vec<_> = changed.collect();
+        blocks.sort_unstable_by_key(|(number, ..)| *number);
+        if running.blocks.capacity() > operation::ROOM_MAX {
+            running.blocks = InoMap::default();
+        }
         let transaction = Transaction {
             number: running.transaction,
-            blocks: blocks.collect(),
+            blocks,
             freed: std::mem::take(&mut running.freed).into_iter().collect(),
             ranges: Vec::new(),
             items: std::mem::take(&mut running.data),
@@ -447,7 +453,7 @@ impl Store {
 
     /// All blocks that are here.
     #[cfg(test)]
-    pub(crate) fn all(&self) -> BTreeMap<u64, (Kind, Vec<u8>)> {
+    pub(crate) fn all(&self) -> std::collections::BTreeMap<u64, (Kind, Vec<u8>)> {
         let of = |(number, cached): (&u64, &Cached)| (*number, (cached.kind, cached.block.to_vec()));
         self.shards.iter().flat_map(|shard| shard.read().iter().map(of).collect::<Vec<_>>()).collect()
     }
@@ -467,7 +473,7 @@ impl Store {
             bytes[item.within.clone()].copy_from_slice(item.bytes());
             self.disk.write(Purpose::Data, item.block * self.block, &bytes).unwrap();
         }
-        for number in std::mem::take(&mut running.blocks).into_keys() {
+        for (number, _) in running.blocks.drain() {
             let shard = &mut *self.shard(number).write();
             let cached = shard.get_mut(&number).expect("what is dirty is there");
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
