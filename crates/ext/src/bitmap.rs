@@ -1,10 +1,10 @@
 //! Bitmaps: which clusters and inodes of a group are in use.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use vfs::Result;
 
-use crate::checksum::crc32c;
+use crate::checksum::{crc32c, crc32c_changed};
 use crate::core::Core;
 use crate::error::corrupt;
 use crate::group::{self, Bitmap, Group};
@@ -59,23 +59,27 @@ pub(crate) fn change<R>(
     number: u32,
     of: Of,
     initial: impl FnOnce(&mut [u8]),
-    with: impl FnOnce(&mut Changing<'_>, &mut Group) -> Result<R>,
+    with: impl FnOnce(&mut Bits<'_, '_>, &mut Group) -> Result<R>,
 ) -> Result<R> {
     let mut group = group::read(core, number)?;
     let bitmap = *of.in_group(&mut group);
     let mut sum = 0;
-    let change = |bytes: &mut Changing<'_>| {
-        let result = with(bytes, &mut group);
-        sum = checksum(core, of, bytes);
+    let change = |bytes: &mut Changing<'_>, known: Option<u32>| {
+        let mut bits = Bits { bytes, summed: summed(core, of), sum: known };
+        let result = with(&mut bits, &mut group);
+        sum = bits.sum.unwrap_or_else(|| checksum(core, of, bits.bytes));
         result
     };
     let result = if bitmap.unused {
         core.store.make(Kind::Bitmap, bitmap.block, |bytes| {
             initial(bytes);
-            change(&mut Changing::new(bytes))
+            change(&mut Changing::new(bytes), None)
         })
     } else {
-        core.store.change(Kind::Bitmap, bitmap.block, |bytes| verify(core, &bitmap, of, bytes), change)?
+        // It was right when the bitmap came.
+        let known = has_whole_checksum(&core.superblock).then_some(bitmap.checksum);
+        let verify = |bytes: &[u8]| verify(core, &bitmap, of, bytes);
+        core.store.change(Kind::Bitmap, bitmap.block, verify, |bytes| change(bytes, known))?
     }?;
     *of.in_group(&mut group) = Bitmap { unused: false, checksum: sum, ..bitmap };
     group::write(core, number, &group)?;
@@ -98,9 +102,51 @@ fn checksum(core: &Core, of: Of, bytes: &[u8]) -> u32 {
     if !superblock.features.has_metadata_csum() {
         return 0;
     }
-    let sum = crc32c(superblock.checksum_seed, &bytes[..(of.bits(superblock) / 8) as usize]);
-    // Short descriptors have room for half of it.
-    if superblock.descriptor_bytes >= 64 { sum } else { sum & 0xFFFF }
+    let sum = crc32c(superblock.checksum_seed, &bytes[..summed(core, of)]);
+    if has_whole_checksum(superblock) { sum } else { sum & 0xFFFF }
+}
+
+/// Bytes that the checksum of a bitmap is of.
+fn summed(core: &Core, of: Of) -> usize {
+    (of.bits(&core.superblock) / 8) as usize
+}
+
+/// Whether descriptors have the checksums of bitmaps as a whole: short ones have room for half of it.
+fn has_whole_checksum(superblock: &Superblock) -> bool {
+    superblock.features.has_metadata_csum() && superblock.descriptor_bytes >= 64
+}
+
+/// A bitmap that is being changed.
+pub(crate) struct Bits<'a, 'b> {
+    bytes: &'a mut Changing<'b>,
+    /// Bytes that its checksum is of.
+    summed: usize,
+    /// The checksum, if it is known.
+    sum: Option<u32>,
+}
+
+impl Bits<'_, '_> {
+    /// Sets or clears these bits.
+    pub(crate) fn fill(&mut self, bits: Range<u64>, set: bool) {
+        let range = (bits.start / 8) as usize..bits.end.div_ceil(8) as usize;
+        let bytes = self.bytes.at(range.clone());
+        // What was, by its checksum alone: the rest need not be looked at.
+        let known = self.sum.filter(|_| range.end <= self.summed).map(|sum| (sum, crc32c(0, bytes)));
+        for n in bits {
+            let (byte, bit) = (&mut bytes[(n / 8) as usize - range.start], 1 << (n % 8));
+            *byte = if set { *byte | bit } else { *byte & !bit };
+        }
+        self.sum =
+            known.map(|(sum, before)| crc32c_changed(sum, before, crc32c(0, bytes), self.summed - range.end));
+    }
+}
+
+impl Deref for Bits<'_, '_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
 }
 
 /// Bit `n`.
@@ -110,16 +156,6 @@ pub(crate) fn is_set(bytes: &[u8], n: u64) -> bool {
 
 pub(crate) fn set(bytes: &mut [u8], n: u64) {
     bytes[(n / 8) as usize] |= 1 << (n % 8);
-}
-
-/// Sets or clears these bits.
-pub(crate) fn fill(bitmap: &mut Changing<'_>, bits: Range<u64>, set: bool) {
-    let first = bits.start / 8;
-    let bytes = bitmap.at(first as usize..bits.end.div_ceil(8) as usize);
-    for n in bits {
-        let (byte, bit) = (&mut bytes[(n / 8 - first) as usize], 1 << (n % 8));
-        *byte = if set { *byte | bit } else { *byte & !bit };
-    }
 }
 
 /// Bits `64 * n` to `64 * n + 63`, the first one lowest. Bitmaps are whole blocks, so whole words.
@@ -156,8 +192,12 @@ mod tests {
         assert_eq!([find(true, 70, 190), find(false, 300, 512), find(false, 0, 512)], [190, 512, 0]);
         assert_eq!([find(true, 201, 512), find(true, 500, 501), find(true, 9, 9)], [256, 500, 9]);
         assert!(is_set(&bytes, 200) && !is_set(&bytes, 199));
-        fill(&mut Changing::new(&mut bytes), 199..203, true);
-        fill(&mut Changing::new(&mut bytes), 200..202, false);
-        assert_eq!([199, 200, 201, 202].map(|n| is_set(&bytes, n)), [true, false, false, true]);
+        let sum = Some(crc32c(5, &bytes));
+        let changing = &mut Changing::new(&mut bytes);
+        let mut bits = Bits { bytes: changing, summed: 64, sum };
+        bits.fill(199..203, true);
+        bits.fill(200..202, false);
+        assert_eq!([199, 200, 201, 202].map(|n| is_set(&bits, n)), [true, false, false, true]);
+        assert_eq!(bits.sum, Some(crc32c(5, &bits)));
     }
 }

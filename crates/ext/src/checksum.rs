@@ -5,6 +5,47 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
+/// What [`crc32c`] of bytes becomes when some of them change: those by themselves, going on from 0, came to `before` and come to `after`, and
+/// `behind` bytes follow them, fewer than a block can have. CRCs are linear: what differs is as it would be with zeros behind it.
+pub(crate) fn crc32c_changed(sum: u32, before: u32, after: u32, behind: usize) -> u32 {
+    sum ^ product(before ^ after, SHIFTS[behind])
+}
+
+/// The polynomial of CRC-32C, its highest power in the lowest bit, as all of its remainders.
+const CASTAGNOLI: u32 = 0x82F6_3B78;
+
+/// `factor` times x, as remainders by the polynomial.
+const fn shifted(factor: u32) -> u32 {
+    factor >> 1 ^ (CASTAGNOLI & (factor & 1).wrapping_neg())
+}
+
+/// Two remainders' product.
+fn product(one: u32, mut other: u32) -> u32 {
+    let mut product = 0;
+    for power in (0..u32::BITS).rev() {
+        product ^= other & (one >> power & 1).wrapping_neg();
+        other = shifted(other);
+    }
+    product
+}
+
+/// By which a remainder is multiplied when so many zeros follow: powers of x to the 8th.
+static SHIFTS: [u32; 4096] = {
+    let mut table = [1 << 31; 4096];
+    let mut n = 1;
+    while n < 4096 {
+        let mut value = table[n - 1];
+        let mut bit = 0;
+        while bit < 8 {
+            value = shifted(value);
+            bit += 1;
+        }
+        table[n] = value;
+        n += 1;
+    }
+    table
+};
+
 const CRC16: [u16; 256] = {
     let mut table = [0u16; 256];
     let mut n = 0;
@@ -59,5 +100,18 @@ mod tests {
         assert_eq!(crc16(0xFFFF, check), 0x4B37, "CRC-16/MODBUS");
         assert_eq!(crc32_big(!0, check), 0x0376_E6E7, "CRC-32/MPEG-2");
         assert_eq!(crc32c(crc32c(7, b"1234"), b"56789"), crc32c(7, check));
+    }
+
+    #[test]
+    fn a_change_is_all_that_a_checksum_has_to_be_told() {
+        let bytes: Vec<u8> = (0..4096u32).map(|n| ((n * n) >> 3) as u8).collect();
+        for (at, length) in [(0, 1), (0, 4096), (4095, 1), (17, 300), (2048, 8), (1, 0)] {
+            let mut changed = bytes.clone();
+            let part = at..at + length;
+            changed[part.clone()].iter_mut().for_each(|byte| *byte = !*byte ^ 0x25);
+            let [before, after] = [&bytes, &changed].map(|bytes| crc32c(0, &bytes[part.clone()]));
+            let behind = if length == 0 { 7 } else { 4096 - part.end };
+            assert_eq!(crc32c_changed(crc32c(9, &bytes), before, after, behind), crc32c(9, &changed));
+        }
     }
 }

@@ -43,8 +43,36 @@ struct Place {
     inode: u32,
 }
 
+/// What is found where a name was looked for: its entry; or none, and where there is room for one, if that was seen.
+pub(crate) enum Look<T, R> {
+    There(T),
+    Not(Option<R>),
+}
+
+impl<T, R> Look<T, R> {
+    fn there(self) -> Result<T> {
+        match self {
+            Look::There(found) => Ok(found),
+            Look::Not(_) => Err(Error::NotFound),
+        }
+    }
+}
+
+/// Where the entry of a name that was looked for, and is not there, has room, until the directory's entries change.
+pub(crate) struct Gap {
+    /// Of the directory, and of the disk.
+    number: u64,
+    block: u64,
+    at: usize,
+}
+
 /// The inode that `name` is of, in directory `dir`; [`Error::NotFound`] if there is no such name.
 pub(crate) fn find(core: &Core, dir: &Inode, name: &[u8]) -> Result<u32> {
+    look(core, dir, name)?.there()
+}
+
+/// The same, for who may want to [insert](insert_at) it if it is not there.
+pub(crate) fn look(core: &Core, dir: &Inode, name: &[u8]) -> Result<Look<u32, Gap>> {
     if dir.is_inline() {
         let mut found = None;
         list_inline(core, dir, 0, &mut |entry| {
@@ -53,28 +81,34 @@ pub(crate) fn find(core: &Core, dir: &Inode, name: &[u8]) -> Result<u32> {
             }
             found.is_none()
         })?;
-        return found.ok_or(Error::NotFound);
+        return Ok(found.map_or(Look::Not(None), Look::There));
     }
-    locate(core, dir, name)?.map(|place| place.inode).ok_or(Error::NotFound)
+    Ok(match locate(core, dir, name)? {
+        Look::There(place) => Look::There(place.inode),
+        Look::Not(gap) => Look::Not(gap),
+    })
 }
 
-fn locate(core: &Core, dir: &Inode, name: &[u8]) -> Result<Option<Place>> {
+fn locate(core: &Core, dir: &Inode, name: &[u8]) -> Result<Look<Place, Gap>> {
     // `.` and `..` are not in the tree.
     if is_indexed(core, dir)
         && name != b"."
         && name != b".."
-        && let Some(root) = tree::root(core, dir)?
+        && let Some(block) = read(core, dir, 0)?
+        && let Some(root) = tree::root_in(core, dir, &block)?
     {
-        return tree::find(core, dir, root, name);
+        return tree::look(core, dir, &block, root, name);
     }
-    let mut next = 0;
+    let (mut next, mut gap) = (0, None);
     while let Some((number, block)) = read_from(core, dir, next)? {
-        if let Some(slot) = entries::find(core, dir, &block, name)? {
-            return Ok(Some(Place { number, at: slot.at, inode: slot.inode }));
+        match entries::look(core, dir, &block, name)? {
+            Look::There(slot) => return Ok(Look::There(Place { number, at: slot.at, inode: slot.inode })),
+            Look::Not(room) => gap = gap.or(room.map(|at| Gap { number, block: block.number(), at })),
         }
         next = number + 1;
     }
-    Ok(None)
+    // What says that it has a tree gets no entry before that is gone.
+    Ok(Look::Not(gap.filter(|_| !dir.flags.contains(Flags::INDEX))))
 }
 
 /// Whether a directory has a tree, as far as it says so itself.
@@ -145,15 +179,31 @@ pub(crate) fn insert(core: &Core, dir: &mut Inode, name: &[u8], inode: u32, kind
     append(core, dir, |bytes| entries::fill(core, bytes, [&entry[..]])).map(drop)
 }
 
+/// Part of an operation: the same, where [`look`] has found room, since when no entry of `dir` has changed.
+pub(crate) fn insert_at(
+    core: &Core,
+    dir: &Inode,
+    gap: &Gap,
+    name: &[u8],
+    inode: u32,
+    kind: FileKind,
+) -> Result<()> {
+    let entry = entries::encode(core, inode, kind, name);
+    let verify = |bytes: &[u8]| entries::verify(core, dir, gap.number, bytes);
+    core.store.change(Kind::Directory(dir.number), gap.block, verify, |block| {
+        entries::put_sealed(core, dir, block, gap.at, &entry);
+    })
+}
+
 /// Part of an operation: removes the entry `name`; [`Error::NotFound`] if it is not there.
 pub(crate) fn remove(core: &Core, dir: &Inode, name: &[u8]) -> Result<()> {
-    let place = locate(core, dir, name)?.ok_or(Error::NotFound)?;
+    let place = locate(core, dir, name)?.there()?;
     change(core, dir, place.number, |bytes| entries::remove(bytes, place.at))
 }
 
 /// Part of an operation: lets the entry `name` lead to another inode; [`Error::NotFound`] if it is not there.
 pub(crate) fn replace(core: &Core, dir: &Inode, name: &[u8], inode: u32, kind: FileKind) -> Result<()> {
-    let place = locate(core, dir, name)?.ok_or(Error::NotFound)?;
+    let place = locate(core, dir, name)?.there()?;
     change(core, dir, place.number, |bytes| entries::set(core, bytes, place.at, inode, kind))
 }
 
@@ -264,10 +314,12 @@ fn append(core: &Core, dir: &mut Inode, with: impl FnOnce(&mut [u8])) -> Result<
 
 /// An entry leads to an inode that there is.
 fn check_inode(core: &Core, dir: &Inode, inode: u32) -> Result<()> {
-    if inode <= core.superblock.inodes {
-        return Ok(());
-    }
-    Err(damaged(dir, "an entry's inode", inode, format_args!("at most {}", core.superblock.inodes)))
+    if inode <= core.superblock.inodes { Ok(()) } else { Err(no_inode(core, dir, inode)) }
+}
+
+#[cold]
+fn no_inode(core: &Core, dir: &Inode, inode: u32) -> Error {
+    damaged(dir, "an entry's inode", inode, format_args!("at most {}", core.superblock.inodes))
 }
 
 fn damaged(

@@ -3,6 +3,7 @@
 //! Until then a crash brings the file back, with the bytes that were synced: they must not go with the part of the log that has them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::writer::Writer;
 
@@ -13,7 +14,7 @@ pub(crate) struct Dropped {
     /// The first transaction that has a part of it.
     pub(crate) logged: u64,
     pub(crate) block: u64,
-    pub(crate) bytes: Box<[u8]>,
+    pub(crate) bytes: Arc<[u8]>,
 }
 
 #[derive(Default)]

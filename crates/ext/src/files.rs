@@ -12,16 +12,16 @@
 //!   last name meanwhile, or gives it the first, leaves it there.
 //! - The map of a regular file changes with its lock held alone.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use vfs::{InoMap, InoSet};
+use vfs::InoMap;
 
 use crate::dropped::DroppedPages;
-use crate::pages::Pages;
+use crate::pages::{Page, Pages, Site};
 
 /// Shards, by inode number.
 const SHARDS: usize = 64;
@@ -32,9 +32,11 @@ pub(crate) struct Files {
     unsaved: AtomicU64,
     /// Pages of all files that the log has.
     synced: AtomicU64,
-    /// By transaction: files of which it logged pages, until its part of the log is retired.
-    pub(crate) logged: Mutex<BTreeMap<u64, InoSet<u32>>>,
+    /// Transactions, each with a file of which it logged pages, until that part of the log is retired.
+    pub(crate) logged: Mutex<BTreeSet<(u64, u32)>>,
     pub(crate) dropped: Mutex<DroppedPages>,
+    /// A block of zeros, which is the bytes of every page that has no others yet.
+    zeros: Arc<[u8]>,
 }
 
 pub(crate) struct File {
@@ -64,14 +66,21 @@ impl State {
 }
 
 impl Files {
-    pub(crate) fn new() -> Files {
+    /// Of blocks of `block` bytes.
+    pub(crate) fn new(block: u64) -> Files {
         Files {
             shards: std::array::from_fn(|_| Mutex::default()),
             unsaved: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             logged: Mutex::default(),
             dropped: Mutex::default(),
+            zeros: vec![0; block as usize].into(),
         }
+    }
+
+    /// A page of zeros.
+    pub(crate) fn page(&self, site: Site) -> Page {
+        Page::new(self.zeros.clone(), site)
     }
 
     fn shard(&self, number: u32) -> &Mutex<InoMap<u32, Arc<File>>> {
@@ -249,17 +258,16 @@ impl Drop for Alone<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::{Page, Site};
 
     #[test]
     fn files_are_known_while_something_keeps_them() {
-        let files = Files::new();
+        let files = Files::new(1024);
         drop(files.get(12));
         assert!(files.find(12).is_none());
         let opened = files.opened(12);
         assert!(files.find(12).is_some_and(|file| file.is_open()));
         let held = files.hold(opened);
-        held.alone().pages.insert(0, Page::new(vec![0; 1024].into(), Site::Promised));
+        held.alone().pages.insert(0, files.page(Site::Promised));
         assert_eq!(files.unsaved(), 1);
         assert!(held.closed());
         drop(held);

@@ -81,8 +81,21 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
     let verify = |block: &[u8]| verify_block(superblock, at.first, block);
-    let block = core.store.read(Kind::Descriptors, at.block, verify)?;
-    decode(superblock, number, &block[at.bytes])
+    core.store.look(Kind::Descriptors, at.block, verify, |block| {
+        decode(superblock, number, &block[at.bytes.clone()])
+    })
+}
+
+/// The block where the inodes of group `number` begin; nothing if none of them was ever used.
+pub(crate) fn inode_table(core: &Core, number: u32) -> Result<Option<u64>> {
+    let superblock = &core.superblock;
+    let at = locate(superblock, number)?;
+    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
+    core.store.look(Kind::Descriptors, at.block, verify, |block| {
+        let raw = RawGroup::of(&block[at.bytes.clone()]);
+        let table = raw.inode_table(superblock, number)?;
+        Ok((!raw.has_flag(superblock, INODES_UNINITIALISED)).then_some(table))
+    })
 }
 
 /// What a copy of the block that holds the descriptor of group `number` says of it.
@@ -119,8 +132,7 @@ fn locate(superblock: &Superblock, number: u32) -> Result<Location> {
             "one of the disk's",
         ));
     }
-    let per_block = superblock.block as usize / superblock.descriptor_bytes;
-    let first = number - number % per_block as u32;
+    let first = number >> superblock.descriptors_log2() << superblock.descriptors_log2();
     let start = (number - first) as usize * superblock.descriptor_bytes;
     Ok(Location { block, first, bytes: start..start + superblock.descriptor_bytes })
 }
@@ -151,8 +163,11 @@ fn checksum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Option<u16> {
     let number = number.to_le_bytes();
     let (before, behind) = (&bytes[..CHECKSUM_AT], &bytes[CHECKSUM_AT + 2..]);
     if superblock.features.has_metadata_csum() {
-        let sum = [&number[..], before, &[0, 0], behind];
-        Some(sum.iter().fold(superblock.checksum_seed, |sum, part| crc32c(sum, part)) as u16)
+        // Zeros for the checksum itself.
+        let mut first = [0; 4 + CHECKSUM_AT + 2];
+        first[..4].copy_from_slice(&number);
+        first[4..4 + CHECKSUM_AT].copy_from_slice(before);
+        Some(crc32c(crc32c(superblock.checksum_seed, &first), behind) as u16)
     } else if superblock.features.ro_compat.contains(RoCompat::GDT_CSUM) {
         let sum = [&superblock.uuid[..], &number, before, behind];
         Some(sum.iter().fold(!0, |sum, part| crc16(sum, part)))
@@ -166,23 +181,42 @@ fn has_flags(superblock: &Superblock) -> bool {
     superblock.features.ro_compat.intersects(RoCompat::GDT_CSUM | RoCompat::METADATA_CSUM)
 }
 
-fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
-    let mut whole = [0; size_of::<RawGroup>()];
-    let known = bytes.len().min(whole.len());
-    whole[..known].copy_from_slice(&bytes[..known]);
-    let raw = RawGroup::read_from_bytes(&whole).expect("the size fits");
+impl RawGroup {
+    /// As far as a descriptor goes.
+    fn of(bytes: &[u8]) -> RawGroup {
+        let mut whole = [0; size_of::<RawGroup>()];
+        let known = bytes.len().min(whole.len());
+        whole[..known].copy_from_slice(&bytes[..known]);
+        RawGroup::read_from_bytes(&whole).expect("the size fits")
+    }
+
+    fn inode_table(&self, superblock: &Superblock, number: u32) -> Result<u64> {
+        let table = join(superblock, self.inode_table_low, self.inode_table_high);
+        if superblock.has_blocks(table, superblock.inode_table_blocks()) {
+            return Ok(table);
+        }
+        let of = format_args!("group {number}");
+        Err(corrupt("descriptor", of, "its inode table", table, "blocks of the disk"))
+    }
+
+    fn has_flag(&self, superblock: &Superblock, flag: u16) -> bool {
+        has_flags(superblock) && self.flags.get() & flag != 0
+    }
+}
+
+/// A number of a block.
+fn join(superblock: &Superblock, low: U32, high: U32) -> u64 {
     let wide = superblock.descriptor_bytes > SHORT;
-    let join =
-        |low: U32, high: U32| u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 };
+    u64::from(low.get()) | if wide { u64::from(high.get()) << 32 } else { 0 }
+}
+
+fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
+    let raw = RawGroup::of(bytes);
+    let wide = superblock.descriptor_bytes > SHORT;
     let count =
         |low: U16, high: U16| u32::from(low.get()) | if wide { u32::from(high.get()) << 16 } else { 0 };
-    let inode_table = join(raw.inode_table_low, raw.inode_table_high);
-    let table_blocks =
-        (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64).div_ceil(superblock.block);
+    let inode_table = raw.inode_table(superblock, number)?;
     let of = format_args!("group {number}");
-    if !superblock.has_blocks(inode_table, table_blocks) {
-        return Err(corrupt("descriptor", of, "its inode table", inode_table, "blocks of the disk"));
-    }
     let free_clusters = u64::from(count(raw.free_blocks_low, raw.free_blocks_high));
     let free_inodes = count(raw.free_inodes_low, raw.free_inodes_high);
     if free_clusters > superblock.clusters_per_group || free_inodes > superblock.inodes_per_group {
@@ -195,9 +229,8 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
             "as many as a group has, or fewer",
         ));
     }
-    let has_flags = has_flags(superblock);
     let bitmap = |low, high, flag, checksum_low, checksum_high| {
-        let (block, unused) = (join(low, high), has_flags && raw.flags.get() & flag != 0);
+        let (block, unused) = (join(superblock, low, high), raw.has_flag(superblock, flag));
         if !superblock.has_blocks(block, 1) {
             return Err(corrupt("descriptor", of, "a bitmap's block", block, "one of the disk's"));
         }
@@ -219,7 +252,7 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
             raw.inode_bitmap_checksum_high,
         )?,
         directories: count(raw.directories_low, raw.directories_high),
-        unused_inodes: if has_flags {
+        unused_inodes: if has_flags(superblock) {
             count(raw.unused_inodes_low, raw.unused_inodes_high).min(superblock.inodes_per_group)
         } else {
             0
@@ -232,10 +265,8 @@ fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group> {
 
 /// Puts what changes of a group into its descriptor. What a descriptor has no room for is left out.
 fn encode(superblock: &Superblock, number: u32, group: &Group, bytes: &mut [u8]) {
-    let mut whole = [0; size_of::<RawGroup>()];
-    let known = bytes.len().min(whole.len());
-    whole[..known].copy_from_slice(&bytes[..known]);
-    let mut raw = RawGroup::read_from_bytes(&whole).expect("the size fits");
+    let mut raw = RawGroup::of(bytes);
+    let known = bytes.len().min(size_of::<RawGroup>());
     let split = |value: u32, low: &mut U16, high: &mut U16| {
         low.set(value as u16);
         high.set((value >> 16) as u16);

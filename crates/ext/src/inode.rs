@@ -67,6 +67,8 @@ const SIZE_MAX_WITHOUT_FEATURE: u64 = 0x7FFF_FFFF;
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) number: u32,
+    /// Where its bytes are: that never changes.
+    pub(crate) place: Place,
     pub(crate) mode: u32,
     pub(crate) links: u32,
     pub(crate) uid: u32,
@@ -82,8 +84,18 @@ pub(crate) struct Inode {
     pub(crate) times: Times,
     /// Of an orphan, the next one.
     pub(crate) next_orphan: u32,
-    /// What lies behind its fields: extended attributes.
+    /// What lies behind its fields: extended attributes. Nothing stands for zeros, which most have.
     pub(crate) tail: Box<[u8]>,
+    /// Bytes that it has there.
+    pub(crate) tail_bytes: usize,
+}
+
+/// Where the bytes of an inode are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    block: u64,
+    /// Where in it they begin.
+    start: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,16 +108,23 @@ pub(crate) struct Times {
 
 /// Inode `number`; [`Error::Stale`] if there is none, or it is not in use.
 pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
-    let (block, start) = locate(core, number)?;
-    let block = core.store.read(Kind::Inodes, block, |_| Ok(()))?;
-    decode(&core.superblock, number, &block[start..start + core.superblock.inode_bytes])
+    let place = locate(core, number)?;
+    core.store.look(
+        Kind::Inodes,
+        place.block,
+        |_| Ok(()),
+        |block| {
+            let bytes = &block[place.start..place.start + core.superblock.inode_bytes];
+            decode(&core.superblock, number, place, bytes, |check| block.check(place.start, check))
+        },
+    )
 }
 
 /// Part of an operation: writes an inode that is in use. Links of 0 are kept (an orphan); `next_orphan` stands where a removed one has its
 /// time of removal. What of it is not known here stays. [`Error::FileTooLarge`] if it has more blocks than it can say.
 pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {
     let superblock = &core.superblock;
-    change(core, inode.number, |bytes| encode(superblock, inode, bytes))??;
+    change_at(core, inode.place, |bytes| encode(superblock, inode, bytes))??;
     let large = inode.kind() == FileKind::Regular && inode.size > SIZE_MAX_WITHOUT_FEATURE;
     if large && !superblock.features.ro_compat.contains(RoCompat::LARGE_FILE) {
         superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() | RoCompat::LARGE_FILE.bits()))?;
@@ -116,12 +135,13 @@ pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {
 /// A new inode in memory, for a number that [`crate::alloc::new_inode`] gave; the caller writes it. It has no link yet and no
 /// contents: an empty extent tree where the file system has extents and the kind has a map. (A short symbolic link, which has none,
 /// drops [`Flags::EXTENTS`].)
-pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Inode {
+pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Result<Inode> {
     let superblock = &core.superblock;
     let wide = has_wide_times(superblock.inode_extra_bytes);
     let now = storable(now, wide);
     let mut inode = Inode {
         number,
+        place: locate(core, number)?,
         mode,
         links: 0,
         uid,
@@ -140,14 +160,15 @@ pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: 
             change: now,
             birth: if wide { now } else { Time::default() },
         },
-        tail: vec![0; superblock.inode_bytes - SHORT - superblock.inode_extra_bytes].into(),
+        tail: Box::default(),
+        tail_bytes: superblock.inode_bytes - SHORT - superblock.inode_extra_bytes,
     };
     let has_map = matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink);
     if has_map && superblock.features.incompat.contains(Incompat::EXTENTS) {
         inode.flags |= Flags::EXTENTS;
         inode.block = extents::EMPTY;
     }
-    inode
+    Ok(inode)
 }
 
 /// Part of an operation: zeroes an inode that is given out. One that `was_used` is not that of a file.
@@ -170,8 +191,7 @@ pub(crate) fn clear(core: &Core, number: u32, was_used: bool) -> Result<()> {
 
 /// Part of an operation: zeroes the block that begins with an inode, none of which was ever used. What lies there is not asked for.
 pub(crate) fn begin_block(core: &Core, number: u32) -> Result<()> {
-    let (block, _) = locate(core, number)?;
-    core.store.make(Kind::Inodes, block, |_| ());
+    core.store.make(Kind::Inodes, locate(core, number)?.block, |_| ());
     Ok(())
 }
 
@@ -190,38 +210,48 @@ pub(crate) fn retire(core: &Core, number: u32) -> Result<()> {
 
 /// How many names inode `number` has, whatever else may be wrong with it.
 pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
-    let (block, start) = locate(core, number)?;
-    let block = core.store.read(Kind::Inodes, block, |_| Ok(()))?;
-    let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
-    Ok(u32::from(raw.links.get()))
+    let Place { block, start } = locate(core, number)?;
+    core.store.look(
+        Kind::Inodes,
+        block,
+        |_| Ok(()),
+        |block| {
+            let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
+            Ok(u32::from(raw.links.get()))
+        },
+    )
 }
 
-/// The block that holds inode `number`, and where in it.
-fn locate(core: &Core, number: u32) -> Result<(u64, usize)> {
+/// Where inode `number` is.
+fn locate(core: &Core, number: u32) -> Result<Place> {
     let superblock = &core.superblock;
     if number == 0 || number > superblock.inodes {
         return Err(Error::Stale);
     }
-    let index = u64::from(number - 1);
-    let group = (index / u64::from(superblock.inodes_per_group)) as u32;
-    let group = group::read(core, group)?;
-    if group.inodes.unused {
-        return Err(Error::Stale);
-    }
-    let at = index % u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64;
-    Ok((group.inode_table + at / superblock.block, (at % superblock.block) as usize))
+    let (group, index) =
+        ((number - 1) / superblock.inodes_per_group, (number - 1) % superblock.inodes_per_group);
+    let table = group::inode_table(core, group)?.ok_or(Error::Stale)?;
+    let at = u64::from(index) * superblock.inode_bytes as u64;
+    Ok(Place {
+        block: table + (at >> superblock.block.trailing_zeros()),
+        start: (at & (superblock.block - 1)) as usize,
+    })
 }
 
 /// Part of an operation: lets `with` change the bytes of an inode.
 fn change<R>(core: &Core, number: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-    let (block, start) = locate(core, number)?;
+    change_at(core, locate(core, number)?, with)
+}
+
+fn change_at<R>(core: &Core, Place { block, start }: Place, with: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
     let end = start + core.superblock.inode_bytes;
     core.store.change(Kind::Inodes, block, |_| Ok(()), |block| with(block.at(start..end)))
 }
 
 /// What the checksums of all blocks of an inode start from.
 pub(crate) fn seed(superblock: &Superblock, number: u32, generation: u32) -> u32 {
-    crc32c(crc32c(superblock.checksum_seed, &number.to_le_bytes()), &generation.to_le_bytes())
+    let both = u64::from(number) | u64::from(generation) << 32;
+    crc32c(superblock.checksum_seed, &both.to_le_bytes())
 }
 
 impl Inode {
@@ -237,14 +267,14 @@ impl Inode {
         self.flags.contains(Flags::INLINE_DATA)
     }
 
-    /// `caller` has changed the contents. Tells whether that changes the inode.
+    /// `caller` has changed the contents. Tells whether that changes the inode: often the clock has not moved on since the last time.
     pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) -> bool {
-        let before = self.mode;
-        self.mode = rules::mode_after_write(caller, before);
+        let before = (self.mode, self.times.modify, self.times.change);
+        self.mode = rules::mode_after_write(caller, self.mode);
         if !caller.keeps_times {
             (self.times.modify, self.times.change) = (now, now);
         }
-        !caller.keeps_times || self.mode != before
+        (self.mode, self.times.modify, self.times.change) != before
     }
 
     /// What `stat(2)` shows.

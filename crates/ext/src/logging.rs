@@ -15,7 +15,7 @@ use crate::inode;
 use crate::map;
 use crate::pages::{Page, Site};
 use crate::volume::Volume;
-use crate::write_out::{map_pages, mapped};
+use crate::write_out::map_pages;
 use crate::writer::Writer;
 
 /// Bytes that one transaction gets of a file.
@@ -98,22 +98,15 @@ impl Volume {
         }
         self.find_places(file.number, &mut state, |_| true)?;
         let is_meant = |page: &Page| !only_logged || page.logged().is_some();
-        let changed = state.pages.changed(from).filter(|(_, page)| is_meant(page));
-        let mut pages: Vec<(u64, Site)> =
-            changed.map(|(number, page)| (number, page.site())).take(most + 1).collect();
-        let next = if pages.len() > most { pages.pop().map(|(number, _)| number) } else { None };
-        let left = state.pages.changed(0).find(|(_, page)| !is_meant(page)).map(|(number, _)| number);
+        let Gathered { pages, items, next } =
+            gather(state.pages.changed(from).filter(|(_, page)| is_meant(page)), most);
+        let left = match only_logged {
+            true => state.pages.changed(0).find(|(_, page)| !is_meant(page)).map(|(number, _)| number),
+            false => None,
+        };
         if pages.is_empty() && state.size.is_none() {
             return Ok(Collected::Upto(None, state.cuts));
         }
-        let logged = if planted(Fault::ItemsLeftOut) { &[] } else { &pages[..] };
-        let items = logged.iter().filter_map(|(number, site)| {
-            let page = state.pages.get(*number)?;
-            let changed = page.changed();
-            let fresh = !matches!(site, Site::Mapped(_));
-            let offset = changed.start as u32;
-            Some(LogItem { block: site.block()?, offset, bytes: page.bytes()[changed].into(), fresh })
-        });
         // No length covers bytes that are not in the transaction or before it, and no block lies behind the length.
         let first_left = next.into_iter().chain(left).min();
         let covered = first_left.map_or(u64::MAX, |first| first * self.core.superblock.block);
@@ -129,13 +122,13 @@ impl Volume {
             inode::write(core, &inode)?;
             let transaction = core.store.log_data(items);
             // Before it can be committed: a checkpoint looks here for what the log has.
-            self.files.logged.lock().entry(transaction).or_default().insert(file.number);
+            self.files.logged.lock().insert((transaction, file.number));
             Ok(Some((transaction, inode.size)))
         })?;
         let Some((transaction, on_disk)) = collected else { return Ok(Collected::NotYet) };
         state.size = state.size.filter(|size| *size != on_disk);
         for (number, _) in pages {
-            mapped(&mut state, number);
+            state.pages.map(number);
             state.pages.log(number, transaction);
         }
         Ok(Collected::Upto(next, state.cuts))
@@ -180,14 +173,36 @@ impl Volume {
                 file.alone().pages.retire(transaction);
             }
         }
-        let logged = &self.files.logged;
-        logged.lock().retain(|number, _| *number > transaction);
+        let logged = &mut *self.files.logged.lock();
+        *logged = logged.split_off(&(transaction + 1, 0));
     }
 
     /// Files of which transactions up to `transaction` have logged pages.
     pub(crate) fn logged_up_to(&self, transaction: u64) -> vfs::InoSet<u32> {
-        self.files.logged.lock().range(..=transaction).flat_map(|(_, files)| files.iter().copied()).collect()
+        self.files.logged.lock().range(..=(transaction, u32::MAX)).map(|(_, file)| *file).collect()
     }
+}
+
+/// Pages that are logged together.
+struct Gathered {
+    pages: Vec<(u64, Site)>,
+    /// What the log is to have of them.
+    items: Vec<LogItem>,
+    /// The next page that has changed.
+    next: Option<u64>,
+}
+
+/// The first of these pages, `most` at most.
+fn gather<'a>(mut changed: impl Iterator<Item = (u64, &'a Page)>, most: usize) -> Gathered {
+    let (mut pages, mut items) = (Vec::new(), Vec::new());
+    for (number, page) in changed.by_ref().take(most) {
+        let site = page.site();
+        pages.push((number, site));
+        let fresh = !matches!(site, Site::Mapped(_));
+        let item = |block| LogItem { block, page: page.share(), within: page.changed(), fresh };
+        items.extend(site.block().filter(|_| !planted(Fault::ItemsLeftOut)).map(item));
+    }
+    Gathered { pages, items, next: changed.next().map(|(number, _)| number) }
 }
 
 /// Has all pages of a file written of which transactions up to `transaction` have logged something.

@@ -11,6 +11,7 @@ use vfs::{
 };
 
 use crate::core::Core;
+use crate::directory::{Gap, Look};
 use crate::error::corrupt;
 use crate::features::RoCompat;
 use crate::inode::{self, Inode};
@@ -42,15 +43,23 @@ pub(crate) fn stored_acl(core: &Core, inode: &Inode, name: &[u8]) -> Result<Opti
 
 /// The inode that `name` is of in `dir`, if there is one.
 pub(crate) fn find(core: &Core, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Option<Inode>> {
+    match look(core, caller, dir, name)? {
+        Look::There(inode) => Ok(Some(inode)),
+        Look::Not(_) => Ok(None),
+    }
+}
+
+/// The same, for who may want to give the name to another inode if there is none.
+fn look(core: &Core, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Look<Inode, Gap>> {
     let list = if dir.is_dir() { access_acl(core, caller, dir)? } else { None };
     rules::may_search(caller, &dir.attr(), list.as_deref())?;
     rules::check_name(name)?;
-    let number = match directory::find(core, dir, name) {
-        Err(Error::NotFound) => return Ok(None),
-        found => found?,
+    let number = match directory::look(core, dir, name)? {
+        Look::Not(gap) => return Ok(Look::Not(gap)),
+        Look::There(number) => number,
     };
     let found = visible(core, inode::to_vfs(number));
-    found.map(Some).map_err(|error| dangling(dir, name, number, error))
+    found.map(Look::There).map_err(|error| dangling(dir, name, number, error))
 }
 
 /// The same; [`Error::NotFound`] if there is none.
@@ -87,6 +96,14 @@ fn check_addition(core: &Core, caller: &Caller, dir: &Inode) -> Result<()> {
 pub(crate) fn enter(core: &Core, dir: u32, name: &[u8], inode: &Inode, at: Time) -> Result<()> {
     let mut dir = inode::read(core, dir)?;
     directory::insert(core, &mut dir, name, inode.number, inode.kind())?;
+    modified(core, dir, at)
+}
+
+/// The same, where the entry has room, if that is known: in an operation that has looked for the name, and changed no entry since.
+fn enter_at(core: &Core, dir: u32, gap: Option<Gap>, name: &[u8], inode: &Inode, at: Time) -> Result<()> {
+    let Some(gap) = gap else { return enter(core, dir, name, inode, at) };
+    let dir = inode::read(core, dir)?;
+    directory::insert_at(core, &dir, &gap, name, inode.number, inode.kind())?;
     modified(core, dir, at)
 }
 
@@ -166,7 +183,7 @@ pub(crate) fn make(
         acl::inherit(default.as_deref(), mode, caller.umask, kind == FileKind::Directory)?
     };
     let number = alloc::new_inode(core, dir.number, kind == FileKind::Directory)?;
-    let mut inode = inode::new(core, number, inherited.mode, caller.uid, gid, at);
+    let mut inode = inode::new(core, number, inherited.mode, caller.uid, gid, at)?;
     inode.links = links;
     inode.flags |= dir.flags.inherited(kind);
     for (name, value) in [(acl::ACCESS, inherited.access), (acl::DEFAULT, inherited.default)] {
@@ -181,8 +198,7 @@ pub(crate) fn make(
         FileKind::Regular | FileKind::Fifo | FileKind::Socket => {}
     }
     inode::write(core, &inode)?;
-    // Times as the disk has them.
-    inode::read(core, number)
+    Ok(inode)
 }
 
 /// Gives a new symbolic link its target, which fits into a block.
@@ -222,9 +238,7 @@ impl Volume {
     ) -> Result<R> {
         self.operate(|core| {
             let parent = visible(core, dir)?;
-            if find(core, caller, &parent, name)?.is_some() {
-                return Err(Error::Exists);
-            }
+            let Look::Not(gap) = look(core, caller, &parent, name)? else { return Err(Error::Exists) };
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
             let (mode, rdev) = what()?;
@@ -235,7 +249,7 @@ impl Volume {
                 gain_directory(core, parent.number)?;
             }
             let inode = make(core, caller, &parent, &new, if is_dir { 2 } else { 1 }, at)?;
-            enter(core, parent.number, name, &inode, at)?;
+            enter_at(core, parent.number, gap, name, &inode, at)?;
             Ok(then(&inode))
         })
     }
@@ -377,9 +391,7 @@ impl Volume {
         let number = self.operate(|core| {
             let mut source = visible(core, ino)?;
             let parent = visible(core, dir)?;
-            if find(core, caller, &parent, name)?.is_some() {
-                return Err(Error::Exists);
-            }
+            let Look::Not(gap) = look(core, caller, &parent, name)? else { return Err(Error::Exists) };
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
             protection::may_change(&source)?;
@@ -391,7 +403,7 @@ impl Volume {
                 return Err(Error::TooManyLinks);
             }
             let at = Time::now();
-            enter(core, parent.number, name, &source, at)?;
+            enter_at(core, parent.number, gap, name, &source, at)?;
             if source.links == 0 && !self.is_being_cut(source.number) {
                 orphans::remove(core, &mut source)?;
             }

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where a page's block is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,8 @@ pub(crate) struct Logged {
 
 #[derive(Debug)]
 pub(crate) struct Page {
-    bytes: Box<[u8]>,
+    /// Who else has them (a transaction that is to log them) keeps them as they were.
+    bytes: Arc<[u8]>,
     changed: Range<u32>,
     /// By which it is told from another of the same block, before or behind it.
     born: u64,
@@ -57,7 +59,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// What a block holds, or zeros where nothing was written.
-    pub(crate) fn new(bytes: Box<[u8]>, site: Site) -> Page {
+    pub(crate) fn new(bytes: Arc<[u8]>, site: Site) -> Page {
         Page { bytes, changed: 0..0, born: 0, version: 0, logged: None, site }
     }
 
@@ -67,11 +69,16 @@ impl Page {
         bytes: usize,
         read: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        read(&mut self.bytes[..bytes])
+        read(&mut Arc::make_mut(&mut self.bytes)[..bytes])
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The bytes as they are now, for who needs them later.
+    pub(crate) fn share(&self) -> Arc<[u8]> {
+        self.bytes.clone()
     }
 
     pub(crate) fn site(&self) -> Site {
@@ -170,8 +177,25 @@ impl Pages {
 
     /// Changes bytes of a page that is there: `within` of its block, by `with`.
     pub(crate) fn change(&mut self, number: u64, within: Range<usize>, with: impl FnOnce(&mut [u8])) {
+        let page = self.changing(number, &within);
+        with(&mut Arc::make_mut(&mut page.bytes)[within]);
+    }
+
+    /// The same, to these bytes, from one on.
+    pub(crate) fn write(&mut self, number: u64, start: usize, bytes: &[u8]) {
+        let within = start..start + bytes.len();
+        let page = self.changing(number, &within);
+        // Of what others have, nothing needs to be copied that is replaced.
+        if bytes.len() == page.bytes.len() && Arc::get_mut(&mut page.bytes).is_none() {
+            page.bytes = bytes.into();
+        } else {
+            Arc::make_mut(&mut page.bytes)[within].copy_from_slice(bytes);
+        }
+    }
+
+    /// A page that is there, of which bytes are being changed.
+    fn changing(&mut self, number: u64, within: &Range<usize>) -> &mut Page {
         let page = self.pages.get_mut(&number).expect("the page is there");
-        with(&mut page.bytes[within.clone()]);
         self.changed.insert(number);
         self.versions += 1;
         page.version = self.versions;
@@ -180,6 +204,17 @@ impl Pages {
             true => within,
             false => page.changed.start.min(within.start)..page.changed.end.max(within.end),
         };
+        page
+    }
+
+    /// The file's map leads to a page.
+    pub(crate) fn map(&mut self, number: u64) {
+        if let Some(page) = self.pages.get_mut(&number)
+            && let Some(block) = page.site.block()
+        {
+            self.unmapped -= u64::from(!page.site.is_in_map());
+            page.site = Site::Mapped(block);
+        }
     }
 
     /// A page's block is somewhere else than it was.
@@ -248,6 +283,21 @@ mod tests {
         pages.saved(7, version);
         assert!(pages.is_empty());
         assert_eq!((pages.unmapped(), pages.unsaved()), (0, 0));
+    }
+
+    #[test]
+    fn whoever_has_the_bytes_of_a_page_keeps_them() {
+        for length in [1024, 5] {
+            let mut pages = pages(Site::Promised);
+            pages.write(7, 0, &[1; 1024]);
+            let [mine, others] = [(); 2].map(|()| pages.get(7).unwrap().share());
+            pages.write(7, 0, &vec![2; length]);
+            assert_eq!((&mine[..], &others[..]), (&[1; 1024][..], &[1; 1024][..]));
+            let now = pages.get(7).unwrap().share();
+            assert!(
+                now[..length].iter().all(|byte| *byte == 2) && now[length..].iter().all(|byte| *byte == 1)
+            );
+        }
     }
 
     #[test]

@@ -13,12 +13,12 @@
 //! ([`Store::take_running`]), and is not evicted before somebody says that it is at [`Store::settled`].
 
 mod before;
+mod cached;
 mod contents;
 mod operation;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Deref;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,24 +27,13 @@ use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::clean::Clean;
-use crate::error::corrupt;
 use crate::home::{Frames, LogItem, Transaction};
 pub(crate) use crate::kind::Kind;
 pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
+pub(crate) use cached::{Block, Sight};
+use cached::{Cached, evict};
 use operation::Operation;
-
-/// A block's bytes, as they were when it was asked for.
-#[derive(Clone)]
-pub(crate) struct Block(Arc<[u8]>);
-
-impl Deref for Block {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
 
 /// The copy of a block that a journal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +48,6 @@ pub(crate) struct Logged {
 const SHARDS: usize = 64;
 /// Least blocks of a shard.
 const SHARD_BLOCKS_MIN: usize = 16;
-
-struct Cached {
-    kind: Kind,
-    block: Block,
-    /// When it was last asked for, on the store's clock.
-    used: AtomicU64,
-    /// The transaction that changed it last, or 0. Before that is [`Store::settled`], its changes are nowhere else, and it is not evicted.
-    changed: u64,
-}
 
 /// How much of a transaction there is.
 #[derive(Clone, Copy)]
@@ -84,7 +64,8 @@ pub(crate) struct Running {
     /// Its number, from 1 up.
     pub(crate) transaction: u64,
     pub(crate) data: Vec<LogItem>,
-    pub(crate) blocks: BTreeMap<u64, (Kind, u64)>,
+    /// Blocks of metadata that have changed, and which of their sub-blocks.
+    blocks: InoMap<u64, (Kind, u64)>,
     /// Blocks that were metadata, in this transaction or before, and are no longer.
     pub(crate) freed: BTreeSet<u64>,
     /// About how many bytes its record will have.
@@ -141,7 +122,7 @@ impl Store {
             running: Mutex::new(Running {
                 transaction: 1,
                 data: Vec::new(),
-                blocks: BTreeMap::new(),
+                blocks: InoMap::default(),
                 freed: BTreeSet::new(),
                 bytes: 0,
             }),
@@ -189,20 +170,41 @@ impl Store {
         number: u64,
         verify: impl FnOnce(&[u8]) -> Result<()>,
     ) -> Result<Block> {
-        let shard = self.shard(number);
-        if let Some(cached) = shard.read().get(&number) {
-            if cached.kind != kind {
-                return Err(corrupt(
-                    "block",
-                    number,
-                    "its use",
-                    format!("{} and {kind}", cached.kind),
-                    "one",
-                ));
-            }
-            cached.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(cached) = self.shard(number).read().get(&number) {
+            cached.check(kind, number)?;
+            cached.used.store(self.tick(), Ordering::Relaxed);
             return Ok(cached.block.clone());
         }
+        self.fetch(kind, number, verify)
+    }
+
+    /// As [`Store::read`], for who only looks at it, by `with`, which must not ask the store for anything: who changes other blocks waits with
+    /// this one.
+    pub(crate) fn look<R>(
+        &self,
+        kind: Kind,
+        number: u64,
+        verify: impl FnOnce(&[u8]) -> Result<()>,
+        with: impl FnOnce(&Sight<'_>) -> Result<R>,
+    ) -> Result<R> {
+        if let Some(cached) = self.shard(number).read().get(&number) {
+            cached.check(kind, number)?;
+            cached.used.store(self.tick(), Ordering::Relaxed);
+            return with(&cached.sight(self.part));
+        }
+        let block = self.fetch(kind, number, verify)?;
+        with(&Cached::new(kind, block, 0, 0).sight(self.part))
+    }
+
+    /// The next moment on the store's clock. Two may have the same: it need not be that exact.
+    fn tick(&self) -> u64 {
+        let now = self.clock.load(Ordering::Relaxed);
+        self.clock.store(now + 1, Ordering::Relaxed);
+        now
+    }
+
+    /// Block `number`, which is not here, from its frame or the disk.
+    fn fetch(&self, kind: Kind, number: u64, verify: impl FnOnce(&[u8]) -> Result<()>) -> Result<Block> {
         let mut bytes = vec![0; self.block as usize];
         let framed = match &self.frames {
             Some(frames) => frames.read(kind, number, &mut bytes)?,
@@ -218,13 +220,12 @@ impl Store {
         {
             frames.fill(kind, number, &bytes);
         }
-        let block = Block(bytes.into());
-        let mut shard = shard.write();
+        let block = Block::new(number, bytes);
+        let mut shard = self.shard(number).write();
         if shard.len() >= self.shard_blocks {
             evict(&mut shard, self.settled.load(Ordering::Acquire));
         }
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        shard.insert(number, Cached { kind, block: block.clone(), used, changed: 0 });
+        shard.insert(number, Cached::new(kind, block.clone(), self.tick(), 0));
         Ok(block)
     }
 
@@ -250,25 +251,25 @@ impl Store {
         verify: impl FnOnce(&[u8]) -> Result<()>,
         with: impl FnOnce(&mut Changing<'_>) -> R,
     ) -> Result<R> {
-        let block = self.read(kind, number, verify)?;
         let mut operation = self.operation.lock();
         let operation = operation.running();
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
         let mut shard = self.shard(number).write();
-        let cached = match shard.entry(number) {
-            Entry::Occupied(entry) => {
-                drop(block);
-                entry.into_mut()
-            }
+        if !shard.contains_key(&number) {
+            drop(shard);
+            let block = self.fetch(kind, number, verify)?;
+            shard = self.shard(number).write();
             // Who only looks, and takes no lock, may have had it evicted meanwhile.
-            Entry::Vacant(entry) => entry.insert(Cached { kind, block, used, changed: 0 }),
-        };
+            shard.entry(number).or_insert_with(|| Cached::new(kind, block, self.tick(), 0));
+        }
+        let cached = shard.get_mut(&number).expect("it is here");
+        cached.check(kind, number)?;
+        cached.used.store(self.tick(), Ordering::Relaxed);
         let before = operation.before.entry(number).or_insert_with(|| match self.versions {
             true => Before::Parts(Parts::new(cached.changed)),
             false => Before::Whole(None),
         });
         cached.changed = operation.transaction;
-        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.0), before, &mut operation.kept)))
+        Ok(with(&mut Changing::of(Arc::make_mut(&mut cached.block.bytes), before, &mut operation.kept)))
     }
 
     /// Makes block `number`, which has just been allocated, a `kind`, of zeros but for what `with` does.
@@ -278,8 +279,7 @@ impl Store {
         self.remember(operation, number);
         let mut bytes = vec![0; self.block as usize];
         let result = with(&mut bytes);
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        let made = Cached { kind, block: Block(bytes.into()), used, changed: operation.transaction };
+        let made = Cached::new(kind, Block::new(number, bytes), self.tick(), operation.transaction);
         self.shard(number).write().insert(number, made);
         result
     }
@@ -314,7 +314,7 @@ impl Store {
             Entry::Occupied(mut entry) => {
                 let Before::Parts(parts) = entry.get() else { return };
                 let whole = self.whole(number).map(|(kind, mut block, _)| {
-                    parts.restore(&operation.kept, Arc::make_mut(&mut block.0));
+                    parts.restore(&operation.kept, Arc::make_mut(&mut block.bytes));
                     (kind, block, parts.changed)
                 });
                 entry.insert(Before::Whole(whole));
@@ -333,7 +333,7 @@ impl Store {
         let mut operation = self.operation.lock();
         let Operation { before, kept, freed, ranges, data, .. } = operation.running();
         let running = &mut *self.running.lock();
-        running.bytes += data.iter().map(|item| item.bytes.len() as u64 + ITEM_HEAD).sum::<u64>();
+        running.bytes += data.iter().map(|item| item.within.len() as u64 + ITEM_HEAD).sum::<u64>();
         running.data.append(data);
         running.bytes += RANGE * *ranges + FREED * freed.len() as u64;
         for number in freed.drain(..) {
@@ -386,12 +386,11 @@ impl Store {
             match before {
                 Before::Parts(parts) => {
                     let Some(cached) = shard.get_mut(&number) else { continue };
-                    parts.restore(kept, Arc::make_mut(&mut cached.block.0));
+                    parts.restore(kept, Arc::make_mut(&mut cached.block.bytes));
                     cached.changed = parts.changed;
                 }
                 Before::Whole(Some((kind, block, changed))) => {
-                    let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-                    shard.insert(number, Cached { kind, block, used, changed });
+                    shard.insert(number, Cached::new(kind, block, self.tick(), changed));
                 }
                 Before::Whole(None) => drop(shard.remove(&number)),
             }
@@ -411,14 +410,19 @@ impl Store {
         if running.blocks.is_empty() && running.freed.is_empty() && running.data.is_empty() {
             return None;
         }
-        let blocks = std::mem::take(&mut running.blocks).into_iter().map(|(number, (_, parts))| {
+        let changed = running.blocks.drain().map(|(number, (_, parts))| {
             let shard = self.shard(number).read();
             let cached = shard.get(&number).expect("what is dirty is there");
-            (number, cached.kind, parts, cached.block.0.clone())
+            (number, cached.kind, parts, cached.block.bytes.clone())
         });
+        let mut blocks: Vec<_> = changed.collect();
+        blocks.sort_unstable_by_key(|(number, ..)| *number);
+        if running.blocks.capacity() > operation::ROOM_MAX {
+            running.blocks = InoMap::default();
+        }
         let transaction = Transaction {
             number: running.transaction,
-            blocks: blocks.collect(),
+            blocks,
             freed: std::mem::take(&mut running.freed).into_iter().collect(),
             ranges: Vec::new(),
             items: std::mem::take(&mut running.data),
@@ -449,7 +453,7 @@ impl Store {
 
     /// All blocks that are here.
     #[cfg(test)]
-    pub(crate) fn all(&self) -> BTreeMap<u64, (Kind, Vec<u8>)> {
+    pub(crate) fn all(&self) -> std::collections::BTreeMap<u64, (Kind, Vec<u8>)> {
         let of = |(number, cached): (&u64, &Cached)| (*number, (cached.kind, cached.block.to_vec()));
         self.shards.iter().flat_map(|shard| shard.read().iter().map(of).collect::<Vec<_>>()).collect()
     }
@@ -466,29 +470,16 @@ impl Store {
             if !item.fresh {
                 self.disk.read(Purpose::Data, item.block * self.block, &mut bytes).unwrap();
             }
-            bytes[item.offset as usize..][..item.bytes.len()].copy_from_slice(&item.bytes);
+            bytes[item.within.clone()].copy_from_slice(item.bytes());
             self.disk.write(Purpose::Data, item.block * self.block, &bytes).unwrap();
         }
-        for number in std::mem::take(&mut running.blocks).into_keys() {
+        for (number, _) in running.blocks.drain() {
             let shard = &mut *self.shard(number).write();
             let cached = shard.get_mut(&number).expect("what is dirty is there");
             self.disk.write(Purpose::Metadata, number * self.block, &cached.block).unwrap();
             cached.changed = 0;
         }
     }
-}
-
-/// Drops the quarter that was used least recently of those blocks of a shard that are elsewhere, too: their changes are `settled`.
-fn evict(shard: &mut InoMap<u64, Cached>, settled: u64) {
-    let clean = shard.values().filter(|cached| cached.changed <= settled);
-    let mut times: Vec<u64> = clean.map(|cached| cached.used.load(Ordering::Relaxed)).collect();
-    if times.is_empty() {
-        return;
-    }
-    let quarter = times.len() / 4;
-    let (_, limit, _) = times.select_nth_unstable(quarter);
-    let limit = *limit;
-    shard.retain(|_, cached| cached.changed > settled || cached.used.load(Ordering::Relaxed) > limit);
 }
 
 #[cfg(test)]
@@ -514,6 +505,27 @@ mod tests {
         assert_eq!(seen, 100, "the last one was known");
         assert!(store.shards[0].read().len() <= SHARD_BLOCKS_MIN);
         assert_eq!(store.disk.account().of(Purpose::Metadata).reads, 100);
+    }
+
+    #[test]
+    fn a_sub_block_is_checked_once_if_it_is_right() {
+        let store = store(4);
+        let is_checked = |at, result: Result<()>| {
+            let mut is_checked = false;
+            let look = |block: &Sight<'_>| {
+                block.check(at, || {
+                    is_checked = true;
+                    result
+                })
+            };
+            let found = store.look(Kind::Inodes, 2, |_| Ok(()), look);
+            (is_checked, found.is_ok())
+        };
+        drop(store.read(Kind::Inodes, 2, |_| Ok(())).unwrap());
+        assert_eq!(is_checked(256, Err(vfs::Error::Stale)), (true, false));
+        assert_eq!(is_checked(256, Ok(())), (true, true));
+        assert_eq!(is_checked(383, Ok(())), (false, true));
+        assert_eq!(is_checked(384, Ok(())), (true, true), "another one");
     }
 
     #[test]

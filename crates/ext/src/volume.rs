@@ -214,11 +214,11 @@ impl Volume {
     pub(crate) fn to_read(superblock: Superblock, store: Store, options: &Options) -> Volume {
         let pages_max = options.page_bytes / superblock.block;
         Volume {
+            files: Files::new(superblock.block),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: None,
-            files: Files::new(),
             pages_max,
             synced_max: 0,
             work: Work::default(),
@@ -253,11 +253,11 @@ impl Volume {
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {
+            files: Files::new(superblock.block),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
             home: Some(home),
-            files: Files::new(),
             pages_max,
             synced_max,
             work: Work::default(),
@@ -385,8 +385,7 @@ impl Volume {
         if superblock.overhead_blocks != 0 && superblock.overhead_blocks < superblock.blocks {
             return Ok(superblock.overhead_blocks);
         }
-        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
-            .div_ceil(superblock.block);
+        let table = superblock.inode_table_blocks();
         let mut overhead = superblock.first_block + u64::from(superblock.groups) * (table + 2);
         for number in 0..superblock.groups {
             overhead += superblock.group_reserve(number);

@@ -1,7 +1,8 @@
 //! Bytes into pages.
 //!
-//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, and then
-//! nothing fails any more. So a write that fails has changed nothing, and one that has returned finds its room on the disk later.
+//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, if the
+//! clock has moved on since the last write, and then nothing fails any more. So a write that fails has changed nothing, and one that has returned
+//! finds its room on the disk later.
 
 use std::ops::Range;
 
@@ -160,8 +161,9 @@ impl Volume {
         self.with_room(|| {
             let mut state = file.alone();
             self.end_cut(file, &state)?;
-            let (range, size, mut draft, protected) = self.reading(|| {
-                let inode = self.newest(&state, file.number)?;
+            let (range, size, mut draft, protected, is_inode_changed) = self.reading(|| {
+                let mut inode = self.newest(&state, file.number)?;
+                let is_inode_changed = inode.rewritten(caller, Time::now());
                 let may_only_grow = offset.is_some() && inode.flags.contains(Flags::APPEND);
                 let offset = offset.unwrap_or(inode.size);
                 let range = self.range_to_write(&inode, offset, bytes.len() as u64)?;
@@ -174,7 +176,7 @@ impl Volume {
                     self.draft_tail(&state, &inode, inode.size, &mut draft)?;
                 }
                 self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
-                Ok((range, inode.size, draft, protected))
+                Ok((range, inode.size, draft, protected, is_inode_changed))
             })?;
             if let Some(protected) = protected {
                 let mut found = vec![0; (range.end - range.start) as usize];
@@ -182,12 +184,15 @@ impl Volume {
                 protection::keeps(&found[..length], bytes)?;
             }
             draft.read(&self.core.store)?;
-            self.promise(caller, file, &draft)?;
+            self.promise_blocks(caller, draft.homeless())?;
+            if is_inode_changed {
+                self.touch(caller, file, &draft)?;
+            }
             draft.add_to(&mut state);
             let mut rest = bytes;
             for (number, within) in blocks(range.clone(), self.core.superblock.block) {
                 let (here, behind) = rest.split_at(within.len());
-                state.pages.change(number, within, |page| page.copy_from_slice(here));
+                state.pages.write(number, within.start, here);
                 rest = behind;
             }
             if range.end > size {
@@ -241,16 +246,14 @@ impl Volume {
         }
     }
 
-    /// What a write or another change of contents by `caller` changes of metadata at once; and blocks for pages without a place.
-    fn promise(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
-        let homeless = draft.homeless();
-        self.promise_blocks(caller, homeless)?;
+    /// What a write by `caller` changes of the inode; blocks have been promised.
+    fn touch(&self, caller: &Caller, file: &Held<'_>, draft: &Draft) -> Result<()> {
         let changed = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             if inode.rewritten(caller, Time::now()) { inode::write(core, &inode) } else { Ok(()) }
         });
         if changed.is_err() {
-            self.core.space.release(homeless);
+            self.core.space.release(draft.homeless());
         }
         changed
     }
@@ -296,11 +299,7 @@ impl Volume {
                         // Who changes the last block sees, too, to what lies behind the end there: a page has zeros, and the log
                         // is to have them where the disk has not.
                         draft.tail = Some(Tail { number, end: used, is_needed: true });
-                        draft.pages.push((
-                            number,
-                            Page::new(vec![0; block as usize].into(), site),
-                            block as usize,
-                        ));
+                        draft.pages.push((number, self.files.page(site), block as usize));
                         run = Some((of, place));
                         continue;
                     }
@@ -310,7 +309,7 @@ impl Volume {
             run = Some((of, place));
             match &mut draft.tail {
                 Some(tail) if tail.number == number => tail.is_needed = true,
-                _ => draft.pages.push((number, Page::new(vec![0; block as usize].into(), site), kept)),
+                _ => draft.pages.push((number, self.files.page(site), kept)),
             }
         }
         Ok(())
@@ -325,8 +324,7 @@ impl Volume {
             return Ok(());
         }
         if let Place::Mapped(start) = map::run_to_write(&self.core, inode, number)?.place {
-            let page = Page::new(vec![0; block as usize].into(), Site::Mapped(start));
-            draft.pages.push((number, page, block as usize));
+            draft.pages.push((number, self.files.page(Site::Mapped(start)), block as usize));
             draft.tail = Some(Tail { number, end: used, is_needed: false });
         }
         Ok(())

@@ -199,7 +199,7 @@ impl Volume {
             state.size = state.size.filter(|size| *size != on_disk);
         }
         for (page, _) in here {
-            mapped(&mut state, page.number);
+            state.pages.map(page.number);
             state.pages.saved(page.number, page.version);
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Volume {
             if let Some(page) = &page
                 && let (Site::Mapped(block), Some(logged)) = (page.site(), page.logged())
             {
-                let bytes = page.bytes().into();
+                let bytes = page.share();
                 self.files.dropped.lock().add(Dropped { by, logged: logged.first, block, bytes });
             }
             match page.map(|page| page.site()) {
@@ -301,13 +301,6 @@ pub(crate) fn map_pages(core: &Core, inode: &mut Inode, pages: &[(u64, Site)]) -
         rest = &rest[count as usize..];
     }
     Ok(())
-}
-
-/// The map leads to a page.
-pub(crate) fn mapped(state: &mut State, number: u64) {
-    if let Some(block) = state.pages.get(number).and_then(|page| page.site().block()) {
-        state.pages.settle(number, Site::Mapped(block));
-    }
 }
 
 /// `blocks` further on.

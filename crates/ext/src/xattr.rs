@@ -105,14 +105,14 @@ pub(crate) fn set(core: &Core, inode: &mut Inode, name: &[u8], value: Option<&[u
     in_block.retain(|found| !is(found, name));
     if let Some(new) = &new {
         in_tail.push(new.clone());
-        if let Some(tail) = area::encode_tail(&in_tail, inode.tail.len()) {
+        if let Some(tail) = area::encode_tail(&in_tail, inode.tail_bytes) {
             inode.tail = tail;
             return if was_in_block { write_block(core, inode, in_block) } else { Ok(()) };
         }
         in_tail.pop();
     }
     if was_in_tail {
-        inode.tail = area::encode_tail(&in_tail, inode.tail.len()).ok_or(Error::NoSpace)?;
+        inode.tail = area::encode_tail(&in_tail, inode.tail_bytes).ok_or(Error::NoSpace)?;
     }
     let is_kept = new.is_some();
     in_block.extend(new);

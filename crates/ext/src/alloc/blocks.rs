@@ -83,7 +83,7 @@ pub(crate) fn free(core: &Core, blocks: Range<u64>) -> Result<()> {
                 return wrong("free");
             }
             group.free_clusters += bits.end - bits.start;
-            bitmap::fill(bytes, bits.clone(), false);
+            bytes.fill(bits.clone(), false);
             Ok(())
         })?;
         state.groups[number as usize].checked = true;
@@ -158,8 +158,9 @@ impl State {
                 return Ok(self.on_disk(number, &found));
             }
         }
-        for first in goal.into_iter().chain([0]) {
-            let mut at = bitmap::find(used, false, first, end);
+        let first = bitmap::find(used, false, room.first, end);
+        for from in goal.into_iter().chain([0]) {
+            let mut at = bitmap::find(used, false, from.max(first), end);
             while at < end {
                 let found = run(at);
                 at = bitmap::find(used, false, found.end, end);
@@ -167,13 +168,14 @@ impl State {
                     longest = found;
                 }
                 if length(&longest) >= want {
+                    self.groups[number as usize].first = first;
                     return Ok(self.on_disk(number, &longest));
                 }
             }
         }
         // All was seen, and nothing was cut at `most`, which is no less than what was wanted.
         let room = &mut self.groups[number as usize];
-        (room.longest, room.checked) = (length(&longest), true);
+        (room.longest, room.first, room.checked) = (length(&longest), first, true);
         Ok(self.on_disk(number, &longest))
     }
 
@@ -215,7 +217,7 @@ impl State {
             bitmap::change(core, number, bitmap::Of::Clusters, initial, |bytes, group| {
                 self.check(number, bytes, group.free_clusters)?;
                 group.free_clusters -= length(&bits);
-                bitmap::fill(bytes, bits.clone(), true);
+                bytes.fill(bits.clone(), true);
                 Ok(())
             })?;
             self.groups[number as usize].checked = true;

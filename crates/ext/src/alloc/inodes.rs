@@ -36,7 +36,7 @@ pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
             let found = group.free_inodes;
             return Err(corrupt("descriptor", format_args!("group {number}"), "its free inodes", found, 0));
         }
-        bitmap::fill(bytes, index..index + 1, true);
+        bytes.fill(index..index + 1, true);
         group.free_inodes -= 1;
         group.directories += u32::from(is_dir);
         // Inodes are given out in order, so all before those that were never used have been zeroed.
@@ -75,7 +75,7 @@ pub(crate) fn free_inode(core: &Core, number: u32, was_dir: bool) -> Result<()> 
             if !bitmap::is_set(bytes, bit) {
                 return wrong("clear");
             }
-            bitmap::fill(bytes, bit..bit + 1, false);
+            bytes.fill(bit..bit + 1, false);
             group.free_inodes += 1;
             let directories = group.directories.checked_sub(u32::from(was_dir));
             group.directories = match directories {

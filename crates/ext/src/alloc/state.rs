@@ -38,6 +38,8 @@ pub(super) struct Room {
     pub(super) available: u64,
     /// No run of available blocks is longer.
     pub(super) longest: u64,
+    /// No block before this bit is available.
+    pub(super) first: u64,
     /// The bitmap has been compared with the descriptor.
     pub(super) checked: bool,
     /// A bit for each block that is withheld, if any is, and how many are.
@@ -61,6 +63,8 @@ pub(super) struct State {
     /// Of the withheld, those that were freed by operations that have finished and are not taken to be committed.
     pub(super) freed: Vec<Range<u64>>,
     pub(super) operation: Vec<Done>,
+    /// Bits for a group of which something is withheld, none of them set: mostly there is one such group, now and then.
+    spare: Option<Box<[u64]>>,
     pub(super) free_inodes: u64,
     pub(super) directories: u64,
     /// Where the file system's own structures are, in order, none touching the next.
@@ -96,8 +100,7 @@ impl Layout {
 impl State {
     pub(super) fn load(core: &Core) -> Result<State> {
         let superblock = &core.superblock;
-        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
-            .div_ceil(superblock.block);
+        let table = superblock.inode_table_blocks();
         let mut state = State {
             groups: Vec::with_capacity(superblock.groups as usize),
             available: 0,
@@ -105,6 +108,7 @@ impl State {
             picked: 0,
             freed: Vec::new(),
             operation: Vec::new(),
+            spare: None,
             free_inodes: 0,
             directories: 0,
             fixed: Vec::new(),
@@ -209,6 +213,7 @@ impl State {
             room.available += bits.end - bits.start;
             // It may join what is on both sides.
             room.longest = room.available;
+            room.first = room.first.min(bits.start);
             self.unmark(number, bits);
         }
     }
@@ -218,7 +223,9 @@ impl State {
         let words = self.layout.per_group.div_ceil(64) as usize;
         let room = &mut self.groups[number as usize];
         room.count += bits.end - bits.start;
-        let withheld = room.withheld.get_or_insert_with(|| vec![0; words].into());
+        let spare = &mut self.spare;
+        let withheld =
+            room.withheld.get_or_insert_with(|| spare.take().unwrap_or_else(|| vec![0; words].into()));
         each_word(bits, |n, mask| withheld[n] |= mask);
     }
 
@@ -226,10 +233,11 @@ impl State {
     pub(super) fn unmark(&mut self, number: u32, bits: Range<u64>) {
         let room = &mut self.groups[number as usize];
         room.count -= bits.end - bits.start;
-        if room.count == 0 {
-            room.withheld = None;
-        } else if let Some(withheld) = &mut room.withheld {
+        if let Some(withheld) = &mut room.withheld {
             each_word(bits, |n, mask| withheld[n] &= !mask);
+        }
+        if room.count == 0 {
+            self.spare = room.withheld.take();
         }
     }
 

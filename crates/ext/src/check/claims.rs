@@ -53,8 +53,7 @@ impl Check<'_> {
     /// Metadata that has its place: superblocks, descriptors, bitmaps, inode tables. With bigalloc they share clusters.
     pub(super) fn fixed(&mut self) {
         let superblock = &self.core.superblock;
-        let table = (u64::from(superblock.inodes_per_group) * superblock.inode_bytes as u64)
-            .div_ceil(superblock.block);
+        let table = superblock.inode_table_blocks();
         for number in 0..superblock.groups {
             // The boot block, where it is in group 0.
             let before = u64::from(superblock.block == 1024 && superblock.first_block == 0 && number == 0);

@@ -3,10 +3,10 @@
 //! A block is divided into slots, each as long as it says; a slot holds an entry, and perhaps room behind it, or nothing. Where an entry
 //! begins never changes while it is in a block that is not ordered by hash.
 
-use vfs::{FileKind, Result};
+use vfs::{Error, FileKind, Result};
 
-use super::{check_inode, damaged, tree};
-use crate::checksum::crc32c;
+use super::{Look, damaged, no_inode, tree};
+use crate::checksum::{crc32c, crc32c_changed};
 use crate::core::Core;
 use crate::features::Incompat;
 use crate::inode::{self, Inode};
@@ -36,16 +36,12 @@ impl Slot<'_> {
     fn end(&self) -> usize {
         self.at + self.length
     }
-
-    /// Bytes that the entry needs.
-    fn used(&self) -> usize {
-        if self.inode == 0 { 0 } else { needed(self.name) }
-    }
 }
 
-/// Bytes that an entry with this name needs.
-pub(super) fn needed(name: &[u8]) -> usize {
-    (HEAD + name.len()).next_multiple_of(4)
+/// Bytes that an entry needs with a name of so many.
+pub(super) fn needed(name_length: usize) -> usize {
+    // The next multiple of 4, which is asked for of every entry that is passed.
+    (HEAD + name_length + 3) & !3
 }
 
 /// The slots in `bytes`. Each is checked, and ends the walk if it is wrong.
@@ -65,26 +61,54 @@ pub(super) fn walk<'a>(
     })
 }
 
-fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Slot<'a>> {
-    let cut = |found: usize| damaged(dir, "an entry's length", found, "what fits, a multiple of 4");
-    let head = bytes[at..].first_chunk::<HEAD>().ok_or_else(|| cut(bytes.len() - at))?;
-    let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
-    let name_length = usize::from(head[6]);
-    if !length.is_multiple_of(4) || length < (HEAD + name_length).max(TAIL) || length > bytes.len() - at {
-        return Err(cut(length));
+/// What a slot begins with. Its length fits, and the inode is one that there can be: so the walk goes on behind it.
+struct Head {
+    inode: u32,
+    length: usize,
+    kind: u8,
+    name_length: usize,
+}
+
+impl Head {
+    #[inline(always)]
+    fn at(core: &Core, dir: &Inode, bytes: &[u8], at: usize) -> Result<Head> {
+        let Some(head) = bytes[at..].first_chunk::<HEAD>() else { return Err(cut(dir, bytes.len() - at)) };
+        let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        let (name_length, kind) = (usize::from(head[6]), head[7]);
+        if !length.is_multiple_of(4) || length < (HEAD + name_length).max(TAIL) || length > bytes.len() - at {
+            return Err(cut(dir, length));
+        }
+        if inode > core.superblock.inodes {
+            return Err(no_inode(core, dir, inode));
+        }
+        Ok(Head { inode, length, kind, name_length })
     }
-    check_inode(core, dir, inode)?;
+
+    /// Bytes behind what the entry needs.
+    fn room(&self) -> usize {
+        let used = if self.inode == 0 { 0 } else { needed(self.name_length) };
+        self.length - used
+    }
+}
+
+#[cold]
+fn cut(dir: &Inode, found: usize) -> Error {
+    damaged(dir, "an entry's length", found, "what fits, a multiple of 4")
+}
+
+fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Slot<'a>> {
+    let Head { inode, length, kind, name_length } = Head::at(core, dir, bytes, at)?;
     let name = &bytes[at + HEAD..at + HEAD + name_length];
     if inode != 0 && (name.is_empty() || name_length > vfs::NAME_MAX || !is_one_name(name)) {
         let text = String::from_utf8_lossy(name).escape_debug().to_string();
         return Err(damaged(dir, "a name", format_args!("'{text}'"), "1 to 255 bytes without '/' and NUL"));
     }
-    let kind = if has_kinds(core) { kind_of(head[7]) } else { None };
+    let kind = if has_kinds(core) { kind_of(kind) } else { None };
     Ok(Slot { at, length, inode, kind, name })
 }
 
-/// Whether no byte is NUL or `/`: eight at a time, since all names of a block are looked at for each that is looked for or made.
+/// Whether no byte is NUL or `/`: eight at a time, since all names of a directory are looked at when it is listed.
 fn is_one_name(name: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7) != 0;
@@ -128,20 +152,33 @@ fn number_of(kind: FileKind) -> u8 {
     }
 }
 
-/// The entry with a name, if it is in `bytes`.
-pub(super) fn find<'a>(
-    core: &'a Core,
-    dir: &'a Inode,
+/// Looks for a name in `bytes`: its entry, or where the first slot begins that has room for one. Entries that it passes are looked at as far as
+/// it takes to pass them, as the kernel does it: whoever has their names checks those.
+pub(super) fn look<'a>(
+    core: &Core,
+    dir: &Inode,
     bytes: &'a [u8],
     name: &[u8],
-) -> Result<Option<Slot<'a>>> {
-    for slot in walk(core, dir, bytes) {
-        let slot = slot?;
-        if slot.inode != 0 && slot.name == name {
-            return Ok(Some(slot));
+) -> Result<Look<Slot<'a>, usize>> {
+    let (needed, end) = (needed(name.len()), usable(core, bytes.len()));
+    let (mut at, mut room) = (0, None);
+    while at < bytes.len() {
+        let head = Head::at(core, dir, bytes, at)?;
+        if head.inode != 0 && head.name_length == name.len() && is_name_at(&bytes[at + HEAD..], name) {
+            return decode(core, dir, bytes, at).map(Look::There);
         }
+        if room.is_none() && head.room() >= needed && at + head.length <= end {
+            room = Some(at);
+        }
+        at += head.length;
     }
-    Ok(None)
+    Ok(Look::Not(room))
+}
+
+/// Whether `bytes` begin with this name. Its end is looked at first: names of a directory often begin alike.
+fn is_name_at(bytes: &[u8], name: &[u8]) -> bool {
+    let bytes = &bytes[..name.len()];
+    bytes.last() == name.last() && bytes == name
 }
 
 /// How much of a block of so many bytes entries may have: all but what stands before its checksum, and that.
@@ -151,18 +188,21 @@ pub(super) fn usable(core: &Core, bytes: usize) -> usize {
 
 /// Where the slot begins that has room for an entry of `length` bytes, if one does.
 pub(super) fn place(core: &Core, dir: &Inode, bytes: &[u8], length: usize) -> Result<Option<usize>> {
-    for slot in walk(core, dir, &bytes[..usable(core, bytes.len())]) {
-        let slot = slot?;
-        if slot.length - slot.used() >= length {
-            return Ok(Some(slot.at));
+    let bytes = &bytes[..usable(core, bytes.len())];
+    let mut at = 0;
+    while at < bytes.len() {
+        let head = Head::at(core, dir, bytes, at)?;
+        if head.room() >= length {
+            return Ok(Some(at));
         }
+        at += head.length;
     }
     Ok(None)
 }
 
 /// An entry by itself, as long as it needs to be.
 pub(super) fn encode(core: &Core, inode: u32, kind: FileKind, name: &[u8]) -> Vec<u8> {
-    let length = needed(name);
+    let length = needed(name.len());
     let mut bytes = vec![0; length];
     bytes[..4].copy_from_slice(&inode.to_le_bytes());
     set_length(&mut bytes, 0, length);
@@ -180,12 +220,17 @@ fn set_length(bytes: &mut [u8], at: usize, length: usize) {
     bytes[at + 4..at + 6].copy_from_slice(&(length as u16).to_le_bytes());
 }
 
-/// Puts an entry where [`place`] found room.
-pub(super) fn put(block: &mut Changing<'_>, at: usize, entry: &[u8]) {
-    let length = length_at(block, at);
+/// Bytes that the entry needs that is in the slot at `at`.
+fn used_at(block: &[u8], at: usize) -> usize {
     let is_used = block[at..at + 4] != [0; 4];
-    let used = if is_used { (HEAD + usize::from(block[at + 6])).next_multiple_of(4) } else { 0 };
-    if is_used {
+    if is_used { needed(usize::from(block[at + 6])) } else { 0 }
+}
+
+/// Puts an entry where [`place`] or [`look`] found room.
+pub(super) fn put(block: &mut Changing<'_>, at: usize, entry: &[u8]) {
+    let (length, used) = (length_at(block, at), used_at(block, at));
+    assert!(length >= used + entry.len(), "room was found");
+    if used > 0 {
         set_length(block.at(at..at + HEAD), 0, used);
     }
     let slot = block.at(at + used..at + used + entry.len());
@@ -257,6 +302,22 @@ pub(super) fn seal(core: &Core, dir: &Inode, block: &mut Changing<'_>) {
     let end = block.len() - TAIL;
     let (at, sum) = tree::checksum(seed, block).unwrap_or_else(|| (end + HEAD, crc32c(seed, &block[..end])));
     block.at(at..at + 4).copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Puts an entry into a block of entries where [`look`] found room, and the block's checksum right: by what changes, as the rest is in it.
+pub(super) fn put_sealed(core: &Core, dir: &Inode, block: &mut Changing<'_>, at: usize, entry: &[u8]) {
+    let seed = inode::seed(&core.superblock, dir.number, dir.generation);
+    if !core.superblock.features.has_metadata_csum() || tree::checksum(seed, block).is_some() {
+        put(block, at, entry);
+        return seal(core, dir, block);
+    }
+    let (range, end) = (at..at + used_at(block, at) + entry.len(), block.len() - TAIL);
+    let before = crc32c(0, &block[range.clone()]);
+    put(block, at, entry);
+    let after = crc32c(0, &block[range.clone()]);
+    let sum = block.at(end + HEAD..end + TAIL);
+    let was = sum.first_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));
+    sum.copy_from_slice(&crc32c_changed(was, before, after, end - range.end).to_le_bytes());
 }
 
 fn compare(dir: &Inode, number: u64, found: &[u8], expected: u32) -> Result<()> {

@@ -144,7 +144,8 @@ fn hashed(core: &Core, dir: &Inode, block: &[u8], hash: NameHash) -> Result<Vec<
     for slot in entries::walk(core, dir, block) {
         let slot = slot?;
         if slot.inode != 0 && slot.name != b"." && slot.name != b".." {
-            all.push((hash.of(slot.name), block[slot.at..slot.at + entries::needed(slot.name)].to_vec()));
+            let end = slot.at + entries::needed(slot.name.len());
+            all.push((hash.of(slot.name), block[slot.at..end].to_vec()));
         }
     }
     Ok(all)

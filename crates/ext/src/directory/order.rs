@@ -9,7 +9,7 @@ use vfs::Result;
 
 use super::entries::Slot;
 use super::tree::{self, Root};
-use super::{Entry, damaged, entries, read, twins};
+use super::{Entry, Look, damaged, entries, read, twins};
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::features::Compat;
@@ -57,7 +57,7 @@ pub(super) fn list(
     let Some(first) = read(core, dir, 0)? else { return Ok(()) };
     for (next, name) in [(1, &b"."[..]), (2, b"..")] {
         if next > from
-            && let Some(slot) = entries::find(core, dir, &first, name)?
+            && let Look::There(slot) = entries::look(core, dir, &first, name)?
             && !sink(Entry { inode: slot.inode, kind: slot.kind, next, name })
         {
             return Ok(());

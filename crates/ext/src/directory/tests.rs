@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use vfs::{Error, FileKind, Result};
 
 use super::order::cookie;
-use super::{each, find, insert, is_indexed, list, remove, replace, tree};
+use super::{Look, each, find, insert, insert_at, is_indexed, list, look, remove, replace, tree};
 use crate::checksum::crc32c;
 use crate::hash::NameHash;
 use crate::inode::{self, Inode};
@@ -41,11 +41,20 @@ impl Stage {
         inode::read(self.scene.core(), ROOT).unwrap()
     }
 
+    /// Every other one where it was seen that there is room, if it was.
     fn insert(&mut self, name: &[u8], file: usize) -> Result<()> {
         let number = self.files[file];
+        let is_looked_for = self.names.len().is_multiple_of(2);
         self.scene.change(|core| {
             let mut root = inode::read(core, ROOT)?;
-            insert(core, &mut root, name, number, FileKind::Regular)?;
+            let gap = match look(core, &root, name)? {
+                Look::There(found) => panic!("{found}"),
+                Look::Not(gap) => gap.filter(|_| is_looked_for),
+            };
+            match gap {
+                Some(gap) => insert_at(core, &root, &gap, name, number, FileKind::Regular)?,
+                None => insert(core, &mut root, name, number, FileKind::Regular)?,
+            }
             inode::write(core, &root)
         })?;
         assert_eq!(self.names.insert(name.to_vec(), number), None);

@@ -5,7 +5,7 @@
 
 use vfs::Result;
 
-use super::{Place, damaged, entries, read};
+use super::{Gap, Look, Place, damaged, entries, read};
 use crate::checksum::crc32c;
 use crate::core::Core;
 use crate::features::Incompat;
@@ -43,7 +43,11 @@ pub(super) fn levels_max(core: &Core) -> u8 {
 /// The root of a directory that says it has a tree. Nothing where the tree is not one that is known here: then the directory is
 /// to be walked.
 pub(super) fn root(core: &Core, dir: &Inode) -> Result<Option<Root>> {
-    let Some(block) = read(core, dir, 0)? else { return Ok(None) };
+    read(core, dir, 0)?.map_or(Ok(None), |block| root_in(core, dir, &block))
+}
+
+/// The same, by the directory's first block.
+pub(super) fn root_in(core: &Core, dir: &Inode, block: &[u8]) -> Result<Option<Root>> {
     let info = &block[ROOT_INFO..ROOT_ENTRIES];
     let (version, length, levels, flags) = (info[4], info[5], info[6], info[7]);
     let superblock = &core.superblock;
@@ -174,20 +178,33 @@ pub(super) fn read_child(core: &Core, dir: &Inode, number: u64) -> Result<Block>
     child.ok_or_else(|| damaged(dir, "a block of its hash tree", number, "one of the directory's"))
 }
 
-/// Where the entry of `name` is, found by the tree.
-pub(super) fn find(core: &Core, dir: &Inode, root: Root, name: &[u8]) -> Result<Option<Place>> {
+/// Where the entry of `name` is, found by the tree whose root is in `first`; or where it would be.
+pub(super) fn look(
+    core: &Core,
+    dir: &Inode,
+    first: &[u8],
+    root: Root,
+    name: &[u8],
+) -> Result<Look<Place, Gap>> {
     let hash = root.hash.of(name);
-    let mut found = None;
+    let mut found = Look::Not(None);
     let mut is_first = true;
-    leaves(core, dir, root, hash, &mut |leaf| {
+    leaves_below(core, dir, first, root, hash, &mut |leaf| {
         // Behind the first, only those where this hash goes on.
-        if !std::mem::take(&mut is_first) && leaf.least != hash | 1 {
+        let is_first = std::mem::take(&mut is_first);
+        if !is_first && leaf.least != hash | 1 {
             return Ok(false);
         }
-        let block = read_child(core, dir, leaf.number)?;
-        let slot = entries::find(core, dir, &block, name)?;
-        found = slot.map(|slot| Place { number: leaf.number, at: slot.at, inode: slot.inode });
-        Ok(found.is_none())
+        let (number, block) = (leaf.number, read_child(core, dir, leaf.number)?);
+        match entries::look(core, dir, &block, name)? {
+            Look::There(slot) => found = Look::There(Place { number, at: slot.at, inode: slot.inode }),
+            // The first is where it is entered.
+            Look::Not(Some(at)) if is_first => {
+                found = Look::Not(Some(Gap { number, block: block.number(), at }));
+            }
+            Look::Not(_) => {}
+        }
+        Ok(matches!(found, Look::Not(_)))
     })?;
     Ok(found)
 }
@@ -200,9 +217,21 @@ pub(super) fn leaves(
     hash: u32,
     visit: &mut dyn FnMut(Child) -> Result<bool>,
 ) -> Result<()> {
-    let Some(block) = read(core, dir, 0)? else { return Ok(()) };
+    let Some(first) = read(core, dir, 0)? else { return Ok(()) };
+    leaves_below(core, dir, &first, root, hash, visit)
+}
+
+/// The same, below the root in `first`.
+fn leaves_below(
+    core: &Core,
+    dir: &Inode,
+    first: &[u8],
+    root: Root,
+    hash: u32,
+    visit: &mut dyn FnMut(Child) -> Result<bool>,
+) -> Result<()> {
     let mut walk = Walk { core, dir, hash, visit, looked_at: 0, least: 0 };
-    walk.below(&block, ROOT_ENTRIES, root.levels).map(drop)
+    walk.below(first, ROOT_ENTRIES, root.levels).map(drop)
 }
 
 struct Walk<'a> {

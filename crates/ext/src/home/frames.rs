@@ -15,14 +15,14 @@
 
 mod refused;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use disk::{Disk, Purpose as DiskPurpose};
 use nvm::{Durable, Flushed, Purpose, Region};
 use parking_lot::RwLock;
-use vfs::Result;
+use vfs::{InoMap, Result};
 
 use crate::error::{corrupt, io};
 use crate::fault::{self, Fault, planted};
@@ -54,7 +54,7 @@ struct Frame {
 }
 
 struct State {
-    of: HashMap<u64, u32>,
+    of: InoMap<u64, u32>,
     frames: Vec<Frame>,
     free: Vec<u32>,
     /// Held by blocks that are metadata no longer: free behind the next checkpoint.
@@ -98,7 +98,7 @@ impl Frames {
         region.fence(flushed).ignore();
         let frames = (0..area.frames).map(|_| Frame::free()).collect();
         let free = (0..area.frames as u32).rev().collect();
-        Frames::with(region, area, disk, frames, HashMap::new(), free)
+        Frames::with(region, area, disk, frames, InoMap::default(), free)
     }
 
     fn with(
@@ -106,7 +106,7 @@ impl Frames {
         area: Area,
         disk: Arc<Disk>,
         frames: Vec<Frame>,
-        of: HashMap<u64, u32>,
+        of: InoMap<u64, u32>,
         free: Vec<u32>,
     ) -> Frames {
         let dirty = |n: &u32| frames[*n as usize].dirty && frames[*n as usize].kind != Kind::Refused;
@@ -144,7 +144,7 @@ impl Frames {
     /// Reads the table: 16 bytes a frame.
     pub(crate) fn open(region: Region, area: Area, disk: Arc<Disk>) -> Result<Frames> {
         let blocks = area.disk_bytes / area.block;
-        let (mut frames, mut of, mut free) = (Vec::new(), HashMap::new(), Vec::new());
+        let (mut frames, mut of, mut free) = (Vec::new(), InoMap::default(), Vec::new());
         for n in 0..area.frames as u32 {
             let at = area.entry_at(n);
             let (word, kind) = (region.load_u64(at), region.load_u64(at + 8));
@@ -523,16 +523,12 @@ impl State {
 
 /// The runs of set bits among the first `count`.
 fn runs(bits: u64, count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    let set = move |n: usize| n < count && bits >> n & 1 != 0;
-    let mut at = 0;
+    let mut rest = if count < 64 { bits & ((1 << count) - 1) } else { bits };
     std::iter::from_fn(move || {
-        while at < count && !set(at) {
-            at += 1;
-        }
-        let start = at;
-        while set(at) {
-            at += 1;
-        }
-        (start < at).then_some(start..at)
+        let start = rest.trailing_zeros();
+        // 64 if none is left.
+        let end = start + rest.checked_shr(start)?.trailing_ones();
+        rest &= (!0_u64).checked_shl(end).unwrap_or(0);
+        Some(start as usize..end as usize)
     })
 }

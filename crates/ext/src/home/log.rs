@@ -8,6 +8,7 @@
 //! So the first that is not whole is the end.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use nvm::{Durable, Purpose, Region};
 use uuid::Uuid;
@@ -78,11 +79,17 @@ const FRESH: u32 = 1 << 31;
 pub(crate) struct LogItem {
     /// Which block of the disk, in use.
     pub(crate) block: u64,
-    /// Where in it.
-    pub(crate) offset: u32,
-    pub(crate) bytes: Box<[u8]>,
+    /// What it is to be as a whole, and the part of that which the log is to have.
+    pub(crate) page: Arc<[u8]>,
+    pub(crate) within: Range<usize>,
     /// Nothing of the block was on the disk before: all else in it is zeros.
     pub(crate) fresh: bool,
+}
+
+impl LogItem {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.page[self.within.clone()]
+    }
 }
 
 /// What one record holds.
@@ -91,7 +98,7 @@ pub(crate) struct Transaction {
     /// Its number.
     pub(crate) number: u64,
     /// Blocks of metadata, which of their sub-blocks changed, and their bytes as a whole.
-    pub(crate) blocks: Vec<(u64, Kind, u64, std::sync::Arc<[u8]>)>,
+    pub(crate) blocks: Vec<(u64, Kind, u64, Arc<[u8]>)>,
     /// Blocks that are metadata no longer.
     pub(crate) freed: Vec<u64>,
     /// Blocks that were freed, metadata or not: what the log has for them from earlier transactions counts no longer.
@@ -229,10 +236,10 @@ impl Log {
         }
         for item in &transaction.items {
             let fresh = if item.fresh { FRESH } else { 0 };
-            let length = item.bytes.len() as u32 | fresh;
-            let raw = RawItem { block: item.block.into(), offset: item.offset.into(), length: length.into() };
+            let (offset, length) = (item.within.start as u32, item.within.len() as u32 | fresh);
+            let raw = RawItem { block: item.block.into(), offset: offset.into(), length: length.into() };
             buffer.extend_from_slice(raw.as_bytes());
-            buffer.extend_from_slice(&item.bytes);
+            buffer.extend_from_slice(item.bytes());
             buffer.resize(buffer.len().next_multiple_of(8), 0);
         }
         buffer.resize(buffer.len().next_multiple_of(LINE as usize), 0);
@@ -418,8 +425,8 @@ mod tests {
             ranges: vec![4..6, 100..101],
             items: vec![LogItem {
                 block: 70,
-                offset: 3,
-                bytes: (*b"hello").into(),
+                page: (*b"   hello  ").into(),
+                within: 3..8,
                 fresh: number.is_multiple_of(2),
             }],
         }
@@ -449,8 +456,8 @@ mod tests {
         assert_eq!(found[1].blocks[1].2.len(), 8);
         assert_eq!((&found[3].freed[..], &found[3].ranges[..]), (&[4, 5][..], &[4..6, 100..101][..]));
         let (item, expected) = (found[3].items[0], &transaction(8).items[0]);
-        assert_eq!((item.block, item.offset, item.fresh), (expected.block, expected.offset, expected.fresh));
-        assert_eq!(region.bytes(item.at, item.length as usize), &expected.bytes[..]);
+        assert_eq!((item.block, item.offset, item.fresh), (expected.block, 3, expected.fresh));
+        assert_eq!(region.bytes(item.at, item.length as usize), expected.bytes());
         area.retire(&region, 1, region.fence(nvm::Flushed::none())).ignore();
         let (found, next) = all(&region, &area);
         assert_eq!((found.len(), next), (1, Some(9)), "a retired epoch is none");

@@ -4,7 +4,7 @@ use vfs::{Error, FileKind, Result, Time};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{BLOCK_BYTES, Flags, Inode, SHORT, Times, seed};
+use super::{BLOCK_BYTES, Flags, Inode, Place, SHORT, Times, seed};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
@@ -61,28 +61,35 @@ struct RawExtra {
 pub(crate) const EXTRA: usize = 32;
 const _: () = assert!(size_of::<RawExtra>() == EXTRA);
 
-/// What the bytes of inode `number` say; [`Error::Stale`] if it is not in use.
-pub(super) fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Inode> {
+/// What the bytes of inode `number` say; [`Error::Stale`] if it is not in use. What compares its checksum is handed to `once`.
+pub(super) fn decode(
+    superblock: &Superblock,
+    number: u32,
+    place: Place,
+    bytes: &[u8],
+    once: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<()>,
+) -> Result<Inode> {
     let raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
     if raw.mode.get() == 0 && raw.links.get() == 0 {
         return Err(Error::Stale);
     }
     let of = format_args!("{number}");
-    let (extra, tail) = split_extra(superblock, &bytes[SHORT..]).map_err(|found| {
+    let (extra, tail_bytes) = split_extra(superblock, &bytes[SHORT..]).map_err(|found| {
         corrupt("inode", of, "the size of its fields", found, "a multiple of 4 that fits")
     })?;
     if superblock.features.has_metadata_csum() {
-        let (found, expected) = checksums(superblock, number, bytes, raw.generation.get(), extra.bytes.get());
-        if found != expected {
-            return Err(corrupt(
-                "inode",
-                of,
-                "its checksum",
-                format_args!("{found:#x}"),
-                format_args!("{expected:#x}"),
-            ));
-        }
+        once(&|| {
+            let (found, expected) =
+                checksums(superblock, number, bytes, raw.generation.get(), extra.bytes.get());
+            if found == expected {
+                return Ok(());
+            }
+            let (found, expected) = (format_args!("{found:#x}"), format_args!("{expected:#x}"));
+            Err(corrupt("inode", of, "its checksum", found, expected))
+        })?;
     }
+    let tail = &bytes[bytes.len() - tail_bytes..];
+    let has_tail = tail.iter().fold(0, |any, byte| any | byte) != 0;
     let mode = u32::from(raw.mode.get());
     let Some(kind) = FileKind::from_mode(mode) else {
         return Err(corrupt("inode", of, "its mode", format_args!("{mode:#o}"), "a kind of file"));
@@ -103,6 +110,7 @@ pub(super) fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Resu
     }
     Ok(Inode {
         number,
+        place,
         mode,
         links: u32::from(raw.links.get()),
         uid: join(raw.uid_low, raw.uid_high),
@@ -120,14 +128,15 @@ pub(super) fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Resu
             change: time(raw.ctime, extra.ctime),
             birth: time(extra.btime, extra.btime_extra),
         },
-        tail,
+        tail: if has_tail && extra.bytes.get() != 0 { tail.into() } else { Box::default() },
+        tail_bytes,
     })
 }
 
-/// The fields that a large inode has, missing ones 0, and what is behind them; or the size that they cannot have.
-fn split_extra(superblock: &Superblock, behind: &[u8]) -> std::result::Result<(RawExtra, Box<[u8]>), u16> {
+/// The fields that a large inode has, missing ones 0, and the bytes that are behind them; or the size that they cannot have.
+fn split_extra(superblock: &Superblock, behind: &[u8]) -> std::result::Result<(RawExtra, usize), u16> {
     let Some(length) = behind.first_chunk().map(|length| u16::from_le_bytes(*length)) else {
-        return Ok((RawExtra::default(), Box::default()));
+        return Ok((RawExtra::default(), 0));
     };
     let bytes = usize::from(length);
     if bytes > behind.len() || !bytes.is_multiple_of(4) {
@@ -135,11 +144,10 @@ fn split_extra(superblock: &Superblock, behind: &[u8]) -> std::result::Result<(R
     }
     if bytes == 0 {
         // Nobody has used that space: there is as much as in a new inode.
-        let tail = vec![0; behind.len() - superblock.inode_extra_bytes];
-        return Ok((RawExtra::default(), tail.into()));
+        return Ok((RawExtra::default(), behind.len() - superblock.inode_extra_bytes));
     }
     let extra = extra_fields(&behind[..bytes]);
-    Ok((extra, behind[bytes..].into()))
+    Ok((extra, behind.len() - bytes))
 }
 
 /// The fields that are in `bytes`, missing ones 0.
@@ -170,12 +178,16 @@ pub(super) fn encode(superblock: &Superblock, inode: &Inode, bytes: &mut [u8]) -
     raw.attributes_high.set((inode.attributes >> 32) as u16);
     raw.dtime.set(inode.next_orphan);
     let behind = &mut bytes[SHORT..];
-    let extra_bytes = behind.len() - inode.tail.len();
+    let extra_bytes = behind.len() - inode.tail_bytes;
     if behind.first_chunk() == Some(&[0, 0]) {
         behind.fill(0);
     }
     let (fields, tail) = behind.split_at_mut(extra_bytes);
-    tail.copy_from_slice(&inode.tail);
+    if inode.tail.is_empty() {
+        tail.fill(0);
+    } else {
+        tail.copy_from_slice(&inode.tail);
+    }
     let mut extra = extra_fields(fields);
     extra.bytes.set(extra_bytes as u16);
     let wide = has_wide_times(extra_bytes);
@@ -206,14 +218,18 @@ pub(super) fn seal(superblock: &Superblock, number: u32, bytes: &mut [u8]) {
 
 /// The checksum that an inode has, and that which it should have.
 fn checksums(superblock: &Superblock, number: u32, bytes: &[u8], generation: u32, extra: u16) -> (u32, u32) {
-    let mut clean = bytes.to_vec();
-    clean[CHECKSUM_LOW_AT..][..2].fill(0);
     let low = u32::from(u16::from_le_bytes([bytes[CHECKSUM_LOW_AT], bytes[CHECKSUM_LOW_AT + 1]]));
     let has_high = bytes.len() > SHORT && extra >= 4;
+    let (before, behind) = bytes.split_at(CHECKSUM_LOW_AT);
+    // From the lower half on to behind the upper one, with zeros for both.
+    let mut around = [0; CHECKSUM_HIGH_AT + 2 - CHECKSUM_LOW_AT];
+    let known = if has_high { around.len() } else { SHORT - CHECKSUM_LOW_AT };
+    around[2..known].copy_from_slice(&behind[2..known]);
     if has_high {
-        clean[CHECKSUM_HIGH_AT..][..2].fill(0);
+        around[known - 2..].fill(0);
     }
-    let expected = crc32c(seed(superblock, number, generation), &clean);
+    let parts = [before, &around[..known], &behind[known..]];
+    let expected = parts.iter().fold(seed(superblock, number, generation), |sum, part| crc32c(sum, part));
     if has_high {
         let high = u16::from_le_bytes([bytes[CHECKSUM_HIGH_AT], bytes[CHECKSUM_HIGH_AT + 1]]);
         (low | u32::from(high) << 16, expected)

@@ -34,7 +34,7 @@ fn inodes_join_and_leave_the_list_anywhere() {
                 let number = scene
                     .change(|core| {
                         let number = alloc::new_inode(core, ROOT, false)?;
-                        let mut inode = inode::new(core, number, 0o100600, 0, 0, Time::now());
+                        let mut inode = inode::new(core, number, 0o100600, 0, 0, Time::now())?;
                         insert(core, &mut inode)?;
                         if number % 2 == 0 {
                             xattr::set(core, &mut inode, b"user.large", Some(&[7; 600]))?;

@@ -19,7 +19,7 @@ pub(super) enum Before {
 
 /// Sub-blocks as they were before an operation, of all of its blocks, one behind the other: the room for them is the next operation's, too.
 pub(super) struct Kept {
-    /// Bytes of a sub-block.
+    /// Bytes of a sub-block: a power of two, as blocks and inodes are.
     part: usize,
     bytes: Vec<u8>,
     /// For each which of its block it is, and which of these is the one that was kept of this block before it.
@@ -69,8 +69,8 @@ impl Parts {
 
     /// Keeps those sub-blocks that a range is in, before it is changed for the first time.
     fn keep(&mut self, into: &mut Kept, block: &[u8], range: &Range<usize>) {
-        let part = into.part;
-        for n in range.start / part..range.end.div_ceil(part) {
+        let (part, log2) = (into.part, into.part.trailing_zeros());
+        for n in range.start >> log2..(range.end + part - 1) >> log2 {
             if self.kept >> n & 1 == 0 {
                 self.last = into.push(n, &block[n * part..(n + 1) * part], self.last);
                 self.kept |= 1 << n;

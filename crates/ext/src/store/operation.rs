@@ -5,8 +5,8 @@ use vfs::InoMap;
 use super::before::{Before, Kept};
 use crate::home::LogItem;
 
-/// Blocks that most operations change are fewer: the room for more is not kept.
-const ROOM_MAX: usize = 256;
+/// Blocks that most operations and transactions change are fewer: the room for more is not kept.
+pub(super) const ROOM_MAX: usize = 256;
 
 /// What an operation has done so far; between operations its room for that.
 pub(super) struct Operation {

@@ -57,15 +57,25 @@ impl Superblock {
         self.block + descriptors + u64::from(self.groups) * (table + 2 * self.block)
     }
 
+    /// How many descriptors a block has, as a power of two: so are both their sizes.
+    pub(crate) fn descriptors_log2(&self) -> u32 {
+        self.block.trailing_zeros() - self.descriptor_bytes.trailing_zeros()
+    }
+
+    /// Blocks that the inodes of a group take.
+    pub(crate) fn inode_table_blocks(&self) -> u64 {
+        let bytes = u64::from(self.inodes_per_group) * self.inode_bytes as u64;
+        (bytes + self.block - 1) >> self.block.trailing_zeros()
+    }
+
     /// The block that holds the descriptor of a group.
     pub(crate) fn descriptor_block(&self, group: u32) -> u64 {
-        let per_block = self.block as u32 / self.descriptor_bytes as u32;
-        let number = group / per_block;
+        let number = group >> self.descriptors_log2();
         let meta = self.features.incompat.contains(Incompat::META_BG);
         if !meta || number < self.first_meta_group {
-            return AT / self.block + 1 + u64::from(number);
+            return (AT >> self.block.trailing_zeros()) + 1 + u64::from(number);
         }
-        let first = number * per_block;
+        let first = number << self.descriptors_log2();
         // With 1 KiB blocks and block 0 in group 0, the superblock is the group's second block.
         let shifted = self.block == 1024 && number == 0 && self.first_block == 0;
         self.group_start(first) + u64::from(self.group_has_super(first)) + u64::from(shifted)
