@@ -18,11 +18,12 @@ stale() {
 }
 anew() { volume_umount && volume_mount || exit 2; }
 unlisted() { ls -A "$mnt" > "$scratch/listed" && ! grep -qx .snapshots "$scratch/listed"; }
-# Files until one has inode number $1.
+# Files until one has one of these inode numbers.
 until_number() {
+    local n
     for n in $(seq 5000); do
         echo new > "$mnt/new-$n" || return 1
-        [ "$(stat -c %i "$mnt/new-$n")" != "$1" ] || return 0
+        [[ " $* " != *" $(stat -c %i "$mnt/new-$n") "* ]] || return 0
     done
     return 1
 }
@@ -74,20 +75,14 @@ all
 anew
 for name in .snapshots/gone/dir .snapshots/gone/file; do check "$name of a removed snapshot is stale" stale "$name"; done
 check "the other one opens" opens .snapshots/was/dir/deep/file three
-later() {
-    for n in $(seq 20); do echo "$1" > "$mnt/later-$n"; done
-    stat -c %i "$mnt"/later-* | sort > "$scratch/$1"
-}
+for n in $(seq 20); do echo later > "$mnt/later-$n" && keep "later-$n"; done
+mapfile -t numbers < <(stat -c %i "$mnt"/later-*)
 all_stale() { for n in $(seq 20); do stale "later-$n" || return 1; done; }
-some_twice() { comm -12 "$scratch/one-life" "$scratch/another" | grep -q .; }
-later one-life
-for n in $(seq 20); do keep "later-$n"; done
 check "the volume returns to its snapshot" "$amberfs" snapshot rollback "$mnt" was
 check "files that it never had are stale" all_stale
 anew
 check "also in a new mount" all_stale
-later another
-check "their numbers are used again" some_twice
+check "their numbers are used again" until_number "${numbers[@]}"
 check "they are still stale" all_stale
 check "what the snapshot has, the volume has again" opens dir/deep/file three
 volume_umount && volume_mount snapshot=was || exit 2
