@@ -7,7 +7,7 @@ mod operation;
 mod pressure;
 mod seal;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nvm::Flushed;
@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::allocator::Frozen;
+use crate::alone::Alone;
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::collect::Collector;
 use crate::fault::{self, Fault, planted};
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     /// Mounted only to be read, because the log could not be replayed to its end.
     unchanged: AtomicBool,
     checkpoints: AtomicU64,
+    generation: Alone<AtomicU32>,
     /// Serialises cross-directory renames: the tree's shape does not change under an ancestry check.
     pub(crate) tree_shape: Mutex<()>,
     /// Protects the orphan directory; taken after all inode locks.
@@ -119,7 +121,7 @@ impl Core {
             handles: Handles::new(),
             shares: options.shares(),
             options,
-            lanes: Lanes::new(generation),
+            lanes: Lanes::new(),
             publisher: Mutex::new(publisher),
             snapshots: RwLock::new(snapshots),
             views: Views::new(at),
@@ -127,6 +129,7 @@ impl Core {
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
+            generation: Alone::new(AtomicU32::new(generation)),
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
@@ -140,6 +143,11 @@ impl Core {
     #[inline]
     pub(crate) fn inode(&self, ino: u32) -> Result<Inode<'_>> {
         self.nodes.inode(ino)
+    }
+
+    /// A generation for a new inode, unlike those its number had before.
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether what a checkpoint makes room for takes this part of its share of DRAM: 1, all of it.

@@ -29,8 +29,6 @@ pub(crate) struct Lane {
     pub(crate) turn: u16,
     /// Blocks that its operations may take without asking.
     pub(crate) stock: Stock,
-    /// What the inode had that it made last; those of different lanes are far apart.
-    pub(crate) generation: u32,
 }
 
 pub(crate) struct Lanes(Box<[Alone<Mutex<Lane>>]>);
@@ -56,15 +54,8 @@ pub fn number_this_thread(number: usize) {
 }
 
 impl Lanes {
-    /// Generations of inodes go on from `generation`.
-    pub(crate) fn new(generation: u32) -> Lanes {
-        let lane = |number: u8| Lane {
-            number,
-            place: Place::default(),
-            turn: 0,
-            stock: Stock::default(),
-            generation: generation.wrapping_add(u32::from(number) * (u32::MAX / LANES as u32)),
-        };
+    pub(crate) fn new() -> Lanes {
+        let lane = |number| Lane { number, place: Place::default(), turn: 0, stock: Stock::default() };
         Lanes((0..LANES as u8).map(|number| Alone::new(Mutex::new(lane(number)))).collect())
     }
 

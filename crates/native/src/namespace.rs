@@ -111,7 +111,7 @@ impl Core {
         }
         let ino = self.nodes.take_number()?;
         let parent = if new.key == 0 { 0 } else { dir.ino };
-        let generation = operation.next_generation();
+        let generation = self.next_generation();
         let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, 0, at);
         let cold = cold.entered(parent, new.key);
         let hot = Hot::new(new.target.len() as u64, at, at, nlink);

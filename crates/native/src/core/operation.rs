@@ -121,12 +121,6 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// A generation for a new inode, unlike those its number had before.
-    pub(crate) fn next_generation(&mut self) -> u32 {
-        self.lane.generation = self.lane.generation.wrapping_add(1);
-        self.lane.generation
-    }
-
     /// Adds an item to the transaction.
     pub(crate) fn log(&mut self, item: &Item<'_>) {
         self.transaction.push(item);
