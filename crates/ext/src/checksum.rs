@@ -6,7 +6,7 @@ pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 }
 
 /// What [`crc32c`] of bytes becomes when some of them change: those by themselves, going on from 0, came to `before` and come to `after`, and
-/// `behind` bytes follow them, fewer than a block can have. CRCs are linear: what differs is as it would be with zeros behind it.
+/// `behind` bytes follow them, no more than a block can have. CRCs are linear: what differs is as it would be with zeros behind it.
 pub(crate) fn crc32c_changed(sum: u32, before: u32, after: u32, behind: usize) -> u32 {
     sum ^ product(before ^ after, SHIFTS[behind])
 }
@@ -30,10 +30,10 @@ fn product(one: u32, mut other: u32) -> u32 {
 }
 
 /// By which a remainder is multiplied when so many zeros follow: powers of x to the 8th.
-static SHIFTS: [u32; 4096] = {
-    let mut table = [1 << 31; 4096];
+static SHIFTS: [u32; 4097] = {
+    let mut table = [1 << 31; 4097];
     let mut n = 1;
-    while n < 4096 {
+    while n < table.len() {
         let mut value = table[n - 1];
         let mut bit = 0;
         while bit < 8 {
@@ -105,13 +105,15 @@ mod tests {
     #[test]
     fn a_change_is_all_that_a_checksum_has_to_be_told() {
         let bytes: Vec<u8> = (0..4096u32).map(|n| ((n * n) >> 3) as u8).collect();
-        for (at, length) in [(0, 1), (0, 4096), (4095, 1), (17, 300), (2048, 8), (1, 0)] {
+        for (at, length) in [(0, 1), (0, 4096), (4095, 1), (17, 300), (2048, 8), (1, 0), (0, 0)] {
             let mut changed = bytes.clone();
             let part = at..at + length;
             changed[part.clone()].iter_mut().for_each(|byte| *byte = !*byte ^ 0x25);
             let [before, after] = [&bytes, &changed].map(|bytes| crc32c(0, &bytes[part.clone()]));
-            let behind = if length == 0 { 7 } else { 4096 - part.end };
-            assert_eq!(crc32c_changed(crc32c(9, &bytes), before, after, behind), crc32c(9, &changed));
+            assert_eq!(
+                crc32c_changed(crc32c(9, &bytes), before, after, 4096 - part.end),
+                crc32c(9, &changed)
+            );
         }
     }
 }

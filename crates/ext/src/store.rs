@@ -387,7 +387,7 @@ impl Store {
                 Before::Parts(parts) => {
                     let Some(cached) = shard.get_mut(&number) else { continue };
                     parts.restore(kept, Arc::make_mut(&mut cached.block.bytes));
-                    cached.changed = parts.changed;
+                    cached.restored(parts.changed);
                 }
                 Before::Whole(Some((kind, block, changed))) => {
                     shard.insert(number, Cached::new(kind, block, self.tick(), changed));

@@ -52,6 +52,11 @@ impl Cached {
         Cached { kind, block, used: AtomicU64::new(used), changed, checked: AtomicU64::new(0) }
     }
 
+    /// It is again what transaction `changed` left, which need not be what was found right since.
+    pub(super) fn restored(&mut self, changed: u64) {
+        (self.changed, self.checked) = (changed, AtomicU64::new(0));
+    }
+
     /// It is asked for as a `kind`: one block is one thing.
     pub(super) fn check(&self, kind: Kind, number: u64) -> Result<()> {
         if self.kind == kind {
