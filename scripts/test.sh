@@ -113,7 +113,7 @@ for name in "${steps[@]}"; do
                 user) step user 1 scripts/run-as-user.sh ;;
                 installed) step installed 1 scripts/installed.sh ;;
                 disks) step disks 32 scripts/disk-suites.sh "$rings" ;;
-                kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-20}" ;;
+                kill) step kill 1 scripts/kill-loop.sh "${KILL_ROUNDS:-30}" ;;
                 full) step full 1 scripts/full-volume.sh ;;
             esac
             ;;

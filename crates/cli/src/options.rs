@@ -167,7 +167,7 @@ impl Options {
     /// What they mean for a native volume on such a medium that is mounted.
     ///
     /// Where a fence costs less than a message to the server, each operation is durable when it is answered, with `durability=fsync` as well:
-    /// then an `fsync` needs no message of its own. The kernel still keeps written pages back until then.
+    /// then an `fsync` of a directory needs no message. The kernel still keeps written pages back until those of files.
     pub(crate) fn mounted(&self, method: PersistMethod) -> native::MountOptions {
         let options = self.native();
         match (options.durability, method) {

@@ -286,6 +286,30 @@ fn a_killed_server_leaves_a_volume_that_recovers() {
     run(&format!("fsck {zone}:home")).ok();
 }
 
+/// The kernel drops pages that it cannot send, and until its clock ticked it said of their `fsync` that it succeeded.
+#[test]
+fn a_dead_server_acknowledged_what_was_lost() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    for options in ["durability=fsync", "durability=op"] {
+        run(&format!("mount {zone}:home {dir} -o {options}")).ok();
+        let file = std::fs::File::create(scratch.path("mnt/file")).unwrap();
+        let write = |bytes: &[u8]| file.write_all_at(bytes, 0).and_then(|()| file.sync_data());
+        write(&[1; 4096]).unwrap();
+        let pid = run(&format!("stats {dir} --json")).ok().json()["pid"].to_string();
+        shell(&format!("kill -9 {pid}")).ok();
+        eventually("the mount notices that its server is dead", || {
+            rustix::fs::statvfs(dir.as_str()).is_err()
+        });
+        let acknowledged = (0..1000).filter(|_| write(&[2; 4096]).is_ok()).count();
+        assert_eq!(acknowledged, 0, "with {options}, of 1000 writes behind the server's death");
+        drop(file);
+        run(&format!("umount {dir}")).ok();
+    }
+    run(&format!("mount {zone}:home {dir}")).ok();
+    assert_eq!(std::fs::read(scratch.path("mnt/file")).unwrap(), [1; 4096]);
+    run(&format!("umount {dir}")).ok();
+}
+
 #[test]
 fn a_server_in_the_foreground_ends_with_a_signal_or_with_umount() {
     let Some((_scratch, zone, dir)) = place() else { return };

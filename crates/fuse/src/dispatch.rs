@@ -101,8 +101,11 @@ impl Server {
             Opcode::Statfs => {
                 reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs_of(ino)?))));
             }
-            // "Never ask again": the pages have been written before.
-            Opcode::Fsync if self.durable_operations => self.never(Request::Fsync, reply),
+            // "Never ask again", unless pages are kept back: those that the kernel cannot send, because the server is dead, it drops
+            // without a word (`fuse_send_writepage`), and only this message, which cannot be sent either, makes an error of it.
+            Opcode::Fsync if self.durable_operations && !self.writeback_cache => {
+                self.never(Request::Fsync, reply);
+            }
             Opcode::Fsync => reply.answer(self.handle(Request::Fsync, || {
                 let FsyncIn { fsync_flags, .. } = message.arguments()?;
                 self.fsync(ino, fsync_flags & abi::FSYNC_DATA != 0)

@@ -13,13 +13,15 @@
 //! - closing sends no flush, `access` is checked by the kernel (`default_permissions`), POSIX ACLs included;
 //! - with [`MountOptions::writeback_cache`], writes and `mtime` stay in the page cache until `fsync`, `close` or
 //!   memory pressure sends them;
-//! - with [`MountOptions::durable_operations`], `fsync` sends what is dirty and nothing else.
+//! - with [`MountOptions::durable_operations`], `fsync` of a directory sends nothing; that of a file neither, unless there is a writeback cache.
 //!
 //! # What a mount does not have
 //!
 //! - `statx` gives no creation time unless [`MountOptions::birth_times`] is set: programs that ask for it pay a message for each file.
 //! - `sync` and `syncfs` reach the volume only through the pages they write: the kernel has no such message for
 //!   a FUSE server. `fsync` and unmounting are the points of durability; with [`MountOptions::durable_operations`] those pages are, too.
+//! - `msync` and `fsync` fail when the server has died, as all does. But with [`MountOptions::durable_operations`] and no writeback cache, for what was
+//!   stored to a shared mapping, the kernel may say of them that they succeeded until its coarse clock ticks (4 ms at 250 Hz): it drops pages that it cannot send.
 //! - With a writeback cache, `SEEK_DATA` and `SEEK_HOLE` see every file as data without holes, because the
 //!   kernel asks the server without sending the pages it still holds.
 //! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.

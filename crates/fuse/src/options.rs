@@ -21,7 +21,8 @@ pub struct MountOptions {
     /// The kernel keeps written pages until `fsync`, `close` or memory pressure. Only for a volume of which
     /// nobody expects a `write` to be durable when it returns.
     pub writeback_cache: bool,
-    /// Whatever the volume has been asked is durable when it answers, so `fsync` need not be sent to it.
+    /// Whatever the volume has been asked is durable when it answers, so `fsync` of a directory need not be sent to it. Nor that of a
+    /// file, but for a writeback cache: there it tells whether the server was still alive when it was sent the pages.
     pub durable_operations: bool,
     /// Show when inodes were created. A program that asks `statx` for it, as every one does that is written in Rust, then
     /// costs a message for each inode that it looks at, even if the kernel knows all else.

@@ -232,15 +232,23 @@ fn a_new_file_is_opened_and_closed_without_a_message() {
 
 #[test]
 fn fsync_is_free_where_all_is_durable() {
-    let options = MountOptions { durable_operations: true, ..MountOptions::default() };
-    let mounted = Mounted::with(&options);
-    let mut file = File::create(mounted.path("file")).unwrap();
-    file.write_all(b"first").unwrap();
-    file.sync_all().unwrap();
-    mounted.without_requests(|| file.sync_all().unwrap());
-    let dir = File::open(mounted.dir()).unwrap();
-    dir.sync_all().unwrap();
-    mounted.without_requests(|| dir.sync_all().unwrap());
+    for writeback_cache in [false, true] {
+        let options = MountOptions { durable_operations: true, writeback_cache, ..MountOptions::default() };
+        let mounted = Mounted::with(&options);
+        let mut file = File::create(mounted.path("file")).unwrap();
+        file.write_all(b"first").unwrap();
+        file.sync_all().unwrap();
+        if writeback_cache {
+            // That the kernel could send its pages, nothing else tells.
+            let ((), requests) = mounted.requests(|| file.sync_all().unwrap());
+            assert_eq!(requests.of(Request::Fsync), 1, "{requests}");
+        } else {
+            mounted.without_requests(|| file.sync_all().unwrap());
+        }
+        let dir = File::open(mounted.dir()).unwrap();
+        dir.sync_all().unwrap();
+        mounted.without_requests(|| dir.sync_all().unwrap());
+    }
 }
 
 #[test]
