@@ -8,7 +8,7 @@ use crate::directory;
 use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
-use crate::index;
+use crate::index::{self, CurrentLeaf};
 use crate::inode::{Hot, InodeEdit, Layout, PAYLOAD_BYTES};
 use crate::node::{Nodes, ORPHANS};
 use crate::page::Entry;
@@ -24,12 +24,26 @@ pub(crate) enum InPlace {
     Now,
 }
 
+/// What has been seen of what items change, in its copy of the running epoch: it need not be looked for again. It stays there for
+/// as long as the operation runs, which holds a lane and the locks of its inodes.
+#[derive(Default)]
+pub(crate) struct Seen<'a> {
+    /// The inode that the last item changed is mostly the next one's, too.
+    pub(crate) inode: Option<InodeEdit<'a>>,
+    pub(crate) leaf: Option<CurrentLeaf>,
+}
+
 /// Applies all items of a committed transaction, in order.
-pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: InPlace) -> vfs::Result<()> {
-    let mut last = None;
+pub(crate) fn apply<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    seen: &mut Seen<'a>,
+    items: &[u8],
+    in_place: InPlace,
+) -> vfs::Result<()> {
     for item in Items(items) {
         match &item {
-            Ok(item) => apply_item(nodes, budget, &mut last, item, in_place)?,
+            Ok(item) => apply_item(nodes, budget, seen, item, in_place)?,
             Err(_) => return Err(malformed(nodes)),
         }
     }
@@ -38,12 +52,17 @@ pub(crate) fn apply(nodes: &Nodes, budget: &Budget<'_>, items: &[u8], in_place: 
 
 /// Applies an item of a transaction that is not committed yet. An inode that it enters is made later, with a note of the
 /// entry.
-pub(crate) fn apply_at_once(nodes: &Nodes, budget: &Budget<'_>, item: &Item<'_>) -> vfs::Result<()> {
+pub(crate) fn apply_at_once<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    seen: &mut Seen<'a>,
+    item: &Item<'_>,
+) -> vfs::Result<()> {
     match *item {
         Item::Enter { dir, key, ino, kind, name } => {
             directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })
         }
-        _ => apply_item(nodes, budget, &mut None, item, InPlace::WithCheckpoint),
+        _ => apply_item(nodes, budget, seen, item, InPlace::WithCheckpoint),
     }
 }
 
@@ -54,7 +73,7 @@ pub(crate) fn replay(nodes: &Nodes, budget: &Budget<'_>, items: &[u8]) -> vfs::R
         for item in Items(items) {
             let item = item.map_err(|_| malformed(nodes))?;
             if matches!(item, Item::Bytes { .. }) == in_place {
-                apply_item(nodes, budget, &mut None, &item, InPlace::Now)?;
+                apply_item(nodes, budget, &mut Seen::default(), &item, InPlace::Now)?;
             }
         }
     }
@@ -65,11 +84,10 @@ pub(crate) fn malformed(nodes: &Nodes) -> vfs::Error {
     corrupt("log", nodes.medium.geometry.log_start, "an item", "malformed", "one this version writes")
 }
 
-/// The inode that one item changed is mostly the next one's, too: `last` has it.
 fn apply_item<'a>(
     nodes: &'a Nodes,
     budget: &Budget<'_>,
-    last: &mut Option<InodeEdit<'a>>,
+    seen: &mut Seen<'a>,
     item: &Item<'_>,
     in_place: InPlace,
 ) -> vfs::Result<()> {
@@ -78,9 +96,9 @@ fn apply_item<'a>(
             check_inline(ino, hot, cold.kind() == FileKind::Directory, PAYLOAD_BYTES)?;
             nodes.create_inode(budget, ino, cold, hot)
         }
-        Item::Hot { ino, hot } => set_hot(again(nodes, budget, last, ino)?, hot),
+        Item::Hot { ino, hot } => set_hot(again(nodes, budget, &mut seen.inode, ino)?, hot),
         Item::Cold { ino, cold } => {
-            again(nodes, budget, last, ino)?.set_cold(cold);
+            again(nodes, budget, &mut seen.inode, ino)?.set_cold(cold);
             Ok(())
         }
         Item::Enter { dir, key, ino, kind, name } => {
@@ -93,10 +111,11 @@ fn apply_item<'a>(
             note_entry(nodes, budget, dir, key, ino)
         }
         Item::Map { ino, index, count, pointer } => {
-            let inode = again(nodes, budget, last, ino)?;
-            index::set_run(nodes, budget, inode, index, u64::from(count), pointer)
+            let inode = again(nodes, budget, &mut seen.inode, ino)?;
+            index::set_run(nodes, budget, inode, index, u64::from(count), pointer, seen.leaf)
         }
         Item::Unmap { ino, from, to } => {
+            seen.leaf = None; // it may go
             let edit = nodes.edit_inode(budget, ino)?;
             if edit.inode().layout() != Layout::Mapped {
                 return Ok(());
@@ -141,7 +160,7 @@ fn apply_item<'a>(
         Item::SetXattr { ino, name, value } => xattr::set(nodes, budget, ino, name, Some(value)),
         Item::RemoveXattr { ino, name } => xattr::set(nodes, budget, ino, name, None),
         Item::Remove { ino } => {
-            *last = None;
+            *seen = Seen::default();
             remove(nodes, budget, ino)
         }
     }
@@ -174,7 +193,7 @@ fn check_inline(ino: u32, hot: &Hot, is_dir: bool, room: usize) -> vfs::Result<(
     Ok(())
 }
 
-/// Inode `ino`, open for change: `last`, if that is it. Once it has its copy of the running epoch it stays there.
+/// Inode `ino`, open for change: `last`, if that is it.
 #[inline]
 fn again<'l, 'a>(
     nodes: &'a Nodes,

@@ -170,7 +170,9 @@ impl Core {
         let journaling = self.options.journaling;
         let mut operation = self.begin(blocks, log_for(data.len(), journaling), Urgency::Ordinary)?;
         let (lock, is_crowded) = self.lock_in_crowd(handle, ino)?;
-        let inode = self.nodes.regular(ino)?;
+        let (inode, current) = self.nodes.open_inode(ino)?;
+        inode.check_regular()?;
+        operation.seen.inode = current;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
         let offset = offset.unwrap_or(size);
@@ -181,7 +183,10 @@ impl Core {
             let blocks = Blocks { ino, index: offset / BLOCK, bytes: data, hot: new_hot };
             let is_possible =
                 mode == cold.mode.get() && !self.rewrites() && operation.may_be_beside(data.len());
-            if is_possible && (offset | end).is_multiple_of(BLOCK) && self.are_replaced(inode, &blocks)? {
+            if is_possible
+                && (offset | end).is_multiple_of(BLOCK)
+                && are_replaced(&mut operation, inode, &blocks)?
+            {
                 return self.replace_blocks(operation, lock, &blocks);
             }
             lock.settle();
@@ -208,22 +213,6 @@ impl Core {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }
         operation.commit()
-    }
-
-    /// Whether a file has all of these blocks: then nothing but these and its times change.
-    fn are_replaced(&self, inode: Inode<'_>, blocks: &Blocks<'_>) -> Result<bool> {
-        let (mut at, end) = (blocks.index, blocks.index + blocks.bytes.len() as u64 / BLOCK);
-        if inode.layout() != Layout::Mapped || end * BLOCK > inode.size() {
-            return Ok(planted(Fault::AlwaysBeside) && inode.layout() == Layout::Mapped);
-        }
-        while at < end {
-            let (pointer, length) = index::run(&self.nodes, inode, at, end - at)?;
-            if !pointer.has_data() {
-                return Ok(planted(Fault::AlwaysBeside));
-            }
-            at += length;
-        }
-        Ok(true)
     }
 
     /// Replaces blocks of a file beside others who do so. Two who replace the same block need not know of each other either:
@@ -307,7 +296,7 @@ impl Core {
     ) -> Result<usize> {
         let count = data.len() as u64 / BLOCK;
         let (old, length) = match inode.layout() {
-            Layout::Mapped => index::run(&self.nodes, inode, index, count)?,
+            Layout::Mapped => operation.look_up(inode, index, count)?,
             _ => (DataPointer::HOLE, count),
         };
         let is_shared = |n: &u64| self.nodes.allocator.is_shared(old.block() + n);
@@ -364,7 +353,7 @@ impl Core {
         let moved =
             if inode.layout() == Layout::Inline && part.index == 0 { inode.inline_bytes() } else { &[] };
         let old = match inode.layout() {
-            Layout::Mapped => index::run(&self.nodes, inode, part.index, 1)?.0,
+            Layout::Mapped => operation.look_up(inode, part.index, 1)?.0,
             _ => DataPointer::HOLE,
         };
         if old.has_data() {
@@ -514,6 +503,22 @@ impl Core {
         }
         self.sync()
     }
+}
+
+/// Whether a file has all of these blocks: then nothing but these and its times change.
+fn are_replaced(operation: &mut Operation<'_>, inode: Inode<'_>, blocks: &Blocks<'_>) -> Result<bool> {
+    let (mut at, end) = (blocks.index, blocks.index + blocks.bytes.len() as u64 / BLOCK);
+    if inode.layout() != Layout::Mapped || end * BLOCK > inode.size() {
+        return Ok(planted(Fault::AlwaysBeside) && inode.layout() == Layout::Mapped);
+    }
+    while at < end {
+        let (pointer, length) = operation.look_up(inode, at, end - at)?;
+        if !pointer.has_data() {
+            return Ok(planted(Fault::AlwaysBeside));
+        }
+        at += length;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

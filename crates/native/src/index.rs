@@ -133,6 +133,18 @@ struct Leaf<'a> {
     slots: u64,
     /// The node they are in; `None`: where nothing is.
     node: Option<u32>,
+    /// If that is not the inode's: its block, and the version that its NAT entry has.
+    home: Option<(u64, u32)>,
+}
+
+/// A map or direct node in its copy of the running epoch: where it may be changed.
+#[derive(Clone, Copy)]
+pub(crate) struct CurrentLeaf {
+    ino: u32,
+    /// The file's blocks that it points to.
+    first: u64,
+    count: u64,
+    block: u64,
 }
 
 /// The pointer in `slot` of those with these bytes; behind them are holes.
@@ -144,7 +156,15 @@ fn pointer_in(pointers: &[u8], slot: u64) -> DataPointer {
     }
 }
 
-impl Leaf<'_> {
+impl<'a> Leaf<'a> {
+    /// That of a map or direct node.
+    #[inline]
+    fn in_node(nodes: &'a Reader, nid: u32, kind: BlockKind, slot: u64, slots: u64) -> vfs::Result<Leaf<'a>> {
+        let (view, version) = nodes.view_of_version(nid, kind)?;
+        let home = Some((view.block, version));
+        Ok(Leaf { pointers: pointers_in(view, slots), slot, slots, node: Some(nid), home })
+    }
+
     #[inline]
     fn pointer(&self, slot: u64) -> DataPointer {
         pointer_in(self.pointers, slot)
@@ -152,7 +172,7 @@ impl Leaf<'_> {
 
     /// Where nothing is: `slots` holes.
     fn nothing(slots: u64) -> Leaf<'static> {
-        Leaf { pointers: &[], slot: 0, slots, node: None }
+        Leaf { pointers: &[], slot: 0, slots, node: None, home: None }
     }
 }
 
@@ -172,14 +192,13 @@ fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf
     let (height, root, within) = match place(index) {
         Place::Inode { slot } => {
             let node = Some(inode::nid_of(inode.ino));
-            return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE, node });
+            return Ok(Leaf { pointers: inode.payload(), slot, slots: IN_INODE, node, home: None });
         }
         Place::Map { slot } => {
-            let node = Some(inode.derived().body.get());
-            return Ok(match map(nodes, inode)? {
-                Some(view) => Leaf { pointers: pointers_in(view, IN_MAP), slot, slots: IN_MAP, node },
-                None => Leaf::nothing(IN_MAP - slot),
-            });
+            return match inode.derived().body.get() {
+                0 => Ok(Leaf::nothing(IN_MAP - slot)),
+                nid => Leaf::in_node(nodes, nid, BlockKind::Map, slot, IN_MAP),
+            };
         }
         Place::Tree { height, root, within } => (height, root, within),
     };
@@ -196,8 +215,7 @@ fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf
     if nid == 0 {
         return Ok(Leaf::nothing(IN_DIRECT - slot));
     }
-    let view = nodes.view(nid, BlockKind::Direct)?;
-    Ok(Leaf { pointers: pointers_in(view, IN_DIRECT), slot, slots: IN_DIRECT, node: Some(nid) })
+    Leaf::in_node(nodes, nid, BlockKind::Direct, slot, IN_DIRECT)
 }
 
 /// The node that holds the pointer of block `index` of a mapped file, and the pointer; `None` if it has no such node.
@@ -245,8 +263,38 @@ impl Reader {
 /// The pointer of block `index` of a mapped file, and how many blocks from there (at most `max`) continue it:
 /// contiguous on the medium, or holes alike. A hole takes a step for each subtree that is not there, however large.
 pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs::Result<(DataPointer, u64)> {
+    run_in(nodes, inode, index, max, |_, _| ())
+}
+
+/// The same for who is about to change the pointers, holding a lane and the inode's lock; and the last leaf of the run, if it
+/// may be changed where it is.
+pub(crate) fn run_to_change(
+    nodes: &Nodes,
+    inode: Inode<'_>,
+    index: u64,
+    max: u64,
+) -> vfs::Result<(DataPointer, u64, Option<CurrentLeaf>)> {
+    let (version, mut current) = (nodes.version(), None);
+    let (pointer, length) = run_in(nodes, inode, index, max, |leaf, index| {
+        let home = leaf.home.filter(|home| home.1 == version);
+        let (first, count) = (index - leaf.slot, leaf.slots);
+        current = home.map(|(block, _)| CurrentLeaf { ino: inode.ino, first, count, block });
+    })?;
+    Ok((pointer, length, current))
+}
+
+/// The same; `visit` gets each leaf, and the block that it was looked up for.
+#[inline]
+fn run_in(
+    nodes: &Reader,
+    inode: Inode<'_>,
+    index: u64,
+    max: u64,
+    mut visit: impl FnMut(&Leaf<'_>, u64),
+) -> vfs::Result<(DataPointer, u64)> {
     if max <= 1 && index < FILE_MAX / BLOCK {
         let leaf = leaf(nodes, inode, index)?;
+        visit(&leaf, index);
         let pointer = leaf.pointer(leaf.slot);
         if !pointer.is_hole() {
             nodes.check_pointer(inode, index, pointer)?;
@@ -258,6 +306,7 @@ pub(crate) fn run(nodes: &Reader, inode: Inode<'_>, index: u64, max: u64) -> vfs
     let max = max.max(1);
     while length < max && index + length < FILE_MAX / BLOCK {
         let leaf = leaf(nodes, inode, index + length)?;
+        visit(&leaf, index + length);
         let first = *first.get_or_insert_with(|| leaf.pointer(leaf.slot));
         let end = leaf.slots.min(leaf.slot + max - length);
         let there = (leaf.pointers.len() / 8) as u64;
@@ -337,7 +386,7 @@ impl LeafEdit<'_, '_> {
 }
 
 /// Points blocks `index .. index + count` of an inode to the run that begins with `pointer`, and frees what they
-/// pointed to before.
+/// pointed to before. `current` may be a leaf of it.
 pub(crate) fn set_run(
     nodes: &Nodes,
     budget: &Budget<'_>,
@@ -345,16 +394,21 @@ pub(crate) fn set_run(
     index: u64,
     count: u64,
     pointer: DataPointer,
+    current: Option<CurrentLeaf>,
 ) -> vfs::Result<()> {
+    let current = current.filter(|leaf| leaf.ino == inode.ino);
     let mut done = 0;
     while done < count {
-        let (leaf, slot, slots) = match place(index + done) {
-            Place::Inode { slot } => (LeafEdit::Inode(inode), slot, IN_INODE),
-            Place::Map { slot } => {
+        let at = index + done;
+        let here = current.filter(|leaf| (leaf.first..leaf.first + leaf.count).contains(&at));
+        let (leaf, slot, slots) = match (here, place(at)) {
+            (Some(leaf), _) => (LeafEdit::Node(nodes.edit_current(leaf.block)), at - leaf.first, leaf.count),
+            (None, Place::Inode { slot }) => (LeafEdit::Inode(inode), slot, IN_INODE),
+            (None, Place::Map { slot }) => {
                 let (map, _) = map_node(nodes, budget, inode)?;
                 (LeafEdit::Node(nodes.edit(budget, map)?), slot, IN_MAP)
             }
-            Place::Tree { height, root, within } => {
+            (None, Place::Tree { height, root, within }) => {
                 let direct = direct_node(nodes, budget, inode, (height, root, within))?;
                 (LeafEdit::Node(direct), within % IN_DIRECT, IN_DIRECT)
             }

@@ -308,6 +308,16 @@ impl<'a> Inode<'a> {
         self.cold().kind()
     }
 
+    /// An error if it holds no bytes.
+    #[inline]
+    pub(crate) fn check_regular(&self) -> vfs::Result<()> {
+        match self.kind() {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(vfs::Error::IsDirectory),
+            _ => Err(vfs::Error::Invalid),
+        }
+    }
+
     /// Bytes of extended attributes in the slot.
     fn xattr_len(&self) -> usize {
         usize::from(self.bytes[XATTR_LEN])

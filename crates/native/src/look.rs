@@ -137,11 +137,8 @@ impl Reader {
     /// Inode `ino`, which must hold bytes.
     pub(crate) fn regular(&self, ino: u32) -> Result<Inode<'_>> {
         let inode = self.inode(ino)?;
-        match inode.kind() {
-            FileKind::Regular => Ok(inode),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::Invalid),
-        }
+        inode.check_regular()?;
+        Ok(inode)
     }
 
     /// Calls `sink` with the bytes of `range` of a file, which exist, in order.

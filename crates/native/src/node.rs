@@ -400,7 +400,13 @@ impl Nodes {
         Ok(Edit { medium: &self.medium, block })
     }
 
-    /// The same; an error if it is not of `kind`.
+    /// Opens a node for change whose copy of the running epoch is in `block`.
+    #[inline]
+    pub(crate) fn edit_current(&self, block: u64) -> Edit<'_> {
+        Edit { medium: &self.medium, block }
+    }
+
+    /// Opens a node as [`Nodes::edit`] does; an error if it is not of `kind`.
     #[inline]
     pub(crate) fn edit_of(&self, budget: &Budget<'_>, nid: u32, kind: BlockKind) -> vfs::Result<Edit<'_>> {
         let block = match self.current(nid)? {

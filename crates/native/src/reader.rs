@@ -60,11 +60,18 @@ impl Reader {
     /// Reads node `nid`, which must be of `kind`: `ESTALE` if there is none, an error if it is damaged.
     #[inline]
     pub(crate) fn view(&self, nid: u32, kind: BlockKind) -> vfs::Result<View<'_>> {
-        let view = self.any(nid)?;
+        Ok(self.view_of_version(nid, kind)?.0)
+    }
+
+    /// The same, and the version that its NAT entry has.
+    #[inline]
+    pub(crate) fn view_of_version(&self, nid: u32, kind: BlockKind) -> vfs::Result<(View<'_>, u32)> {
+        let (block, version) = self.block_and_version(nid)?;
+        let view = View::of(&self.medium, block);
         if view.bytes[0] != kind as u8 {
             return Err(self.wrong_kind(nid, kind, view));
         }
-        Ok(view)
+        Ok((view, version))
     }
 
     #[cold]
@@ -81,15 +88,21 @@ impl Reader {
     /// The block of node `nid`, which is sound.
     #[inline]
     pub(crate) fn block_of(&self, nid: u32) -> vfs::Result<u64> {
+        Ok(self.block_and_version(nid)?.0)
+    }
+
+    /// The same, and the version that its NAT entry has.
+    #[inline]
+    fn block_and_version(&self, nid: u32) -> vfs::Result<(u64, u32)> {
         match self.nat.verified(nid) {
-            Some((_, _, block)) => Ok(block),
+            Some((_, version, block)) => Ok((block, version)),
             None => self.find_node(nid),
         }
     }
 
     /// The same of a node that was not looked at since it was mounted, or is not there.
     #[cold]
-    fn find_node(&self, nid: u32) -> vfs::Result<u64> {
+    fn find_node(&self, nid: u32) -> vfs::Result<(u64, u32)> {
         let located = self.nat.locate(nid)?;
         if located.pointer.is_null() {
             return Err(vfs::Error::Stale);
@@ -97,7 +110,7 @@ impl Reader {
         if !located.verified {
             self.verify(nid, located.pointer)?;
         }
-        Ok(located.pointer.block())
+        Ok((located.pointer.block(), located.version))
     }
 
     #[cold]
@@ -140,9 +153,15 @@ impl Reader {
     /// is damaged.
     #[inline]
     pub(crate) fn inode(&self, ino: u32) -> vfs::Result<Inode<'_>> {
-        let block = self.block_of(nid_of(ino))?;
+        Ok(self.inode_of_version(ino)?.0)
+    }
+
+    /// The same, and the version that its block's NAT entry has.
+    #[inline]
+    pub(crate) fn inode_of_version(&self, ino: u32) -> vfs::Result<(Inode<'_>, u32)> {
+        let (block, version) = self.block_and_version(nid_of(ino))?;
         self.check_lives(block, ino)?;
-        Ok(Inode::on_medium(&self.medium, block, ino))
+        Ok((Inode::on_medium(&self.medium, block, ino), version))
     }
 
     /// `ESTALE` if the block has no such inode: also if it is a node of another kind.

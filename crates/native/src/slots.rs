@@ -18,7 +18,7 @@ use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
-use crate::inode::{ALL_SLOTS, Cold, Hot, InodeEdit, nid_of, number_of, slot_of};
+use crate::inode::{ALL_SLOTS, Cold, Hot, Inode, InodeEdit, nid_of, number_of, slot_of};
 use crate::lanes;
 use crate::node::Nodes;
 use crate::reader::map_of;
@@ -119,6 +119,14 @@ impl Nodes {
         };
         self.check_lives(block, ino)?;
         Ok(InodeEdit::new(&self.medium, block, ino))
+    }
+
+    /// Reads inode `ino`, which is locked by who holds a lane, and opens it for change if that takes no copy.
+    #[inline]
+    pub(crate) fn open_inode(&self, ino: u32) -> vfs::Result<(Inode<'_>, Option<InodeEdit<'_>>)> {
+        let (inode, version) = self.inode_of_version(ino)?;
+        let is_current = version == self.version();
+        Ok((inode, is_current.then(|| InodeEdit::new(&self.medium, inode.block, ino))))
     }
 
     /// Copies block `nid` of inodes, if it is in `block` and has no copy of the running epoch.

@@ -10,14 +10,16 @@ use vfs::{Error, Result};
 use super::{Core, NextLog};
 use crate::Durability;
 use crate::allocator::{Budget, Urgency};
-use crate::apply::{self, InPlace};
+use crate::apply::{self, InPlace, Seen};
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
+use crate::index;
 use crate::inode::{Hot, Inode};
 use crate::journal::{Data, Number};
 use crate::lanes::{LANES, Lane};
 use crate::locks::{Exclusive, Settling};
+use crate::pointer::DataPointer;
 use crate::record::{Item, TRANSACTION_HEADER, Transaction};
 
 /// Data on its way to blocks that nothing points to yet.
@@ -39,6 +41,7 @@ pub(crate) struct Operation<'a> {
     /// Taken before data is streamed that is to become durable with the transaction.
     number: Option<Number>,
     transaction: Transaction,
+    pub(crate) seen: Seen<'a>,
     streamed: Option<Streamed>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
     allocated: SmallVec<[(u64, u64); 4]>,
@@ -83,6 +86,7 @@ impl Core {
                         budget,
                         number: None,
                         transaction: Transaction::new(),
+                        seen: Seen::default(),
                         streamed: None,
                         allocated: SmallVec::new(),
                         is_half_done: false,
@@ -132,6 +136,15 @@ impl<'a> Operation<'a> {
         if inode.hot() != *hot {
             self.log(&Item::Hot { ino: inode.ino, hot });
         }
+    }
+
+    /// Looks up where block `index` of a mapped file is, and how many of `max` blocks continue it ([`index::run`]), before its pointer is
+    /// changed.
+    #[inline]
+    pub(crate) fn look_up(&mut self, inode: Inode<'_>, index: u64, max: u64) -> Result<(DataPointer, u64)> {
+        let (pointer, length, leaf) = index::run_to_change(&self.core.nodes, inode, index, max)?;
+        self.seen.leaf = leaf;
+        Ok((pointer, length))
     }
 
     /// Allocates a run of blocks for a file's data.
@@ -237,7 +250,8 @@ impl<'a> Operation<'a> {
     pub(crate) fn log_at_once(&mut self, item: &Item<'_>) -> Result<()> {
         let core = self.core;
         self.transaction.push(item);
-        apply::apply_at_once(&core.nodes, &self.budget, item).inspect_err(|error| core.fail(error))
+        apply::apply_at_once(&core.nodes, &self.budget, &mut self.seen, item)
+            .inspect_err(|error| core.fail(error))
     }
 
     /// Commits what was begun so: all was applied at once but for the first `later` bytes of items, which are applied behind
@@ -265,7 +279,7 @@ impl<'a> Operation<'a> {
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
         fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
         let rest = &self.transaction.bytes[TRANSACTION_HEADER..TRANSACTION_HEADER + later];
-        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+        apply::apply(&core.nodes, &self.budget, &mut self.seen, rest, InPlace::WithCheckpoint)
             .and_then(|()| core.medium.check_media())
             .inspect_err(|error| core.fail(error))?;
         self.is_half_done = false;
@@ -289,13 +303,14 @@ impl<'a> Operation<'a> {
         let number = self.number.take().unwrap_or_else(|| core.journal.number());
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
         let (early, rest) = self.transaction.items();
-        let applied = apply::apply(&core.nodes, &self.budget, early, InPlace::WithCheckpoint);
+        let (nodes, seen) = (&core.nodes, &mut self.seen);
+        let applied = apply::apply(nodes, &self.budget, seen, early, InPlace::WithCheckpoint);
         fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
         applied?;
         if rest.is_empty() {
             return Ok(());
         }
-        apply::apply(&core.nodes, &self.budget, rest, InPlace::WithCheckpoint)
+        apply::apply(nodes, &self.budget, seen, rest, InPlace::WithCheckpoint)
     }
 
     /// Commits the first item alone: a fault.
@@ -309,10 +324,11 @@ impl<'a> Operation<'a> {
         Ok(())
     }
 
-    fn apply_all(&self, in_place: InPlace) -> Result<()> {
+    fn apply_all(&mut self, in_place: InPlace) -> Result<()> {
         let (early, rest) = self.transaction.items();
-        apply::apply(&self.core.nodes, &self.budget, early, in_place)?;
-        apply::apply(&self.core.nodes, &self.budget, rest, in_place)
+        let (nodes, seen) = (&self.core.nodes, &mut self.seen);
+        apply::apply(nodes, &self.budget, seen, early, in_place)?;
+        apply::apply(nodes, &self.budget, seen, rest, in_place)
     }
 }
 

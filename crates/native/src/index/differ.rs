@@ -3,7 +3,7 @@
 //! indirect node for each 2 GiB beyond the first 1.3.
 
 use super::{
-    IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, Leaf, POINTED, ROOTS, map, pointers_in, reach, root_at,
+    IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, POINTED, ROOTS, map, pointer_in, pointers_in, reach, root_at,
 };
 use crate::bia::BlockKind;
 use crate::held::Held;
@@ -54,7 +54,7 @@ impl<'a> Pair<'a> {
     fn pointers(&mut self, sides: [&[u8]; 2], first: u64) -> vfs::Result<bool> {
         let slots = (sides[0].len().max(sides[1].len()) / 8) as u64;
         for slot in 0..slots.min(self.end.saturating_sub(first)) {
-            let pointers = sides.map(|pointers| Leaf { pointers, slot: 0, slots, node: None }.pointer(slot));
+            let pointers = sides.map(|pointers| pointer_in(pointers, slot));
             if pointers[0] != pointers[1] && (self.visit)(pointers)? {
                 return Ok(true);
             }

@@ -34,16 +34,21 @@ use crate::life::lives;
 use crate::locks::Fault;
 use crate::seals::seals;
 
-/// Schedules of each kind for each model.
+/// Schedules of each kind for a model as it is, and for one with a fault, until it is found.
 const SCHEDULES: usize = 1000;
+const SCHEDULES_MAX: usize = 40_000;
 
 fn run(model: impl Fn() + Copy + Send + Sync + 'static) {
+    run_schedules(SCHEDULES, model);
+}
+
+fn run_schedules(schedules: usize, model: impl Fn() + Copy + Send + Sync + 'static) {
     let seed = Torture::seed_from_environment();
     eprintln!("AMBERFS_SEED={seed}");
     let mut config = Config::new();
     config.silence_warnings = true;
-    Runner::new(RandomScheduler::new_from_seed(seed, SCHEDULES), config.clone()).run(model);
-    Runner::new(PctScheduler::new_from_seed(seed, 3, SCHEDULES), config).run(model);
+    Runner::new(RandomScheduler::new_from_seed(seed, schedules), config.clone()).run(model);
+    Runner::new(PctScheduler::new_from_seed(seed, 3, schedules), config).run(model);
 }
 
 /// Directories and what they name: stripes below, above, between, and shared.
@@ -90,7 +95,7 @@ macro_rules! finds {
         #[test]
         #[should_panic(expected = $what)]
         fn $name() {
-            run(|| $model(Fault::$fault $(, $argument)*));
+            run_schedules(SCHEDULES_MAX, || $model(Fault::$fault $(, $argument)*));
         }
     };
 }
