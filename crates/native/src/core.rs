@@ -26,7 +26,7 @@ use crate::journal::Journal;
 use crate::kept::{Kept, Record};
 use crate::lanes::Lanes;
 use crate::locks::Locks;
-use crate::node::Nodes;
+use crate::nodes::Nodes;
 use crate::options::Shares;
 use crate::removal::{Newest, Place};
 use crate::superblock::Root;

@@ -18,7 +18,8 @@ use crate::geometry::BLOCK;
 use crate::held::Held;
 use crate::hints::Hint;
 use crate::inode::{Inode, InodeEdit, Layout, SLOT, nid_of, slot_of};
-use crate::node::{HEADER, Nodes, View};
+use crate::node::{HEADER, View};
+use crate::nodes::Nodes;
 use crate::page::{self, Entry, Page};
 use crate::reader::Reader;
 

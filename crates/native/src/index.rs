@@ -26,7 +26,8 @@ use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::geometry::{BLOCK, FILE_MAX};
 use crate::inode::{self, Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_BYTES};
-use crate::node::{Edit, HEADER, Nodes, View};
+use crate::node::{Edit, HEADER, View};
+use crate::nodes::Nodes;
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
 

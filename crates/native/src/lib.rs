@@ -63,6 +63,7 @@ mod mend_snapshots;
 mod namespace;
 mod nat;
 mod node;
+mod nodes;
 mod options;
 mod orphans;
 mod page;

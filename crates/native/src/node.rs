@@ -1,30 +1,16 @@
-//! Nodes: blocks of inodes, maps, direct and indirect nodes, directory buckets and tables, attributes (HMFS §2.2).
-//!
-//! Invariant: a node block that the newest checkpoint reaches never changes. The first change in an epoch copies the
-//! node to a block that is not yet valid and points the NAT cache there; further changes go to the copy, unflushed (unless it is sealed: `core/seal`):
-//! what makes them durable is their record in the log, and the checkpoint that flushes them.
-
-use std::collections::HashSet;
-use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+//! The block of a node: of inodes, a map, a direct or indirect node, a directory's bucket or table, attributes (HMFS §2.2).
 
 use nvm::Purpose;
-use parking_lot::Mutex;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::allocator::{Allocator, Budget};
-use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Medium};
 use crate::inode::{self, Inode};
-use crate::nat::NID_BITS;
 use crate::pointer::NodePointer;
-use crate::reader::Reader;
-use crate::slots::Slots;
 
 /// Begins every node block.
 #[repr(C)]
@@ -47,6 +33,12 @@ pub(crate) struct NodeHeader {
 pub(crate) const HEADER: usize = 16;
 const _: () = assert!(size_of::<NodeHeader>() == HEADER);
 const USED_AT: usize = 12;
+
+/// NID 0 is that of the block of inodes 1 (root directory) and 2 (orphans), so that as a reference to any other node it
+/// can mean "none".
+pub(crate) const FIRST_NID: u32 = 1;
+/// The hidden directory of inodes without a name: open but unlinked, or made by `O_TMPFILE`.
+pub(crate) const ORPHANS: u32 = 2;
 
 /// A node's block, or what it uses of that, verified.
 #[derive(Clone, Copy)]
@@ -112,6 +104,10 @@ pub(crate) struct Edit<'a> {
 }
 
 impl<'a> Edit<'a> {
+    pub(crate) fn new(medium: &'a Medium, block: u64) -> Edit<'a> {
+        Edit { medium, block }
+    }
+
     pub(crate) fn view(&self) -> View<'a> {
         View::of(self.medium, self.block)
     }
@@ -164,7 +160,10 @@ impl<'a> Edit<'a> {
 /// Calls `part` with each part of a node that its checksum covers and a checkpoint flushes, ascending: `[0, used)`, or
 /// an inode block's header and what its inodes use of their slots. False if the header contradicts itself. `bytes` gives bytes of
 /// the node, by where they begin and how many they are.
-fn each_part<'b>(bytes: impl Fn(usize, usize) -> &'b [u8], mut part: impl FnMut(usize, usize)) -> bool {
+pub(crate) fn each_part<'b>(
+    bytes: impl Fn(usize, usize) -> &'b [u8],
+    mut part: impl FnMut(usize, usize),
+) -> bool {
     let header = NodeHeader::ref_from_bytes(bytes(0, HEADER)).expect("a header's length");
     let used = header.used.get() as usize;
     if header.kind == BlockKind::Inode as u8 {
@@ -224,7 +223,7 @@ fn checksum_of<'b>(bytes: impl Fn(usize, usize) -> &'b [u8]) -> Option<u32> {
 }
 
 /// Gives bytes of the node in a block.
-fn on_medium<'b>(medium: &'b Medium, block: u64) -> impl Fn(usize, usize) -> &'b [u8] {
+pub(crate) fn on_medium<'b>(medium: &'b Medium, block: u64) -> impl Fn(usize, usize) -> &'b [u8] {
     move |at, length| medium.region.bytes(block * BLOCK + at as u64, length)
 }
 
@@ -276,321 +275,3 @@ fn flush_parts<'b>(medium: &Medium, block: u64, bytes: impl Fn(usize, usize) -> 
     });
     flushed
 }
-
-/// The nodes of a mounted volume.
-pub(crate) struct Nodes {
-    reader: Reader,
-    pub(crate) allocator: Allocator,
-    /// The running epoch: the version its checkpoint will have.
-    version: AtomicU32,
-    nids: Mutex<NidPool>,
-    pub(crate) slots: Slots,
-    /// Inodes that exist.
-    pub(crate) inodes: Alone<AtomicU64>,
-}
-
-/// Who may change nodes may read them.
-impl Deref for Nodes {
-    type Target = Reader;
-
-    #[inline]
-    fn deref(&self) -> &Reader {
-        &self.reader
-    }
-}
-
-/// Which NIDs are free.
-///
-/// A NID that was handed out has no NAT entry until its transaction is applied, so the search must never come across
-/// one: it covers `[scan, scan_end)`, a range fixed while no operation ran, and what is freed in that range is left
-/// for it to find.
-struct NidPool {
-    /// Some free NIDs outside the range that is still to be searched.
-    free: Vec<u32>,
-    /// NIDs from here on were never used.
-    next: u32,
-    scan: u32,
-    scan_end: u32,
-    /// Free NIDs in that range, at most.
-    holes: u32,
-    /// More were freed than are remembered: search again from the start, when no operation runs.
-    search_again: bool,
-    /// A log is being replayed that makes these inodes: NIDs below `next` may be theirs, so new ones are handed out, and
-    /// below `next` only when there are none.
-    replaying: Option<HashSet<u32>>,
-}
-
-/// Freed NIDs remembered at most; more are found again by searching.
-const FREE_NIDS_MAX: usize = 64 << 10;
-
-impl NidPool {
-    /// Begins a search of all NIDs so far, of which `used` are in use. No operation runs.
-    fn search(&mut self, used: u32) {
-        (self.scan, self.scan_end, self.search_again) = (FIRST_NID, self.next, false);
-        self.holes = self.next.saturating_sub(used);
-    }
-
-    fn give_back(&mut self, nid: u32) {
-        if self.replaying.is_some() {
-            return;
-        }
-        if self.scan <= nid && nid < self.scan_end {
-            self.holes += 1; // the search will find it
-            return;
-        }
-        if self.free.len() < FREE_NIDS_MAX {
-            self.free.push(nid);
-        } else {
-            self.search_again = true;
-        }
-    }
-}
-
-impl Nodes {
-    pub(crate) fn new(
-        reader: Reader,
-        allocator: Allocator,
-        version: u32,
-        next_nid: u32,
-        inodes: u32,
-        roomy: usize,
-    ) -> Nodes {
-        let nodes = reader.node_count();
-        let slots = Slots::new(reader.medium.geometry.blocks, roomy);
-        Nodes {
-            reader,
-            allocator,
-            version: AtomicU32::new(version),
-            nids: Mutex::new(NidPool {
-                free: Vec::new(),
-                next: next_nid,
-                scan: FIRST_NID,
-                scan_end: next_nid,
-                holes: next_nid.saturating_sub(nodes),
-                search_again: false,
-                replaying: None,
-            }),
-            slots,
-            inodes: Alone::new(AtomicU64::new(inodes.into())),
-        }
-    }
-
-    pub(crate) fn version(&self) -> u32 {
-        self.version.load(Ordering::Relaxed)
-    }
-
-    /// Begins the epoch of `version`. The caller keeps operations out.
-    pub(crate) fn set_version(&self, version: u32) {
-        self.version.store(version, Ordering::Relaxed);
-    }
-
-    /// NIDs from here on were never used.
-    pub(crate) fn next_nid(&self) -> u32 {
-        self.nids.lock().next
-    }
-
-    /// Opens node `nid` of one inode, which is locked, for change, copying it if this is its first change in the running
-    /// epoch.
-    #[inline]
-    pub(crate) fn edit(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<Edit<'_>> {
-        let block = match self.current(nid)? {
-            Some(block) => block,
-            None => self.copy(budget, nid)?,
-        };
-        Ok(Edit { medium: &self.medium, block })
-    }
-
-    /// Opens a node for change whose copy of the running epoch is in `block`.
-    #[inline]
-    pub(crate) fn edit_current(&self, block: u64) -> Edit<'_> {
-        Edit { medium: &self.medium, block }
-    }
-
-    /// Opens a node as [`Nodes::edit`] does; an error if it is not of `kind`.
-    #[inline]
-    pub(crate) fn edit_of(&self, budget: &Budget<'_>, nid: u32, kind: BlockKind) -> vfs::Result<Edit<'_>> {
-        let block = match self.current(nid)? {
-            Some(block) => block,
-            None => {
-                // Before it is copied.
-                self.view(nid, kind)?;
-                self.copy(budget, nid)?
-            }
-        };
-        let edit = Edit { medium: &self.medium, block };
-        if edit.view().bytes[0] != kind as u8 {
-            return Err(self.wrong_kind(nid, kind, edit.view()));
-        }
-        Ok(edit)
-    }
-
-    /// The node's copy of the running epoch, if there is one that may be changed.
-    #[inline]
-    pub(crate) fn current(&self, nid: u32) -> vfs::Result<Option<u64>> {
-        let located = self.nat.locate(nid)?;
-        let is_current = located.version == self.version() && !located.pointer.is_null();
-        Ok(is_current.then(|| located.pointer.block()))
-    }
-
-    /// Copies a node, or breaks the seal of its copy. Nobody else does: its inode is locked or, if it is a block of
-    /// inodes, that is.
-    pub(crate) fn copy(&self, budget: &Budget<'_>, nid: u32) -> vfs::Result<u64> {
-        let old = self.block_of(nid)?;
-        if self.nat.break_seal(nid, old, self.version())? {
-            return Ok(old);
-        }
-        let replays_in_place = || planted(Fault::ReplayedInPlace) && self.nids.lock().replaying.is_some();
-        if planted(Fault::NodeChangedInPlace) || replays_in_place() {
-            self.nat.set(nid, old, self.version())?;
-            return Ok(old);
-        }
-        let kind = BlockKind::from_u8(header_of(&self.medium, old).kind).expect("verified");
-        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
-        each_part(on_medium(&self.medium, old), |at, length| {
-            let (from, to) = (old * BLOCK + at as u64, block * BLOCK + at as u64);
-            self.medium.region.copy_within(Purpose::Metadata, from, to, length as u64);
-        });
-        self.nat.set(nid, block, self.version())?;
-        budget.free(old, 1);
-        Ok(block)
-    }
-
-    /// Makes a node of `kind` that belongs to inode `owner`, with `used` bytes, zero but for the header.
-    pub(crate) fn create(
-        &self,
-        budget: &Budget<'_>,
-        kind: BlockKind,
-        owner: u32,
-        used: usize,
-    ) -> vfs::Result<(u32, Edit<'_>)> {
-        let nid = self.take_nid()?;
-        let (block, _) = self.allocator.allocate(budget, kind, nid, 0, 1)?;
-        self.begin_block(block, kind, nid, owner, used);
-        let length = (used - HEADER) as u64;
-        self.medium.region.fill_zero(Purpose::Metadata, block * BLOCK + HEADER as u64, length);
-        self.place(nid, block)?;
-        Ok((nid, Edit { medium: &self.medium, block }))
-    }
-
-    /// Points the NAT to a new node.
-    pub(crate) fn place(&self, nid: u32, block: u64) -> vfs::Result<()> {
-        self.reader.count.fetch_add(1, Ordering::Relaxed);
-        self.nat.set(nid, block, self.version())
-    }
-
-    /// Writes a new node's header.
-    pub(crate) fn begin_block(&self, block: u64, kind: BlockKind, nid: u32, owner: u32, used: usize) {
-        let header = NodeHeader {
-            kind: kind as u8,
-            level: 0,
-            slots: 0.into(),
-            nid: nid.into(),
-            owner: owner.into(),
-            used: (used as u32).into(),
-        };
-        self.medium.region.store(Purpose::Metadata, block * BLOCK, header.as_bytes());
-    }
-
-    /// Removes node `nid`: its block and its number become free; the number not yet if it `is_promised`.
-    pub(crate) fn remove(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
-        self.block_of(nid)?;
-        self.discard(nid, is_promised)
-    }
-
-    /// The same for a node that may be damaged: it is not looked at.
-    pub(crate) fn discard(&self, nid: u32, is_promised: bool) -> vfs::Result<()> {
-        let block = self.nat.locate(nid)?.pointer.block();
-        if !self.medium.geometry.in_main(block) {
-            return Err(vfs::Error::Stale);
-        }
-        self.allocator.free(block, 1);
-        // Held from before the entry is empty: the search must not come across it in between.
-        let mut nids = self.nids.lock();
-        self.reader.count.fetch_sub(1, Ordering::Relaxed);
-        self.nat.set(nid, 0, self.version())?;
-        if !is_promised {
-            nids.give_back(nid);
-        }
-        Ok(())
-    }
-
-    /// A NID that no node has is not needed after all.
-    pub(crate) fn return_nid(&self, nid: u32) {
-        self.nids.lock().give_back(nid);
-    }
-
-    /// Begins the search for free NIDs anew if some were forgotten. No operation runs.
-    pub(crate) fn refresh_nids(&self) {
-        let mut nids = self.nids.lock();
-        if nids.search_again {
-            nids.free.clear();
-            nids.search(self.node_count());
-        }
-    }
-
-    /// Takes a free NID: one given back, else one found below the high-water mark by a bounded search, else a new one.
-    pub(crate) fn take_nid(&self) -> vfs::Result<u32> {
-        let mut nids = self.nids.lock();
-        if let Some(created) = &nids.replaying {
-            if nids.next >> NID_BITS != 0 {
-                // All numbers were used once. What is neither there nor made by the log is free.
-                let mut rest = (nids.scan..1 << NID_BITS).filter(|nid| !created.contains(nid));
-                let free = rest.find_map(|nid| match self.nat.locate(nid) {
-                    Ok(located) => located.pointer.is_null().then_some(Ok(nid)),
-                    Err(error) => Some(Err(error)),
-                });
-                let nid = free.ok_or(vfs::Error::NoSpace)??;
-                nids.scan = nid + 1;
-                return Ok(nid);
-            }
-            nids.next += 1;
-            return Ok(nids.next - 1);
-        }
-        if let Some(nid) = nids.free.pop() {
-            return Ok(nid);
-        }
-        let end = nids.scan_end.min(nids.scan.saturating_add(1024));
-        while nids.scan < end {
-            if nids.holes == 0 {
-                nids.scan = nids.scan_end; // there is nothing to be found
-                break;
-            }
-            let nid = nids.scan;
-            nids.scan += 1;
-            if self.nat.locate(nid)?.pointer.is_null() && self.nat.promised(nid)? == 0 {
-                nids.free.push(nid);
-                nids.holes -= 1;
-            }
-        }
-        if let Some(nid) = nids.free.pop() {
-            return Ok(nid);
-        }
-        let nid = nids.next;
-        if nid >> NID_BITS != 0 {
-            return Err(vfs::Error::NoSpace);
-        }
-        nids.next = nid + 1;
-        Ok(nid)
-    }
-
-    /// Replay of a log that makes the inodes `created` begins.
-    pub(crate) fn begin_replay(&self, created: HashSet<u32>) {
-        let mut nids = self.nids.lock();
-        let above = created.iter().copied().max().unwrap_or(0);
-        nids.next = nids.next.max(above.saturating_add(1));
-        nids.replaying = Some(created);
-    }
-
-    /// Replay is over: what it left free will be found.
-    pub(crate) fn end_replay(&self) {
-        let mut nids = self.nids.lock();
-        nids.replaying = None;
-        nids.search(self.node_count());
-    }
-}
-
-/// NID 0 is that of the block of inodes 1 (root directory) and 2 (orphans), so that as a reference to any other node it
-/// can mean "none".
-pub(crate) const FIRST_NID: u32 = 1;
-/// The hidden directory of inodes without a name: open but unlinked, or made by `O_TMPFILE`.
-pub(crate) const ORPHANS: u32 = 2;

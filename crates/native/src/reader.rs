@@ -1,6 +1,6 @@
 //! Reading a tree: that of the running epoch, or one that never changes (a checkpoint's).
 //!
-//! What reads nodes and what they hold takes a [`Reader`]; only what changes them needs the [`crate::node::Nodes`] around
+//! What reads nodes and what they hold takes a [`Reader`]; only what changes them needs the [`crate::nodes::Nodes`] around
 //! it.
 
 use std::sync::Arc;

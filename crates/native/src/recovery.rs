@@ -16,7 +16,7 @@ use crate::geometry::Medium;
 use crate::hints::Hints;
 use crate::journal::Journal;
 use crate::kept::Kept;
-use crate::node::Nodes;
+use crate::nodes::Nodes;
 use crate::reader::Reader;
 use crate::replay::replay;
 use crate::scan::Log;

@@ -4,7 +4,7 @@ use crate::allocator::Urgency;
 use crate::apply;
 use crate::fault::{Fault, planted};
 use crate::inode::nid_of;
-use crate::node::Nodes;
+use crate::nodes::Nodes;
 use crate::record::{Item, Items};
 use crate::scan::{Committed, Log};
 

@@ -9,7 +9,8 @@ use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::inode::{Inode, InodeEdit};
-use crate::node::{HEADER, Nodes};
+use crate::node::HEADER;
+use crate::nodes::Nodes;
 use crate::reader::Reader;
 
 /// Most bytes all attributes of an inode may take, names and values with 3 bytes each.

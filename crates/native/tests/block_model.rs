@@ -2,7 +2,7 @@
 //! of chosen schedules.
 //!
 //! It transcribes, compactly, and a change there must be made here too:
-//! - of `slots.rs`: `edit_inode`, `current_or_copy`; of `node.rs`: `current`, `copy`; of `nat.rs`: `locate`, `set`;
+//! - of `nodes/inodes.rs`: `edit_inode`, `current_or_copy`; of `nodes.rs`: `current`, `copy`; of `nat.rs`: `locate`, `set`;
 //! - of `locks.rs`: `wait_for_all`, and the counts of `lock_model.rs`; of `glimpse.rs`: `Seen::begin` and `holds`;
 //! - of `core.rs`: how an epoch ends, and that blocks are given out again last.
 //!

@@ -5,7 +5,7 @@
 //! nobody changes the copy:
 //! - It is put on while no operation runs: all lanes are held for as long as it takes to mark some nodes in the NAT's cache.
 //!   So whoever changes a node looks at its entry behind that, and finds that the copy is not his to change.
-//! - He breaks the seal, which is forgotten then ([`crate::node::Nodes::copy`]), and changes the same copy.
+//! - He breaks the seal, which is forgotten then ([`crate::nodes::Nodes::copy`]), and changes the same copy.
 //! - Checksum and flushes come behind the mark, beside operations. What they saw of a node that was being changed says
 //!   nothing, and is not kept: its seal is broken before there is one.
 //! - An epoch does not end meanwhile: who seals keeps checkpoints from being made.

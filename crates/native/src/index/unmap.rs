@@ -10,7 +10,8 @@ use crate::bia::BlockKind;
 use crate::geometry::{BLOCK, FILE_MAX};
 use crate::held::Held;
 use crate::inode::{Inode, InodeEdit};
-use crate::node::{HEADER, Nodes};
+use crate::node::HEADER;
+use crate::nodes::Nodes;
 use crate::pointer::DataPointer;
 
 /// Unmaps blocks `from .. to` of inode `ino`, and removes the index nodes that lie wholly within.
