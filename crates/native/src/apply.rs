@@ -9,7 +9,7 @@ use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
 use crate::index::{self, CurrentLeaf};
-use crate::inode::{Hot, InodeEdit, Layout, PAYLOAD_BYTES};
+use crate::inode::{Hot, InodeEdit, Layout, PAYLOAD_BYTES, nid_of};
 use crate::node::ORPHANS;
 use crate::nodes::Nodes;
 use crate::page::Entry;
@@ -205,6 +205,7 @@ fn again<'l, 'a>(
     if last.as_ref().is_none_or(|edit| edit.ino != ino) {
         *last = Some(nodes.edit_inode(budget, ino)?);
     }
+    debug_assert_eq!(nodes.current(nid_of(ino)), Ok(last.as_ref().map(|edit| edit.block)));
     Ok(last.as_ref().expect("just opened"))
 }
 

@@ -402,6 +402,10 @@ pub(crate) fn set_run(
     while done < count {
         let at = index + done;
         let here = current.filter(|leaf| (leaf.first..leaf.first + leaf.count).contains(&at));
+        debug_assert!(here.is_none_or(|here| {
+            let found = leaf(nodes, inode.inode(), at).map(|leaf| (leaf.home, at - leaf.slot));
+            found == Ok((Some((here.block, nodes.version())), here.first))
+        }));
         let (leaf, slot, slots) = match (here, place(at)) {
             (Some(leaf), _) => (LeafEdit::Node(nodes.edit_current(leaf.block)), at - leaf.first, leaf.count),
             (None, Place::Inode { slot }) => (LeafEdit::Inode(inode), slot, IN_INODE),

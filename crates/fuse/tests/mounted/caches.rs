@@ -231,7 +231,7 @@ fn a_new_file_is_opened_and_closed_without_a_message() {
 }
 
 #[test]
-fn fsync_is_free_where_all_is_durable() {
+fn fsync_is_free_where_all_is_durable_and_no_page_is_kept_back() {
     for writeback_cache in [false, true] {
         let options = MountOptions { durable_operations: true, writeback_cache, ..MountOptions::default() };
         let mounted = Mounted::with(&options);
