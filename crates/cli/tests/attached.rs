@@ -105,6 +105,44 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     run(&format!("umount {dir}")).ok();
 }
 
+/// A removed file of which something is damaged kept everybody from the file system: it could be neither mounted nor detached.
+#[test]
+fn a_removed_file_that_is_damaged_stays_alone() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    let from = scratch.mount_point("from");
+    fs::write(format!("{from}/big"), vec![7; 800_000]).unwrap();
+    shell(&format!("mke2fs -q -F -t ext2 -b 1024 -d {from} {disk}")).ok();
+    let stat = shell(&format!("debugfs -R 'stat /big' {disk}")).ok().out;
+    let indirect = stat.split("(IND):").nth(1).unwrap();
+    let block: u64 = indirect[..indirect.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap();
+    let raw = fs::File::options().write(true).open(&disk).unwrap();
+    raw.write_all_at(&0x7FFF_FFFF_u32.to_le_bytes(), block * 1024 + 400).unwrap();
+    drop(raw);
+
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    fs::write(at("kept"), "kept").unwrap();
+    fs::File::open(at("kept")).unwrap().sync_all().unwrap();
+    fs::remove_file(at("big")).unwrap();
+    run(&format!("umount {dir}")).ok();
+    for options in ["", "-o ro", ""] {
+        run(&format!("mount {zone}:disk {dir} {options}")).ok();
+        assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
+        run(&format!("umount {dir}")).ok();
+    }
+    run(&format!("fsck {zone}:disk")).fails(4, &[]);
+    run(&format!("detach {zone}:disk")).ok();
+    assert_eq!(run(&format!("info {disk} --json")).ok().json()["has_errors"], true);
+    // The next check ends what was begun.
+    shell(&format!("e2fsck -p {disk}; e2fsck -fy {disk}; test $? -le 1")).ok();
+    e2fsck(&disk);
+    run(&format!("mount {disk} {dir} -o ro")).ok();
+    assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
+    assert!(!at("big").exists());
+    run(&format!("umount {dir}")).ok();
+}
+
 /// Where `chattr +i` or `+a` had been, nothing could be read on a mount.
 #[test]
 fn what_the_kernel_had_protected_could_not_be_read() {

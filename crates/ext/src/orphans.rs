@@ -10,7 +10,7 @@
 mod tests;
 
 use parking_lot::Mutex;
-use vfs::{Error, FileKind, InoMap, Result};
+use vfs::{Error, FileKind, InoMap, InoSet, Result};
 
 use crate::checksum::crc32c;
 use crate::core::Core;
@@ -183,21 +183,34 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes or cuts what others left: called once, before anything is open. Gives how many there were.
+    /// Removes or cuts what others left: called once, before anything is open. Gives how many there were. **Damage in one of them keeps
+    /// nobody from the others, or from the file system**: it stays, and errors are said to have been found.
     pub(crate) fn reclaim_orphans(&self) -> Result<u64> {
         if planted(Fault::OrphanNotReclaimed) {
             return Ok(0);
         }
         let mut count = 0;
-        loop {
-            let number = self.reading(|| first(&self.core))?;
-            if number == 0 {
-                break;
+        let mut stay = InoSet::default();
+        let mut next = self.reading(|| first(&self.core))?;
+        while next != 0 {
+            let number = next;
+            let entry = match stay.contains(&number) {
+                true => Err(damaged(number)),
+                false => self.reading(|| listed(&self.core, number)),
+            };
+            match entry {
+                Ok(inode) => next = inode.next_orphan,
+                // What is behind it in the list is not to be found.
+                Err(error) => {
+                    self.leave(number, error)?;
+                    break;
+                }
             }
-            while !self.change(|core| reclaim(core, listed(core, number)?, true))? {
-                self.commit_if_large()?;
+            if self.reclaim_one(number, true)? {
+                count += 1;
+            } else {
+                stay.insert(number);
             }
-            count += 1;
         }
         if self.core.superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             count += self.reclaim_file()?;
@@ -205,9 +218,63 @@ impl Volume {
         Ok(count)
     }
 
-    /// The same, of those in the file; then it is empty.
+    /// Removes or cuts one of them. False if it stays: without a name it keeps its place, for the next to try; one with a name is only told of, and
+    /// keeps what lies behind its end.
+    fn reclaim_one(&self, number: u32, is_listed: bool) -> Result<bool> {
+        loop {
+            match self.change(|core| reclaim(core, listed(core, number)?, is_listed)) {
+                Ok(true) => return Ok(true),
+                Ok(false) => self.commit_if_large()?,
+                Err(error) => {
+                    self.leave(number, error)?;
+                    // Else it would join the list once more when it is cut or removed.
+                    let leaves = |core: &Core| {
+                        let mut inode = listed(core, number)?;
+                        if inode.links > 0 && is_listed {
+                            remove(core, &mut inode)?;
+                            inode::write(core, &inode)?;
+                        }
+                        Ok(())
+                    };
+                    return self.change(leaves).or_else(|error| self.leave(number, error)).map(|()| false);
+                }
+            }
+        }
+    }
+
+    /// Goes on without orphan `number` if `error` is about that alone.
+    fn leave(&self, number: u32, error: Error) -> Result<()> {
+        tracing::error!(
+            "inode {number}, which was to be removed or cut, stays, and keeps its space: {error}"
+        );
+        match error {
+            Error::Corrupt(_) => {
+                self.change(|core| superblock::change(core, superblock::RawSuperblock::set_errors))
+            }
+            Error::Io(_) => Ok(()), // what could not be read now may be the next time
+            other => Err(other),
+        }
+    }
+
+    /// The same, of those in the file; then it is empty, but for what stays.
     fn reclaim_file(&self) -> Result<u64> {
         let mut count = 0;
+        let is_empty = match self.reclaim_blocks(&mut count) {
+            Ok(is_empty) => is_empty,
+            Err(error) => self.leave(self.core.superblock.orphan_file, error).map(|()| false)?,
+        };
+        if is_empty {
+            let present = RoCompat::ORPHAN_PRESENT.bits();
+            self.change(|core| {
+                superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
+            })?;
+        }
+        Ok(count)
+    }
+
+    /// Adds to `count` how many were in the file's blocks. Whether none stays.
+    fn reclaim_blocks(&self, count: &mut u64) -> Result<bool> {
+        let mut is_empty = true;
         let file = inode::read(&self.core, self.core.superblock.orphan_file)?;
         let block = self.core.superblock.block;
         for number in 0..(file.size / block).min(self.core.superblock.blocks) {
@@ -218,8 +285,9 @@ impl Volume {
                 if orphan == 0 {
                     continue;
                 }
-                while !self.change(|core| reclaim(core, listed(core, orphan)?, false))? {
-                    self.commit_if_large()?;
+                if !self.reclaim_one(orphan, false)? {
+                    is_empty = false;
+                    continue;
                 }
                 self.change(|core| {
                     core.store.change(
@@ -236,14 +304,10 @@ impl Volume {
                         },
                     )
                 })?;
-                count += 1;
+                *count += 1;
             }
         }
-        let present = RoCompat::ORPHAN_PRESENT.bits();
-        self.change(|core| {
-            superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
-        })?;
-        Ok(count)
+        Ok(is_empty)
     }
 }
 

@@ -261,6 +261,11 @@ impl RawSuperblock {
         self.state = (self.state.get() | STATE_CLEAN).into();
     }
 
+    /// Errors were found: whoever has the disk next has it checked.
+    pub(crate) fn set_errors(&mut self) {
+        self.state = (self.state.get() | STATE_ERRORS).into();
+    }
+
     pub(crate) fn features(&self) -> Features {
         Features {
             compat: Compat::from_bits_retain(self.compat.get()),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 
+use disk::Disk;
 use vfs::{Error, Time};
 
 use super::{first, insert, listed as listed_inode, reclaim, remove, remove_some};
@@ -84,6 +85,41 @@ fn a_damaged_list_comes_to_an_end() {
     let found = scene.change(|core| remove(core, &mut inode::read(core, ROOT)?));
     assert!(matches!(found, Err(Error::Corrupt(_))), "{found:?}");
     assert!(scene.volume.reclaim_orphans().is_err() || listed(&scene).is_empty());
+}
+
+/// What is wrong with one of the list concerns that one alone, wherever it stands: without a name it keeps its place, with one it leaves the list.
+#[test]
+fn damage_in_one_leaves_the_others() {
+    for links in [0, 1] {
+        let scene = Scene::new("8M", &["-t", "ext2", "-b", "1024"], 3);
+        let numbers = [0, 1, 2].map(|n| scene.file(n));
+        for (n, number) in numbers.into_iter().enumerate() {
+            scene
+                .change(|core| {
+                    let mut inode = inode::read(core, number)?;
+                    inode.links = links;
+                    if links == 0 {
+                        directory::remove(core, &inode::read(core, ROOT)?, n.to_string().as_bytes())?;
+                    }
+                    if n == 1 {
+                        let run = alloc::pick(core, 0, 1)?;
+                        alloc::take(core, run.clone())?;
+                        map::insert(core, &mut inode, 0, run.start, 1, true)?;
+                        // The block is in use, and its group's bitmap says that it is not.
+                        alloc::free(core, run)?;
+                    }
+                    insert(core, &mut inode)?;
+                    inode::write(core, &inode)
+                })
+                .unwrap();
+        }
+        let left = if links == 0 { vec![numbers[1]] } else { vec![] };
+        assert_eq!(scene.volume.reclaim_orphans(), Ok(2));
+        assert_eq!(listed(&scene), left);
+        assert!(crate::info(&Disk::memory(scene.image())).unwrap().has_errors, "whoever has it next is told");
+        assert_eq!(scene.volume.reclaim_orphans(), Ok(0));
+        assert_eq!(listed(&scene), left);
+    }
 }
 
 /// The image of a file system on which the kernel has open files without names, as a crash would leave it.
