@@ -57,7 +57,7 @@ pub(crate) struct Files<G: Ground> {
 }
 
 impl<G: Ground> Files<G> {
-    /// Makes the directories, and those files that are there from the start. `stop` is asked between files.
+    /// Makes the directories, and those files that are there from the start. `stop` is asked before each of them, and each piece.
     pub(crate) fn make(
         ground: &G,
         top: &G::Dir,
@@ -66,10 +66,9 @@ impl<G: Ground> Files<G> {
         stop: &dyn Fn() -> bool,
     ) -> Result<Files<G>> {
         let width = set.width.clamp(1, set.files.max(1));
+        let go_on = || if stop() { Err(Errno::INTR) } else { Ok(()) };
         let make_dir = |number: usize| {
-            if stop() {
-                return Err(Errno::INTR);
-            }
+            go_on()?;
             let name = CString::new(format!("d{number:06}")).expect("no NUL");
             ground.make_dir(top, &name)?;
             ground.open_dir(top, &name)
@@ -90,12 +89,11 @@ impl<G: Ground> Files<G> {
         // Spread over all numbers, so that directories are equally full.
         let present = |number: usize| number * set.present / 100 != (number + 1) * set.present / 100;
         for number in (0..set.files).filter(|number| present(*number)) {
-            if stop() {
-                return Err(Errno::INTR);
-            }
+            go_on()?;
             let file = ground.create(files.dir(number), files.name(number), Open::AsIs)?;
             let length = set.size.draw(random);
             let filled = (0..length).step_by(FILL_BYTES).try_for_each(|at| {
+                go_on()?;
                 let bytes = (length - at).min(FILL_BYTES as u64) as usize;
                 ground.write(&file, at, &piece[..bytes])
             });

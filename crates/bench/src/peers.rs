@@ -1,6 +1,8 @@
 //! File systems to be compared with: made, mounted, and taken down again when they are dropped, whatever happens.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -196,6 +198,8 @@ pub struct Setup {
     pub native_options: fn(&[String]) -> Result<native::MountOptions, String>,
     /// What they mean for an ext volume in process.
     pub ext_options: fn(&[String]) -> Result<ExtOptions, String>,
+    /// Set when the benchmark is to end.
+    pub interrupted: Arc<AtomicBool>,
 }
 
 /// Peers, and what is to be said of those that are not there.
@@ -211,22 +215,26 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Sets up those that are asked for, one after the other, until `stop` says so.
-    pub fn set_up(asked: &[Peer], setup: &Setup, stop: &dyn Fn() -> bool) -> Result<Peers, Error> {
+    /// Sets up those that are asked for, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; what all of them stand in cannot be made.
+    pub fn set_up(asked: &[Peer], setup: &Setup) -> Result<Peers, Error> {
         let mut peers = Peers::default();
         let memory = Memory::new(&mut peers.notes)
             .map_err(|error| Error::Target { target: "peers".to_string(), why: error.to_string() })?;
         let memory = peers._memory.insert(memory).dir.path().to_path_buf();
         for peer in asked {
-            if stop() {
-                return Err(Error::Interrupted);
-            }
             let made = match peer.kind.strip_suffix("-disk") {
                 Some(kind) => {
                     peers.disk(&setup.disk).and_then(|disk| make(kind, peer, &memory, &disk, setup))
                 }
                 None => make(peer.kind, peer, &memory, &memory, setup),
             };
+            // One that was ended is none that cannot be had.
+            if setup.interrupted.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
             match made {
                 Ok(target) => peers.targets.push(target.named(peer.about())),
                 Err(why) => peers.notes.push(format!("left out: {}: {why}", peer.name)),

@@ -189,6 +189,24 @@ fn interrupted_at_work_it_takes_file_systems_of_every_kind_with_it() {
     }
 }
 
+/// What would take hours ends, too: mke2fs writing the inode tables of 4 TiB, a file of 4 TiB being filled.
+#[test]
+fn interrupted_it_waits_for_nothing_long() {
+    if !can_mount() {
+        return;
+    }
+    interrupt("ext4", "4T", Moment::After(1000));
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("dir");
+    let mut command = Command::new(PROGRAM);
+    let child = command.args(["bench", &dir, "-w", "read:size=4096G"]);
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it fills", || has_below(&dir, "d000000", "f"));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    Run::of(child.wait_with_output().unwrap()).fails(130, &["interrupted"]);
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+}
+
 /// Interrupts a benchmark of `peers`, each of `size`, and finds nothing left of them.
 fn interrupt(peers: &str, size: &str, moment: Moment) {
     let scratch = Scratch::new();

@@ -24,7 +24,7 @@ pub(super) fn volume(peer: &Peer, memory: &Path, setup: &Setup) -> Result<Target
         .create_volume("bench", VolumeKind::Native, Some(setup.bytes))
         .map_err(|error| error.to_string())?;
     native::format(&region, &FormatOptions::default()).map_err(|error| error.to_string())?;
-    touch(&path)?;
+    touch(&setup.interrupted, &path)?;
     let volume = Volume::open(region, &options).map_err(|error| error.to_string())?;
     Ok(Target::volume(&peer.name, "", volume, zone))
 }
@@ -40,7 +40,7 @@ pub(super) fn volume_ext(peer: &Peer, memory: &Path, parent: &Path, setup: &Setu
     let device = disk::Disk::open_path(&disk.path, &disk::OpenOptions::default());
     let device = Arc::new(device.map_err(|error| error.to_string())?);
     ext::attach(&region, &device).map_err(|error| error.to_string())?;
-    touch(&path)?;
+    touch(&setup.interrupted, &path)?;
     let volume = ext::Volume::mount(&region, device, &options).map_err(|error| error.to_string())?;
     let counters = disk.counters();
     let guards = vec![Box::new(disk) as Guard, Box::new(zone) as Guard];
@@ -56,7 +56,7 @@ pub(super) fn mounted(peer: &Peer, memory: &Path, setup: &Setup) -> Result<Targe
     run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
     let place = format!("{}:bench", zone.display());
     run(Command::new(program).args(["mkfs", &place]))?;
-    touch(&zone)?;
+    touch(&setup.interrupted, &zone)?;
     let durability = if peer.kind.ends_with("-op") { "durability=op" } else { "durability=fsync" };
     let options = [vec![durability.to_string()], peer.mount_options()].concat().join(",");
     mount(&peer.name, &place, &dir, &options, setup)
@@ -72,7 +72,7 @@ pub(super) fn attached(peer: &Peer, memory: &Path, parent: &Path, setup: &Setup)
     run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
     let place = format!("{}:bench", zone.display());
     run(Command::new(program).args(["attach", &place]).arg(&disk.path))?;
-    touch(&zone)?;
+    touch(&setup.interrupted, &zone)?;
     let target = mount(&peer.name, &place, &dir, &peer.mount_options().join(","), setup)?;
     let counters = disk.counters();
     Ok(target.over(Some(counters)).kept_by(vec![Box::new(disk) as Guard]))

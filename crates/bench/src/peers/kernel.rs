@@ -10,7 +10,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, MountFlags, fsconfig_set_flag, fsconfig_set_string, fsopen};
 
-use super::scaffold::{LoopDevice, Mount, PATIENCE, PAUSE, Reaped, make_dir, run, touch};
+use super::scaffold::{LoopDevice, Mount, PATIENCE, PAUSE, Reaped, make_dir, run, run_unless, touch};
 use super::{Peer, Setup};
 use crate::stage::Settle;
 use crate::target::{Guard, Server, Target};
@@ -56,9 +56,9 @@ fn disk(
     setup: &Setup,
 ) -> Result<LoopDevice, String> {
     let image = image(peer, parent, setup)?;
-    run(Command::new(format!("mkfs.{kind}")).args(options).arg(&image))?;
+    run_unless(&setup.interrupted, Command::new(format!("mkfs.{kind}")).args(options).arg(&image))?;
     if in_memory {
-        touch(&image)?;
+        touch(&setup.interrupted, &image)?;
     }
     LoopDevice::over(&image)
 }

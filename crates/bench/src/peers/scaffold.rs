@@ -3,7 +3,8 @@
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -60,11 +61,32 @@ pub(super) fn run(command: &mut Command) -> Result<(), String> {
     output(command.stdout(Stdio::null())).map(drop)
 }
 
-/// The same; gives what the program answers.
+/// The same of a program that may take long and can be ended at any time: it is, if `interrupted`.
+pub(super) fn run_unless(interrupted: &AtomicBool, command: &mut Command) -> Result<(), String> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let mut finish = || {
+        let mut child = command.spawn()?;
+        while child.try_wait()?.is_none() {
+            if interrupted.load(Ordering::Relaxed) {
+                child.kill()?;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        child.wait_with_output()
+    };
+    let finished = finish();
+    answer(command, finished).map(drop)
+}
+
+/// The same as [`run`]; gives what the program answers.
 fn output(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).process_group(0);
-    match command.output() {
+    let finished = command.stdin(Stdio::null()).process_group(0).output();
+    answer(command, finished)
+}
+
+fn answer(command: &Command, finished: std::io::Result<Output>) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy();
+    match finished {
         Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr);
@@ -148,12 +170,15 @@ impl Drop for Reaped {
 }
 
 /// Writes a file over with what it holds, which allocates its holes. NVM is there before it is written to; memory that stands for it
-/// has to be, too, or whoever first uses a page of it would pay for that.
-pub(super) fn touch(path: &Path) -> Result<(), String> {
+/// has to be, too, or whoever first uses a page of it would pay for that. Ends early if `interrupted`.
+pub(super) fn touch(interrupted: &AtomicBool, path: &Path) -> Result<(), String> {
     let touched = || -> std::io::Result<()> {
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
         let mut piece = vec![0; TOUCH_BYTES];
         for at in (0..file.metadata()?.len()).step_by(TOUCH_BYTES) {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(Errno::INTR.into());
+            }
             let read = file.read_at(&mut piece, at)?;
             file.write_all_at(&piece[..read], at)?;
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ::bench::{Amount, Peer, Peers, Plan, Progress, Report, Server, Setup, Target, Terms};
@@ -127,8 +127,9 @@ fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> R
                 let options = Options::parse(list, false)?;
                 Ok((options.ext(), options.commit_interval))
             },
+            interrupted: Arc::clone(&plan.terms.interrupted),
         };
-        peers = Peers::set_up(asked, &setup, &|| plan.terms.interrupted.load(Ordering::Relaxed))?;
+        peers = Peers::set_up(asked, &setup)?;
         for note in &peers.notes {
             bar.suspend(|| eprintln!("amberfs: {note}"));
         }
