@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::admin::account;
 use crate::admin::attachment::open_volume;
-use crate::failure::{Explain, Failure};
+use crate::failure::{Explain, Failure, tell};
 use crate::options::Options;
 use crate::report::{Fields, Value};
 
@@ -32,8 +32,8 @@ impl Attached {
             true => None,
             false => {
                 let name = region.name().to_string();
-                let tell = move |what: &str| eprintln!("amberfs: volume '{name}': {what}");
-                let begun = ext::Background::begin(&volume, options.commit_interval, tell);
+                let told = move |what: &str| tell(format_args!("amberfs: volume '{name}': {what}"));
+                let begun = ext::Background::begin(&volume, options.commit_interval, told);
                 Some(begun.doing("beginning to commit")?)
             }
         };
@@ -68,6 +68,7 @@ impl Attached {
     /// What went to the disk and came from it, and what there is in NVM.
     pub(crate) fn stats(&self) -> Fields {
         let stats = self.volume.stats();
+        let damage = self.volume.damage();
         let fetched = self.volume.fetched();
         let fetched = Fields::new()
             .with("blocks", Value::Count(fetched.blocks))
@@ -89,6 +90,8 @@ impl Attached {
             .with("pages_synced", Value::Count(stats.pages_synced))
             .with("clean_hits", Value::Count(stats.clean_hits))
             .with("clean_misses", Value::Count(stats.clean_misses))
+            .with("damage_met", Value::Count(damage.count))
+            .with("damage_first", if damage.count > 0 { Value::Text(damage.first) } else { Value::None })
             .with("disk", Value::Fields(account::disk(&self.volume.disk().account())))
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) without_consistency: bool,
     /// An option that was given and that only a volume of kind ext has, if one was.
     pub(crate) of_ext: Option<&'static str>,
+    /// The same, of a native volume.
+    of_native: Option<&'static str>,
     /// Of a volume of kind ext: where its disk is now.
     pub(crate) disk: Option<String>,
     /// Show this snapshot of the volume, and nothing else.
@@ -80,6 +82,7 @@ impl Default for Options {
             clean_bytes: None,
             without_consistency: false,
             of_ext: None,
+            of_native: None,
             disk: None,
             snapshot: None,
             keep: None,
@@ -207,11 +210,27 @@ impl Options {
         }
     }
 
+    /// Whether a disk can have them.
+    ///
+    /// # Errors
+    /// What only a native volume has.
+    pub(crate) fn check_ext(&self) -> Result<(), String> {
+        let option = match (self.durability, self.of_native) {
+            (Durability::Snapshot, _) => "durability=snapshot",
+            (_, Some(option)) => option,
+            (_, None) => return Ok(()),
+        };
+        Err(format!(
+            "mount option '{option}': only a native volume has that, not a disk with ext2, ext3 or ext4"
+        ))
+    }
+
     /// What they mean for one that is mounted: the kernel's page cache keeps what is clean, and nothing is kept twice.
     ///
     /// # Errors
-    /// What is for benchmarks alone.
+    /// As [`Options::check_ext`]; what is for benchmarks alone.
     pub(crate) fn mounted_ext(&self) -> Result<ext::Options, String> {
+        self.check_ext()?;
         if self.without_consistency {
             return Err("mount option 'consistency=none': a crash would leave anything; only 'amberfs bench' takes it, for a volume \
                         in process that it makes itself"
@@ -244,12 +263,17 @@ impl Options {
                 Ok(())
             }
             (Effect::Word(_), Some(_)) => Err(format!("mount option '{name}' takes no value")),
-            (Effect::Value(values, _) | Effect::OfExt(values, _), None | Some("")) => {
-                Err(format!("mount option '{name}' needs a value: {name}={values}"))
-            }
+            (
+                Effect::Value(values, _) | Effect::OfExt(values, _) | Effect::OfNative(values, _),
+                None | Some(""),
+            ) => Err(format!("mount option '{name}' needs a value: {name}={values}")),
             (Effect::Value(_, effect), Some(value)) => effect(self, value).map_err(wrong),
             (Effect::OfExt(_, effect), Some(value)) => {
                 self.of_ext = self.of_ext.or(Some(option.name));
+                effect(self, value).map_err(wrong)
+            }
+            (Effect::OfNative(_, effect), Some(value)) => {
+                self.of_native = self.of_native.or(Some(option.name));
                 effect(self, value).map_err(wrong)
             }
         }
@@ -300,6 +324,7 @@ pub(crate) fn help() -> String {
         let (name, of) = match option.effect {
             Effect::Value(values, _) => (format!("{}={values}", option.name), ""),
             Effect::OfExt(values, _) => (format!("{}={values}", option.name), "for a volume of kind ext: "),
+            Effect::OfNative(values, _) => (format!("{}={values}", option.name), "for a native volume: "),
             _ => (option.name.to_string(), ""),
         };
         text.push_str(&format!("  {name}\n        {of}{}\n", option.help));
@@ -364,6 +389,10 @@ mod tests {
     fn options_of_the_kernels_ext4_are_accepted_or_told_why_not() {
         assert_eq!(parse("noatime,data=ordered,acl").unwrap().of_ext, Some("data"));
         assert_eq!(parse("noatime,acl,commit=3").unwrap().of_ext, None);
+        for list in ["journal=diff", "durability=snapshot"] {
+            let told = parse(list).unwrap().mounted_ext().unwrap_err();
+            assert!(told.contains("only a native volume"), "{list}: {told}");
+        }
         for list in [
             "defaults,noatime,user_xattr,acl,barrier=1,nofail,_netdev,x-systemd.device-timeout=5",
             "rw,relatime,lazytime,barrier,delalloc,nodiscard,errors=continue,commit=30,data=ordered",
@@ -382,6 +411,9 @@ mod tests {
             ("nouser_xattr", "always"),
             ("usrquota", "no quotas"),
             ("grpid", "group"),
+            ("noload", "replayed, in memory"),
+            ("norecovery", "replayed, in memory"),
+            ("journal_checksum", "no journal"),
         ] {
             let told = parse(list).unwrap_err();
             assert!(told.starts_with("mount option '") && told.contains(instead), "{list}: {told}");

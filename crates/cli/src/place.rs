@@ -44,12 +44,17 @@ impl Place {
     }
 }
 
+/// Whether a disk is meant that is reached through a network, well written or not.
+fn is_uri(text: &str) -> bool {
+    text.starts_with("nbd") && text.contains("://") || text.starts_with("nbd:")
+}
+
 impl FromStr for Place {
     type Err = String;
 
-    /// A path to something that is there names that, whatever colons it has.
+    /// A path to something that is there names that, whatever colons it has; and so does the URI of a disk.
     fn from_str(text: &str) -> Result<Place, String> {
-        if text.contains(':') && Path::new(text).exists() {
+        if is_uri(text) || text.contains(':') && Path::new(text).exists() {
             return Ok(Place { zone: text.into(), volume: None });
         }
         Place::split(text)
@@ -73,7 +78,7 @@ impl FromStr for MountSource {
 
     /// What names no volume is a disk.
     fn from_str(text: &str) -> Result<MountSource, String> {
-        if text.starts_with("nbd") && text.contains("://") {
+        if is_uri(text) {
             return text.parse().map(MountSource::Disk).map_err(|error: disk::SourceError| error.to_string());
         }
         let place: Place = text.parse()?;
@@ -175,9 +180,11 @@ mod tests {
         {
             assert!(matches!(source(disk), MountSource::Disk(_)), "{disk}");
         }
-        for text in ["", ":home", "zone:", "nbds://host", "nbd://host:port"] {
+        for text in ["", ":home", "zone:", "nbds://host", "nbd://host:port", "nbd:unix:/socket"] {
             assert!(text.parse::<MountSource>().is_err(), "{text}");
         }
         assert_eq!(source("nbd://host").opened(), Path::new("nbd://host:10809/"));
+        let place: Place = "nbd://host:10809".parse().unwrap();
+        assert_eq!((place.zone, place.volume), ("nbd://host:10809".into(), None));
     }
 }

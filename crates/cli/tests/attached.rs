@@ -440,3 +440,34 @@ fn what_goes_beyond_the_largest_file_is_refused_on_a_mount() {
     shell(&format!("umount {dir}")).ok();
     assert_eq!(&end, b"\x00012");
 }
+
+/// What an operation finds damaged is told, and noted on the disk: whoever has it next looks at all of it.
+#[test]
+fn damage_that_is_met_is_on_record() {
+    let Some((_scratch, zone, disk, dir)) = place() else { return };
+    shell(&format!("mke2fs -q -F -t ext4 {disk} && debugfs -w -R 'mknod lost p' {disk} && debugfs -w -R 'clri lost' {disk}")).ok();
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    let has_errors = || run(&format!("info {zone}:disk --json")).ok().json()["has_errors"].clone();
+    assert_eq!(has_errors(), false);
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let stats = || run(&format!("stats {dir} --json")).ok().json();
+    assert_eq!(stats()["ext"]["damage_met"], 0, "{}", stats());
+    shell(&format!("stat {dir}/lost")).fails(1, &["needs cleaning"]);
+    shell(&format!("echo sound > {dir}/other")).ok();
+    let told = stats();
+    assert!(told["ext"]["damage_met"].as_u64() > Some(0), "{told}");
+    assert!(told["ext"]["damage_first"].as_str().unwrap().contains("'lost'"), "{told}");
+    run(&format!("umount {dir}")).ok();
+    assert_eq!(has_errors(), true);
+    let detached = run(&format!("detach {zone}:disk")).ok().out;
+    assert!(
+        detached.contains(&format!("damage was found in it: before anything else, e2fsck -f {disk}")),
+        "{detached}"
+    );
+    run(&format!("attach {zone}:disk {disk}")).fails(1, &["marked as having errors", "e2fsck -f"]);
+    // What preens a disk at boot does not pass it over.
+    let preened = Command::new("e2fsck").args(["-p", &disk]).output().unwrap();
+    assert_eq!(preened.status.code(), Some(1), "what was wrong is corrected: {preened:?}");
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    assert_eq!(has_errors(), false);
+}

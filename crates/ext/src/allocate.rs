@@ -158,24 +158,25 @@ impl Volume {
     ) -> Result<Vec<Range<u64>>> {
         let block = self.core.superblock.block;
         let (mut at, end) = (range.start / block, range.end.div_ceil(block));
-        let mut holes = Vec::new();
-        let _tree = self.tree.read();
-        let inode = inode::read(&self.core, file.number)?;
-        while at < end {
-            let run = map::run(&self.core, &inode, at)?;
-            let to = at.saturating_add(run.blocks).min(end);
-            if run.place == Place::Hole {
-                let mut from = at;
-                for (number, _) in state.pages.range(at..to) {
-                    holes.push(from..number);
-                    from = number + 1;
+        self.reading(|| {
+            let mut holes = Vec::new();
+            let inode = inode::read(&self.core, file.number)?;
+            while at < end {
+                let run = map::run(&self.core, &inode, at)?;
+                let to = at.saturating_add(run.blocks).min(end);
+                if run.place == Place::Hole {
+                    let mut from = at;
+                    for (number, _) in state.pages.range(at..to) {
+                        holes.push(from..number);
+                        from = number + 1;
+                    }
+                    holes.push(from..to);
                 }
-                holes.push(from..to);
+                at = to;
             }
-            at = to;
-        }
-        holes.retain(|hole| !hole.is_empty());
-        Ok(holes)
+            holes.retain(|hole| !hole.is_empty());
+            Ok(holes)
+        })
     }
 
     fn allocate_unwritten(&self, caller: &Caller, file: &Held<'_>, range: &Range<u64>) -> Result<()> {

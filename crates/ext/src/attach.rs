@@ -98,11 +98,20 @@ fn claim(region: &Region) -> Result<Mounted, Error> {
     region.claim().ok_or_else(|| Error::Mounted { volume: region.name().into() })
 }
 
-/// How much of an attached disk is used, of a volume that nobody has open: as of its newest checkpoint, which unmounting makes. Nothing is changed.
+/// What an attached disk has.
+#[derive(Clone, Copy, Debug)]
+pub struct AtRest {
+    /// How much of it is used.
+    pub space: Statfs,
+    /// Errors were found in it.
+    pub has_errors: bool,
+}
+
+/// What the disk of a volume has that nobody has open: as of its newest checkpoint, which unmounting makes. Nothing is changed.
 ///
 /// # Errors
 /// [`Error::Mounted`], [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
-pub fn space_at_rest(region: &Region, disk: &Arc<Disk>) -> Result<Statfs, Error> {
+pub fn at_rest(region: &Region, disk: &Arc<Disk>) -> Result<AtRest, Error> {
     let _mounted = claim(region)?;
     let area = Area::read(region)?.filter(|area| area.state != State::Detached);
     let Some(area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
@@ -112,7 +121,8 @@ pub fn space_at_rest(region: &Region, disk: &Arc<Disk>) -> Result<Statfs, Error>
     let options = Options::default();
     let mut store = Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
     store.look_through(frames);
-    Ok(Volume::to_read(superblock, store, &options).space()?)
+    let has_errors = superblock.has_errors;
+    Ok(AtRest { space: Volume::to_read(superblock, store, &options).space()?, has_errors })
 }
 
 /// Takes the mark from a disk whose NVM is lost. What was only there is lost with it: the metadata changed since the disk was attached, and
@@ -319,6 +329,7 @@ impl Volume {
     /// What the disk says: then what it did not take is in the log.
     pub fn unmount(&self) -> Result<(), Error> {
         let Some(home) = &self.home else { return Ok(()) };
+        self.note_damage();
         self.syncfs_all()?;
         home.checkpoint(self)?;
         // What was copied while it was in use is not what it is now.
@@ -355,6 +366,7 @@ impl Volume {
         if self.has_handles() {
             return Err(vfs::Error::Busy.into());
         }
+        self.note_damage();
         self.syncfs_all()?;
         let space = self.reading(|| self.space())?;
         self.change(|core| {

@@ -69,29 +69,30 @@ impl Volume {
     }
 
     pub(crate) fn may_access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        let _tree = self.tree.read();
-        let inode = visible(&self.core, ino)?;
-        if mask & rules::WRITE != 0 {
-            self.check_writable()?;
-            protection::may_write(&inode)?;
-        }
-        let list = access_acl(&self.core, caller, &inode)?;
-        rules::may_access(caller, &inode.attr(), list.as_deref(), mask)
+        self.reading(|| {
+            let inode = visible(&self.core, ino)?;
+            if mask & rules::WRITE != 0 {
+                self.check_writable()?;
+                protection::may_write(&inode)?;
+            }
+            let list = access_acl(&self.core, caller, &inode)?;
+            rules::may_access(caller, &inode.attr(), list.as_deref(), mask)
+        })
     }
 
     pub(crate) fn xattr_value(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let _tree = self.tree.read();
-        let inode = visible(&self.core, ino)?;
-        let list = access_acl(&self.core, caller, &inode)?;
-        rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, false)?;
-        xattr::get(&self.core, &inode, name)
+        self.reading(|| {
+            let inode = visible(&self.core, ino)?;
+            let list = access_acl(&self.core, caller, &inode)?;
+            rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, false)?;
+            xattr::get(&self.core, &inode, name)
+        })
     }
 
     pub(crate) fn xattr_names(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        let _tree = self.tree.read();
-        let inode = visible(&self.core, ino)?;
+        let names = self.reading(|| xattr::names(&self.core, &visible(&self.core, ino)?))?;
         let mut list = Vec::new();
-        for name in xattr::names(&self.core, &inode)? {
+        for name in names {
             if rules::is_listed(caller, &name) {
                 list.extend_from_slice(&name);
                 list.push(0);

@@ -178,6 +178,7 @@ impl Volume {
 
     /// Everything that has waited goes where it belongs. Of what the log has, and DRAM something newer, the newer goes there, too.
     fn tend(&self, home: &Home) -> Result<()> {
+        self.note_damage();
         // As above.
         drop(self.offer_refused());
         // A file that cannot be written does not keep the others' bytes in the log.

@@ -6,6 +6,7 @@
 mod backups;
 mod claims;
 mod names;
+mod unused;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use disk::Disk;
 use vfs::{Error, FileKind, Result};
 
+use crate::bitmap::Of;
 use crate::core::Core;
 use crate::inode::{self, Flags, Inode};
 use crate::superblock::{self, ROOT};
@@ -83,6 +85,7 @@ pub fn check_volume(volume: &Volume) -> std::result::Result<Report, crate::Error
     };
     check.orphans();
     check.fixed();
+    check.growth();
     check.backups();
     for number in 0..core.superblock.groups {
         check.inodes_of(number);
@@ -163,23 +166,24 @@ impl Check<'_> {
             let ino = first + n;
             let set = bits.as_ref().is_some_and(|bits| bitmap::is_set(bits, n.into()));
             used += u32::from(set);
-            let links =
-                if group.inodes.unused { 0 } else { self.report.note(inode::links(core, ino)).unwrap_or(0) };
             let past = n >= superblock.inodes_per_group - group.unused_inodes;
             if set && past {
                 self.report.find(format!("inode {ino} is in use, and group {number} says that it never was"));
             }
-            // What lies in the part of a table that was never used means nothing.
-            if links > 0 && !set && !past {
-                self.report
-                    .find(format!("inode {ino} has {links} links, and its bitmap says that it is free"));
-            }
             if !set {
+                // What lies in the part of a table that was never used means nothing.
+                if !past && !group.inodes.unused {
+                    self.left_over(ino);
+                }
                 continue;
             }
             match inode::read(core, ino) {
                 // Reserved ones are taken whether they are used or not.
-                Err(Error::Stale) if ino < superblock.first_inode => {}
+                Err(Error::Stale) if ino < superblock.first_inode => {
+                    if let Some(left) = self.report.note(inode::remains(core, ino)) {
+                        self.sealed(ino, &left);
+                    }
+                }
                 Err(Error::Stale) => {
                     self.report.find(format!("inode {ino} is not in use, and its bitmap says that it is"))
                 }
@@ -189,6 +193,9 @@ impl Check<'_> {
                     self.inode(&inode);
                 }
             }
+        }
+        if let Some(bits) = &bits {
+            self.padding(number, Of::Inodes, bits, superblock.inodes_per_group.into());
         }
         if superblock.inodes_per_group - used != group.free_inodes {
             let free = superblock.inodes_per_group - used;

@@ -3,6 +3,7 @@
 use parking_lot::Mutex;
 
 use crate::alloc::Space;
+use crate::damage::Met;
 use crate::directory::Twins;
 use crate::orphans::Before;
 use crate::store::Store;
@@ -13,6 +14,7 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) space: Space,
     pub(crate) orphans: Before,
+    pub(crate) met: Met,
     /// What listings of directories remember.
     pub(crate) twins: Mutex<Twins>,
 }
@@ -20,7 +22,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn of(superblock: Superblock, store: Store) -> Core {
         let (orphans, twins) = (Before::default(), Mutex::default());
-        Core { superblock, store, space: Space::new(), orphans, twins }
+        Core { superblock, store, space: Space::new(), orphans, met: Met::default(), twins }
     }
 
     /// Ends an operation: what it did is part of the running transaction.

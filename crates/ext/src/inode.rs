@@ -14,7 +14,7 @@ use crate::features::{Incompat, RoCompat};
 use crate::store::Kind;
 use crate::superblock::{self, ROOT, Superblock};
 use crate::{extents, group};
-pub(crate) use raw::{EXTRA, has_wide_times};
+pub(crate) use raw::{EXTRA, Remains, has_wide_times};
 use raw::{RawInode, decode, encode, seal, storable};
 
 bitflags::bitflags! {
@@ -208,16 +208,16 @@ pub(crate) fn retire(core: &Core, number: u32) -> Result<()> {
     })
 }
 
-/// How many names inode `number` has, whatever else may be wrong with it.
-pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
+/// What is told of inode `number` whether it is in use or not, and whatever else may be wrong with it.
+pub(crate) fn remains(core: &Core, number: u32) -> Result<Remains> {
     let Place { block, start } = locate(core, number)?;
     core.store.look(
         Kind::Inodes,
         block,
         |_| Ok(()),
         |block| {
-            let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
-            Ok(u32::from(raw.links.get()))
+            let bytes = &block[start..start + core.superblock.inode_bytes];
+            Ok(raw::remains(&core.superblock, number, bytes))
         },
     )
 }

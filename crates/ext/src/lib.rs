@@ -38,6 +38,7 @@ mod clean;
 mod commit;
 mod copy;
 mod core;
+mod damage;
 mod data;
 mod directory;
 mod dropped;
@@ -90,11 +91,12 @@ mod xattr;
 extern crate self as ext;
 
 pub use attach::{
-    Attachment, attach, attach_within, attachment, check_attachable, force_from_disk, space_at_rest,
+    AtRest, Attachment, at_rest, attach, attach_within, attachment, check_attachable, force_from_disk,
 };
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;
+pub use damage::Damage;
 pub use error::Error;
 #[cfg(feature = "planted-faults")]
 pub use fault::{Fault, plant};

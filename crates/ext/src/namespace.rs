@@ -300,8 +300,7 @@ impl Volume {
     }
 
     pub(crate) fn read_target(&self, ino: Ino) -> Result<Vec<u8>> {
-        let _tree = self.tree.read();
-        data::target(&self.core, &visible(&self.core, ino)?)
+        self.reading(|| data::target(&self.core, &visible(&self.core, ino)?))
     }
 
     /// Makes and opens a file; nothing if there is one of the name, which may be opened.
@@ -460,33 +459,35 @@ impl Volume {
     }
 
     pub(crate) fn list(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
-        let _tree = self.tree.read();
-        let core = &self.core;
-        let dir = visible(core, dir)?;
-        if !dir.is_dir() {
-            return Err(Error::NotDirectory);
-        }
-        if dir.links == 0 {
-            return Err(Error::NotFound);
-        }
-        let mut failure = None;
-        directory::list(core, &dir, from, &mut |entry| {
-            // Entries of old file systems don't say what they lead to.
-            let kind = match entry.kind {
-                Some(kind) => Ok(kind),
-                None => inode::read(core, entry.inode).map(|inode| inode.kind()),
-            };
-            match kind {
-                Ok(kind) => {
-                    let ino = inode::to_vfs(entry.inode);
-                    sink(DirEntry { ino, kind, next: entry.next, name: entry.name })
-                }
-                Err(error) => {
-                    failure = Some(dangling(&dir, entry.name, entry.inode, error));
-                    false
-                }
-            }
-        })?;
-        failure.map_or(Ok(()), Err)
+        self.reading(|| list(&self.core, dir, from, sink))
     }
+}
+
+fn list(core: &Core, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+    let dir = visible(core, dir)?;
+    if !dir.is_dir() {
+        return Err(Error::NotDirectory);
+    }
+    if dir.links == 0 {
+        return Err(Error::NotFound);
+    }
+    let mut failure = None;
+    directory::list(core, &dir, from, &mut |entry| {
+        // Entries of old file systems don't say what they lead to.
+        let kind = match entry.kind {
+            Some(kind) => Ok(kind),
+            None => inode::read(core, entry.inode).map(|inode| inode.kind()),
+        };
+        match kind {
+            Ok(kind) => {
+                let ino = inode::to_vfs(entry.inode);
+                sink(DirEntry { ino, kind, next: entry.next, name: entry.name })
+            }
+            Err(error) => {
+                failure = Some(dangling(&dir, entry.name, entry.inode, error));
+                false
+            }
+        }
+    })?;
+    failure.map_or(Ok(()), Err)
 }

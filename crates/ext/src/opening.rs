@@ -10,8 +10,7 @@ use crate::volume::Volume;
 impl Volume {
     /// Opens inode `number` if `caller` may.
     pub(crate) fn open_file(&self, caller: &Caller, number: u32, flags: OpenFlags) -> Result<Handle> {
-        let handle = {
-            let _tree = self.tree.read();
+        let handle = self.reading(|| {
             let inode = inode::read(&self.core, number)?;
             if self.is_read_only() && flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
                 // Of a kind that cannot be opened so anyway, Linux says that first.
@@ -21,8 +20,8 @@ impl Volume {
             let list = access_acl(&self.core, caller, &inode)?;
             protection::may_open(caller, &inode, flags)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
-            self.open_locked(number, flags)
-        };
+            Ok(self.open_locked(number, flags))
+        })?;
         if flags.contains(OpenFlags::TRUNCATE) {
             let file = self.files.get(number);
             self.or_close(handle, self.cut_file(caller, &file, 0))?;

@@ -215,6 +215,7 @@ impl Volume {
         if self.core.superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
             count += self.reclaim_file()?;
         }
+        self.note_damage();
         Ok(count)
     }
 
@@ -247,12 +248,10 @@ impl Volume {
         tracing::error!(
             "inode {number}, which was to be removed or cut, stays, and keeps its space: {error}"
         );
-        match error {
-            Error::Corrupt(_) => {
-                self.change(|core| superblock::change(core, superblock::RawSuperblock::set_errors))
-            }
-            Error::Io(_) => Ok(()), // what could not be read now may be the next time
-            other => Err(other),
+        match self.noting::<()>(Err(error)) {
+            // What could not be read now may be the next time.
+            Err(Error::Corrupt(_) | Error::Io(_)) => Ok(()),
+            other => other,
         }
     }
 

@@ -11,7 +11,7 @@ impl Volume {
     /// Runs what reads metadata.
     pub(crate) fn reading<R>(&self, read: impl FnOnce() -> Result<R>) -> Result<R> {
         let _tree = self.tree.read();
-        read()
+        self.noting(read())
     }
 
     /// A file's inode with its newest length: for reading only. Called with `tree` held.
@@ -51,15 +51,17 @@ impl Volume {
         let state = file.shared();
         let range = offset..offset.saturating_add(into.len() as u64);
         let is_next = file.is_read_on(&range);
-        let found = {
-            let _tree = self.tree.read();
+        let found = self.reading(|| {
             let inode = self.regular(&state, file.number)?;
             if inode.is_inline() {
-                return data::read_inline(&self.core, &inode, offset, into);
+                return data::read_inline(&self.core, &inode, offset, into).map(Err);
             }
-            data::find(&self.core, &inode, &state.pages, range, is_next)?
-        };
-        found.read(&self.core.store, &state.pages, into)
+            data::find(&self.core, &inode, &state.pages, range, is_next).map(Ok)
+        })?;
+        match found {
+            Ok(found) => found.read(&self.core.store, &state.pages, into),
+            Err(length) => Ok(length),
+        }
     }
 
     /// Tells `read` a regular file's inode, with its newest length.

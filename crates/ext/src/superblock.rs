@@ -266,6 +266,11 @@ impl RawSuperblock {
         self.state = (self.state.get() | STATE_ERRORS).into();
     }
 
+    /// Whether they were.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.state.get() & STATE_ERRORS != 0
+    }
+
     pub(crate) fn features(&self) -> Features {
         Features {
             compat: Compat::from_bits_retain(self.compat.get()),
@@ -497,7 +502,7 @@ impl RawSuperblock {
                 false => 0,
             },
             clean: self.state.get() & STATE_CLEAN != 0,
-            has_errors: self.state.get() & STATE_ERRORS != 0,
+            has_errors: self.has_errors(),
             mmp_block,
         })
     }

@@ -337,7 +337,7 @@ impl Volume {
             Ok(_) => self.core.finish(),
             Err(_) => self.core.undo(),
         }
-        result
+        self.noting(result)
     }
 
     /// The same, again behind a commit if there was no room, for who holds no lock; what must be committed before is.

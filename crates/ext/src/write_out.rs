@@ -222,21 +222,22 @@ impl Volume {
         if homeless.is_empty() {
             return Ok(());
         }
-        let _tree = self.tree.read();
-        let inode = inode::read(core, number)?;
-        let mut rest = &homeless[..];
-        while let Some(&first) = rest.first() {
-            let together =
-                rest.iter().zip(first..).take_while(|(number, expected)| **number == *expected).count();
-            let picked = alloc::pick(core, goal(core, &inode, state, first)?, together as u64)?;
-            let count = picked.end - picked.start;
-            for (number, block) in (first..).zip(picked) {
-                state.pages.settle(number, Site::Picked(block));
+        self.reading(|| {
+            let inode = inode::read(core, number)?;
+            let mut rest = &homeless[..];
+            while let Some(&first) = rest.first() {
+                let together =
+                    rest.iter().zip(first..).take_while(|(number, expected)| **number == *expected).count();
+                let picked = alloc::pick(core, goal(core, &inode, state, first)?, together as u64)?;
+                let count = picked.end - picked.start;
+                for (number, block) in (first..).zip(picked) {
+                    state.pages.settle(number, Site::Picked(block));
+                }
+                core.space.release(count);
+                rest = &rest[count as usize..];
             }
-            core.space.release(count);
-            rest = &rest[count as usize..];
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Drops the pages of blocks that the file does not have any more; who frees the blocks of those that are mapped is the caller.

@@ -143,3 +143,48 @@ fn hash_trees_are_checked_name_by_name() {
             .collect();
     assert!(all.iter().any(|what| what.contains("not found by its hash tree")), "{all:?}");
 }
+
+/// What nobody uses is right, too, or e2fsck minds: ends of bitmaps, removed inodes, reserved ones, the map by which the file system can grow.
+#[test]
+fn what_is_not_in_use_is_checked() {
+    let made = Image::of(&specimens::make(&["-t", "ext4", "-b", "1024"]));
+    let path = made.path.display().to_string();
+    let debugfs = |path: &str, command: &str| support::run("debugfs", &["-w", "-R", command, path]);
+    let number = |text: &str, before: &str| -> usize {
+        let behind = text.split(before).nth(1).unwrap().trim_start();
+        behind.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    debugfs(&path, "mknod gone p");
+    let removed = number(&debugfs(&path, "stat gone"), "Inode:");
+    debugfs(&path, "rm gone");
+    let image = made.bytes();
+    assert!(check(&image).is_clean(), "{:#?}", check(&image).findings);
+    let shown = support::run("dumpe2fs", &[&path]);
+    let table = number(&shown, "Inode table at ") * 1024;
+    let inode = |n: usize| table + (n - 1) * number(&shown, "Inode size:");
+    let bitmap = number(&shown, "Inode bitmap at ") * 1024;
+    let patched = |at: usize| {
+        let mut image = image.clone();
+        image[at] ^= 0x10;
+        Image::of(&image)
+    };
+    let told = |command: &str| {
+        let image = Image::of(&image);
+        debugfs(&image.path.display().to_string(), command);
+        image
+    };
+    for (damaged, words) in [
+        (patched(bitmap + 1023), "not all bits behind the end of its bitmap of inodes"),
+        (patched(inode(removed) + 0x24), "not in use, has a wrong checksum"),
+        (patched(inode(9) + 0x7C), "inode 9, which is not in use, has a wrong checksum"),
+        (told(&format!("sif <{removed}> dtime 0")), "was removed, and does not say when"),
+        (told("clri <7>"), "inode 7 does not lead"),
+        (told("sif <7> block[DIND] 0"), "inode 7 does not lead"),
+    ] {
+        let found = check(&damaged.bytes());
+        assert!(found.findings.iter().any(|what| what.contains(words)), "{words}: {:#?}", found.findings);
+        let path = damaged.path.display().to_string();
+        let status = std::process::Command::new("e2fsck").args(["-fn", &path]).output().unwrap().status;
+        assert!(status.code() >= Some(4), "e2fsck finds it, too: {words}");
+    }
+}

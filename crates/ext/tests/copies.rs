@@ -20,7 +20,7 @@ fn open(nvm: &[u8], disk: &[u8]) -> Result<(), Error> {
     let memory = Arc::new(Memory::new(disk.to_vec(), false));
     let region = zone.volume("disk").unwrap();
     let over = Arc::new(Disk::over("the disk".into(), memory.clone()));
-    let space = ext::space_at_rest(&region, &over).map(drop);
+    let space = ext::at_rest(&region, &over).map(drop);
     let opened = Volume::mount(&region, over, &Options::default());
     assert_eq!(space.is_ok(), opened.is_ok());
     if opened.is_err() {

@@ -25,14 +25,14 @@ fn a_volume_is_opened_once_at_a_time() {
     let volume = Volume::mount(&region(), disk.clone(), &Options::default()).unwrap();
     volume.mkdir(&Caller::root(), ROOT_INO, b"dir", 0o755).unwrap();
     is_refused(Volume::mount(&region(), disk.clone(), &Options::default()).map(drop));
-    is_refused(ext::space_at_rest(&region(), &disk).map(drop));
+    is_refused(ext::at_rest(&region(), &disk).map(drop));
     is_refused(ext::attach(&region(), &disk).map(drop));
     // Who only asks which disk it has is told.
     assert!(ext::attachment(&region()).unwrap().is_some());
     volume.mkdir(&Caller::root(), ROOT_INO, b"other", 0o755).unwrap();
     volume.unmount().unwrap();
     drop(volume);
-    ext::space_at_rest(&region(), &disk).unwrap();
+    ext::at_rest(&region(), &disk).unwrap();
     // One that could not be opened is nobody's.
     let other = std::sync::Arc::new(disk::Disk::memory(vec![0; 64 << 20]));
     assert!(Volume::mount(&region(), other, &Options::default()).is_err());

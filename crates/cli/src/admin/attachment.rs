@@ -82,8 +82,15 @@ fn volume_for(zone: &Zone, name: &str, bytes: Option<u64>) -> Result<(Region, bo
     Ok((zone.volume(name).doing("opening the volume").leaving("nothing was changed")?, false))
 }
 
-/// Detaches the disk of a volume of an open zone, which is where it was or where it is now; gives its name.
-pub(crate) fn detach(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<String, Failure> {
+/// What is told of a disk that was detached.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Detached {
+    pub(crate) disk: String,
+    pub(crate) has_errors: bool,
+}
+
+/// Detaches the disk of a volume of an open zone, which is where it was or where it is now.
+pub(crate) fn detach(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<Detached, Failure> {
     let region = zone.volume(volume).doing("opening the volume").leaving("nothing was changed")?;
     if region.kind() != VolumeKind::Ext {
         return Err(Failure::new(format!("volume '{volume}' is of kind {}, and has no disk", region.kind()))
@@ -94,7 +101,7 @@ pub(crate) fn detach(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<St
         .detach()
         .doing("writing to the disk what is in NVM")
         .leaving("it is attached still; nothing is lost")?;
-    Ok(volume.disk().name().to_string())
+    Ok(Detached { disk: volume.disk().name().to_string(), has_errors: volume.has_errors()? })
 }
 
 /// Which disk the volume has.

@@ -21,12 +21,13 @@ pub(crate) fn at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
     }
     let Some(attachment) = ext::attachment(&region)? else { return Ok(fields) };
     let disk = look_at_disk(&attachment.disk, LOOK_PATIENCE);
-    let space = match disk.and_then(|disk| Ok(ext::space_at_rest(&region, &disk)?)) {
-        Ok(space) => space,
+    let ext::AtRest { space, has_errors } = match disk.and_then(|disk| Ok(ext::at_rest(&region, &disk)?)) {
+        Ok(found) => found,
         Err(failure) => return Ok(fields.with("use_not_known", failure.what)),
     };
     let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
     Ok(fields
+        .with("has_errors", has_errors)
         .with("space_bytes", bytes(space.blocks))
         .with("free_bytes", bytes(space.blocks_available))
         .with("inodes", Value::Count(space.files - space.files_free)))

@@ -1,7 +1,7 @@
 //! Structures of a zone or volume as they are in NVM.
 
 use native::{Datum, Shown};
-use nvm::Zone;
+use nvm::{VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
@@ -12,6 +12,15 @@ pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Field
     let mut shown = Shown::default();
     let dumped = structure.parse().map_err(Failure::new).and_then(|known| {
         let region = zone.volume(volume).doing("opening the volume")?;
+        if region.kind() != VolumeKind::Native {
+            let what = format!(
+                "volume '{volume}' is of kind {}: only those of a native one are shown",
+                region.kind()
+            );
+            let remedy =
+                "'amberfs info' tells what it is; what its disk has shows debugfs(8), once it is detached";
+            return Err(Failure::new(what).remedy(remedy));
+        }
         native::dump(&region, known, &mut shown).doing(format!("reading {structure}"))
     });
     (fields(shown), dumped)

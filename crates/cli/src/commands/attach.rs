@@ -2,7 +2,7 @@
 
 use disk::Source;
 
-use crate::admin::attachment;
+use crate::admin::attachment::{self, Detached};
 use crate::command_line::{Attach, Detach};
 use crate::control::{Client, Request};
 use crate::failure::{Explain, Failure};
@@ -70,7 +70,7 @@ fn force_from_disk(name: &str) -> Result<(), Failure> {
 
 pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
     let place = &arguments.place;
-    let name = match reach(&place.zone, true)? {
+    let Detached { disk, has_errors } = match reach(&place.zone, true)? {
         Access::Open(zone) => attachment::detach(&zone, &place.volume, arguments.disk.as_deref())?,
         Access::Served(mut client) => {
             refuse_mounted(&client, place)?;
@@ -84,6 +84,12 @@ pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
         }
     };
     report::print_text(&format!(
-        "{place}: {name} is a plain ext disk again; the volume is kept for the next one\n"
-    ))
+        "{place}: {disk} is a plain ext disk again; the volume is kept for the next one\n"
+    ))?;
+    match has_errors {
+        true => report::print_text(&format!(
+            "{place}: damage was found in it: before anything else, e2fsck -f {disk}\n"
+        )),
+        false => Ok(()),
+    }
 }

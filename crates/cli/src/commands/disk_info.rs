@@ -9,7 +9,11 @@ use crate::report::{self, Fields, Value};
 
 /// Tells of the disk at `path`, which is no zone because of `no_zone`: that is said of a file in which there is no ext, either.
 pub(crate) fn describe(path: &Path, no_zone: Failure) -> Result<Fields, Failure> {
-    let Some(Ok(source)) = path.to_str().map(str::parse::<Source>) else { return Err(no_zone) };
+    let source = match path.to_str().map(str::parse::<Source>) {
+        Some(Ok(source)) => source,
+        Some(Err(error)) => return Err(Failure::new(error)),
+        None => return Err(no_zone),
+    };
     let is_file = matches!(&source, Source::Path(path) if !is_block_device(path));
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let disk = match Disk::open(&source, &options) {

@@ -12,6 +12,8 @@ pub(super) enum Effect {
     Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
     /// The same, and only a volume of kind ext has it.
     OfExt(&'static str, fn(&mut Options, &str) -> Result<(), String>),
+    /// The same, and only a native volume has it.
+    OfNative(&'static str, fn(&mut Options, &str) -> Result<(), String>),
     /// Meant for mount(8), systemd or fstab, or what is done anyhow; nothing to do here.
     Accepted,
     /// Of the kernel's ext4, and not done here: what is, or what to do instead.
@@ -56,7 +58,7 @@ pub(super) const TABLE: &[MountOption] = &[
         help: "how bytes are logged: small changes as such and large ones as blocks that stay where they are (adaptive, \
                the default); or, to compare, as blocks (block) or changes (diff) that are written twice, or always as \
                blocks that stay (block-switch)",
-        effect: Effect::Value("adaptive|block|diff|block-switch", |options, value| {
+        effect: Effect::OfNative("adaptive|block|diff|block-switch", |options, value| {
             options.journaling = parsed(value)?;
             Ok(())
         }),
@@ -361,6 +363,10 @@ pub(super) const TABLE: &[MountOption] = &[
         "discard",
         "freed blocks are not discarded; of a detached disk, mounted by the kernel, fstrim(8) discards them",
     ),
+    refused("noload", JOURNAL),
+    refused("norecovery", JOURNAL),
+    refused("journal_checksum", LOG),
+    refused("journal_async_commit", LOG),
     accepted("noquota"),
     refused("quota", QUOTA),
     refused("usrquota", QUOTA),
@@ -377,6 +383,8 @@ pub(super) const TABLE: &[MountOption] = &[
     accepted("max_read"),
 ];
 
+const JOURNAL: &str = "a journal that has to be replayed is replayed, in memory, and a disk that is mounted read-only is not written to";
+const LOG: &str = "there is no journal on an attached disk, and what its log in NVM has is always checked";
 const QUOTA: &str = "no quotas are kept";
 const GROUPS: &str = "a new file has the group of who makes it, or of a set-group-ID directory";
 

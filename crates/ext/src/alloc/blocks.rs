@@ -108,7 +108,15 @@ impl State {
                     continue;
                 }
                 let goal = (n == 0).then_some(from);
-                let found = self.search(core, number as u32, goal, want, most)?;
+                let found = match self.search(core, number as u32, goal, want, most) {
+                    // Others have room, and are sound.
+                    Err(Error::Corrupt(what)) => {
+                        core.met.note(&what);
+                        self.shun(number as u32);
+                        continue;
+                    }
+                    found => found?,
+                };
                 let next = goal.map(|from| self.on_disk(home, &(from..from)).start);
                 let is_next = !found.is_empty() && next == Some(found.start);
                 if is_next || length(&found) > length(&best) {

@@ -14,12 +14,29 @@ use crate::superblock::ROOT;
 /// `parent`.
 pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
     let state = &mut *core.space.state(core)?;
-    if state.free_inodes == 0 {
-        return Err(Error::NoSpace);
+    loop {
+        if state.free_inodes == 0 {
+            return Err(Error::NoSpace);
+        }
+        let number =
+            if is_dir { for_directory(core, state, parent)? } else { for_file(core, state, parent)? };
+        let group = group::read(core, number)?;
+        match take(core, state, number, &group, is_dir) {
+            // Others have some, and are sound.
+            Err(Error::Corrupt(what)) => {
+                core.met.note(&what);
+                state.groups[number as usize].has_no_inodes = true;
+                state.free_inodes = state.free_inodes.saturating_sub(u64::from(group.free_inodes));
+            }
+            taken => return taken,
+        }
     }
-    let number = if is_dir { for_directory(core, state, parent)? } else { for_file(core, state, parent)? };
+}
+
+/// The first free inode of group `number`.
+fn take(core: &Core, state: &mut State, number: u32, group: &Group, is_dir: bool) -> Result<u32> {
     let superblock = &core.superblock;
-    if group::read(core, number)?.blocks.unused {
+    if group.blocks.unused {
         // A group with inodes in use has both bitmaps.
         let initial = |bytes: &mut [u8]| state.initial(number, bytes);
         bitmap::change(core, number, Of::Clusters, initial, |_, _| Ok(()))?;
@@ -119,10 +136,11 @@ impl State {
 /// The first of these groups that has free inodes and is `good`.
 fn find(
     core: &Core,
+    state: &State,
     groups: impl Iterator<Item = u32>,
     good: impl Fn(u32, &Group) -> bool,
 ) -> Result<Option<u32>> {
-    for number in groups {
+    for number in groups.filter(|number| !state.groups[*number as usize].has_no_inodes) {
         let group = group::read(core, number)?;
         if group.free_inodes > 0 && good(number, &group) {
             return Ok(Some(number));
@@ -155,7 +173,7 @@ fn for_directory(core: &Core, state: &State, parent: u32) -> Result<u32> {
     let few =
         |number, group: &Group| has_room(number, group) && u64::from(group.directories) <= directories_max;
     for good in [&few as &dyn Fn(u32, &Group) -> bool, &has_room, &|_, _| true] {
-        if let Some(found) = find(core, state.from(first), good)? {
+        if let Some(found) = find(core, state, state.from(first), good)? {
             return Ok(found);
         }
     }
@@ -169,9 +187,9 @@ fn for_file(core: &Core, state: &State, parent: u32) -> Result<u32> {
     let groups = core.superblock.groups;
     let jumps = (0..32).map_while(|n| ((1u64 << n) - 1 < u64::from(groups)).then(|| (1u64 << n) - 1));
     let jumps = jumps.map(|jump| ((u64::from(near) + jump) % u64::from(groups)) as u32);
-    let found = find(core, jumps.chain(state.from(near)), |number, _| state.available_in(number) > 0)?;
+    let found = find(core, state, jumps.chain(state.from(near)), |number, _| state.available_in(number) > 0)?;
     match found {
         Some(found) => Ok(found),
-        None => find(core, state.from(near), |_, _| true)?.ok_or(Error::NoSpace),
+        None => find(core, state, state.from(near), |_, _| true)?.ok_or(Error::NoSpace),
     }
 }

@@ -42,6 +42,10 @@ pub(super) struct Room {
     pub(super) first: u64,
     /// The bitmap has been compared with the descriptor.
     pub(super) checked: bool,
+    /// The bitmap of blocks is damaged: no more of them are given out.
+    shunned: bool,
+    /// That of inodes is.
+    pub(super) has_no_inodes: bool,
     /// A bit for each block that is withheld, if any is, and how many are.
     withheld: Option<Box<[u64]>>,
     count: u64,
@@ -207,15 +211,24 @@ impl State {
 
     /// Withheld blocks are available, from now on.
     pub(super) fn let_go(&mut self, blocks: Range<u64>) {
-        self.available += blocks.end - blocks.start;
         for (number, bits) in self.parts(blocks) {
             let room = &mut self.groups[number as usize];
-            room.available += bits.end - bits.start;
-            // It may join what is on both sides.
-            room.longest = room.available;
-            room.first = room.first.min(bits.start);
+            if !room.shunned {
+                self.available += bits.end - bits.start;
+                room.available += bits.end - bits.start;
+                // It may join what is on both sides.
+                room.longest = room.available;
+                room.first = room.first.min(bits.start);
+            }
             self.unmark(number, bits);
         }
+    }
+
+    /// No more blocks of a group are given out: what is free there is not known.
+    pub(super) fn shun(&mut self, number: u32) {
+        let room = &mut self.groups[number as usize];
+        self.available -= room.available;
+        (room.available, room.longest, room.shunned) = (0, 0, true);
     }
 
     /// Blocks that are in use stop being so, and are withheld.

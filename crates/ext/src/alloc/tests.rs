@@ -250,3 +250,26 @@ fn inodes_are_written_as_they_are_read() {
         scene.fsck_after(&names);
     });
 }
+
+/// What a group's bitmap says wrongly costs the file system that group, and is told to whoever has the disk next; others give out what they have.
+#[test]
+fn a_group_whose_bitmap_is_damaged_is_passed_over() {
+    let options = ["-t", "ext4", "-b", "1024", "-g", "2048", "-N", "2000", "-J", "size=1"];
+    for inodes in [false, true] {
+        let image = Scene::new("31M", &options, 0);
+        let group = group::read(image.core(), 0).unwrap();
+        let damaged = if inodes { group.inodes.block } else { group.blocks.block };
+        let mut bytes = image.image();
+        bytes[damaged as usize * 1024 + 10] ^= 1;
+        let scene = Scene::of(bytes);
+        let (free, _) = scene.free();
+        let number = scene.change(|core| new_inode(core, ROOT, false)).unwrap();
+        let here = (number - 1) / scene.core().superblock.inodes_per_group;
+        assert_eq!(here > 0, inodes, "inode {number} of group {here}");
+        let left = whole(&fill(&scene, 100));
+        assert_eq!(left, free - if inodes { 0 } else { group.free_clusters });
+        assert_eq!(scene.volume.damage().count, 1, "{:?}", scene.volume.damage());
+        scene.volume.note_damage();
+        assert!(scene.volume.has_errors().unwrap());
+    }
+}

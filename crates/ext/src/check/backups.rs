@@ -61,10 +61,10 @@ impl Check<'_> {
         }
     }
 
-    fn read(&mut self, block: u64) -> Option<Vec<u8>> {
+    pub(super) fn read(&mut self, block: u64) -> Option<Vec<u8>> {
         let superblock = &self.core.superblock;
         if !superblock.has_blocks(block, 1) {
-            self.report.find(format!("block {block}, which should hold a backup, is not on the disk"));
+            self.report.find(format!("block {block}, which should hold a copy of what the superblock or a descriptor says, is not on the disk"));
             return None;
         }
         let mut bytes = vec![0; superblock.block as usize];

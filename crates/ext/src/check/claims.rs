@@ -3,15 +3,12 @@
 use vfs::FileKind;
 
 use super::Check;
+use super::unused::{GROWTH, POINTER, pointers_of};
+use crate::bitmap::Of;
 use crate::inode::Inode;
 use crate::map::{self, END, Place};
 use crate::superblock::Superblock;
 use crate::{bitmap, group, xattr};
-
-/// The inode whose map leads to the blocks that are kept for more descriptors: they are claimed with those.
-const RESIZE: u32 = 7;
-/// Its only block of its own.
-const RESIZE_POINTERS: usize = 13 * 4;
 
 /// Clusters that have an owner.
 pub(super) struct Claims {
@@ -81,9 +78,9 @@ impl Check<'_> {
     /// Takes what an inode has, and compares it with what it says that it has.
     pub(super) fn blocks(&mut self, inode: &Inode) {
         let superblock = &self.core.superblock;
-        if inode.number == RESIZE {
-            let word = inode.block[RESIZE_POINTERS..RESIZE_POINTERS + 4].try_into().expect("four bytes");
-            self.take_of(inode, u64::from(u32::from_le_bytes(word)), &mut None);
+        if inode.number == GROWTH {
+            // Of its own it has that alone: what it leads to is claimed with the descriptors.
+            self.take_of(inode, pointers_of(inode)[POINTER], &mut None);
             return;
         }
         let mut clusters = self.mapped(inode);
@@ -195,6 +192,9 @@ impl Check<'_> {
                 let (is, says) = if taken { ("in use", "free") } else { ("free", "in use") };
                 self.report.find(format!("block {block} is {is}, and its bitmap says that it is {says}"));
             }
+        }
+        if let Some(bits) = &bits {
+            self.padding(number, Of::Clusters, bits, here);
         }
         if free != group.free_clusters {
             self.report

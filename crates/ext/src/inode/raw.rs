@@ -133,6 +133,30 @@ pub(super) fn decode(
     })
 }
 
+/// What an inode's bytes tell also if it is not in use.
+pub(crate) struct Remains {
+    pub(crate) links: u32,
+    /// It was removed, and does not say when.
+    pub(crate) is_timeless: bool,
+    /// Its checksum is right, or it has never held anything.
+    pub(crate) is_sealed: bool,
+}
+
+pub(super) fn remains(superblock: &Superblock, number: u32, bytes: &[u8]) -> Remains {
+    let raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
+    let is_right = || {
+        let (extra, _) = split_extra(superblock, &bytes[SHORT..]).ok()?;
+        let (found, expected) = checksums(superblock, number, bytes, raw.generation.get(), extra.bytes.get());
+        Some(found == expected)
+    };
+    let is_empty = bytes.iter().all(|byte| *byte == 0);
+    Remains {
+        links: raw.links.get().into(),
+        is_timeless: raw.links.get() == 0 && raw.mode.get() != 0 && raw.dtime.get() == 0,
+        is_sealed: !superblock.features.has_metadata_csum() || is_empty || is_right() == Some(true),
+    }
+}
+
 /// The fields that a large inode has, missing ones 0, and the bytes that are behind them; or the size that they cannot have.
 fn split_extra(superblock: &Superblock, behind: &[u8]) -> std::result::Result<(RawExtra, usize), u16> {
     let Some(length) = behind.first_chunk().map(|length| u16::from_le_bytes(*length)) else {
