@@ -38,6 +38,7 @@ for group in "$@"; do
             need git git
             need sqlite3 sqlite3
             need fio fio
+            need fs_mark fsmark
             need stress-ng stress-ng
             need /usr/include/sys/acl.h libacl1-dev
             need setfattr attr

@@ -66,9 +66,22 @@ pub struct Report {
     pub targets: Vec<(String, String)>,
     /// The figures, in the order in which they were asked for.
     pub figures: Vec<Figure>,
+    /// Why it ended before it had measured all that was asked for; the figures are those that were complete by then.
+    pub ended: Option<Error>,
 }
 
 impl Report {
+    /// Of these targets, without a figure yet.
+    pub(crate) fn of(targets: &[Target]) -> Report {
+        let described = targets.iter().map(|target| (target.name.clone(), target.about.clone()));
+        Report { targets: described.collect(), ..Report::default() }
+    }
+
+    /// With all that was asked for, or why not.
+    pub fn complete(self) -> Result<Report, Error> {
+        self.ended.clone().map_or(Ok(self), Err)
+    }
+
     /// Whether what is asked of some target's disk was counted.
     pub fn counts_disks(&self) -> bool {
         let mut series = self.figures.iter().flat_map(|figure| &figure.series);
@@ -93,11 +106,10 @@ impl Series {
     }
 }
 
-/// Runs it. `notice` is told before each turn.
-pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Result<Report, Error> {
+/// Runs it, to its end or the first error. `notice` is told before each turn.
+pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Report {
     allow_many_open();
-    let described = targets.iter().map(|target| (target.name.clone(), target.about.clone())).collect();
-    let mut report = Report { targets: described, figures: Vec::new() };
+    let mut report = Report::of(targets);
     let turns = targets.len() * (plan.rounds + 1);
     for (number, workload) in plan.workloads.iter().enumerate() {
         let tell = |done: usize, target: usize| {
@@ -109,9 +121,15 @@ pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Re
                 target,
             });
         };
-        report.figures.extend(measure(plan, workload, targets, &tell)?);
+        match measure(plan, workload, targets, &tell) {
+            Ok(figures) => report.figures.extend(figures),
+            Err(error) => {
+                report.ended = Some(error);
+                break;
+            }
+        }
     }
-    Ok(report)
+    report
 }
 
 /// Directories of a file set stay open. Programs get room for 1024 open files unless they ask for more.

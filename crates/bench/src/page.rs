@@ -160,7 +160,8 @@ fn latencies(report: &Report, figure: &Figure) -> String {
     for ((name, _), series) in report.targets.iter().zip(&figure.series) {
         let Some(rate) = series.spread(Sample::rate) else { continue };
         let mut row = |name: &str, rate: String, latencies: &crate::statistics::Latencies| {
-            let at = |ns: u64| micros(ns as f64 / 1e3);
+            let timed = latencies.count() > 0;
+            let at = |ns: u64| if timed { micros(ns as f64 / 1e3) } else { "-".to_string() };
             text += &format!(
                 "<tr><td>{}</td><td>{rate}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
                 escape(name),
@@ -205,7 +206,7 @@ mod tests {
             figures
                 .extend([figure(request, "stat", Some(threads)), figure(request, "rename", Some(threads))]);
         }
-        let report = Report { targets: vec![("a&b".to_string(), String::new())], figures };
+        let report = Report { targets: vec![("a&b".to_string(), String::new())], figures, ended: None };
         let page = page(&report, &["a&b".to_string()], &[]);
         let titles: Vec<&str> =
             page.split("<h2>").skip(1).filter_map(|rest| rest.split("</h2>").next()).collect();

@@ -2,21 +2,31 @@
 
 /// A scale leaves so many files, and so many bytes of all.
 const FILES_MIN: u64 = 20;
+/// Files that a workload may have.
+const FILES_MAX: usize = 10_000_000;
 const BYTES_MIN: u64 = 1 << 20;
 
-/// A number of at least 1, perhaps with K, M or G: powers of 1024.
-fn number(key: &str, text: &str) -> Result<u64, String> {
+/// A number, perhaps with K, M, G or T: powers of 1024.
+fn any_number(key: &str, text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
         "" => 0,
         "k" | "K" => 10,
         "m" | "M" => 20,
         "g" | "G" => 30,
+        "t" | "T" => 40,
         _ => return Err(format!("{key}={text} is no number")),
     };
     let number: u64 = digits.parse().map_err(|_| format!("{key}={text} is no number"))?;
-    let bytes = number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))?;
-    if bytes == 0 { Err(format!("{key}={text}: it has to be at least 1")) } else { Ok(bytes) }
+    number.checked_mul(1 << shift).ok_or(format!("{key}={text} is too large"))
+}
+
+/// A number of at least 1.
+fn number(key: &str, text: &str) -> Result<u64, String> {
+    match any_number(key, text)? {
+        0 => Err(format!("{key}={text}: it has to be at least 1")),
+        number => Ok(number),
+    }
 }
 
 /// A published number times the scale, but not less than `least` or all of it.
@@ -49,6 +59,11 @@ impl Parameters {
         self.values.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| value)
     }
 
+    /// Where a parameter's value is in a series, if it is a number: some have words.
+    pub(crate) fn place(&self, key: &str) -> Option<f64> {
+        any_number(key, self.text(key)).ok().map(|number| number as f64)
+    }
+
     /// A number of at least 1.
     pub(crate) fn number(&self, key: &'static str) -> Result<u64, String> {
         number(key, self.text(key))
@@ -64,7 +79,7 @@ impl Parameters {
 
     /// A number of files: the published one times the scale, unless it was given.
     pub(crate) fn files(&self) -> Result<usize, String> {
-        self.count("files", 9_999_999).map(|files| self.scaled("files", files as u64, FILES_MIN) as usize)
+        self.count("files", FILES_MAX).map(|files| self.scaled("files", files as u64, FILES_MIN) as usize)
     }
 
     /// Bytes of all: the published number times the scale, unless it was given.

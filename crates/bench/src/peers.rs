@@ -135,6 +135,11 @@ impl Peer {
         self.kind.starts_with("volume")
     }
 
+    /// Whether all of its bytes are in memory.
+    pub fn is_in_memory(&self) -> bool {
+        !self.kind.ends_with("-disk") && self.kind != "fuse"
+    }
+
     /// If Amberfs itself is what is mounted, or opened: with these options.
     pub fn amberfs_options(&self) -> Option<Vec<String>> {
         (self.is_in_process() || self.kind.starts_with("amberfs")).then(|| self.mount_options())
@@ -272,13 +277,18 @@ impl Drop for Peers {
     }
 }
 
-/// Bytes of each peer that memory has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
-pub fn fitting_bytes() -> u64 {
+/// Bytes of memory that can be had (`MemAvailable` of proc(5)).
+pub fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// Bytes of each peer that memory has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
+pub fn fitting_bytes() -> u64 {
     // Six are in memory, all of them there from the start; the machine keeps a quarter.
-    ((kib.unwrap_or(0) << 10) / 8).clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
+    (available_bytes() / 8).clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
 }
 
 #[cfg(test)]
@@ -294,6 +304,7 @@ mod tests {
         assert!(!peer.slug().contains([':', '+', '=']));
         assert!(peer.about().ends_with("; with sync_writes=disk, nojournal, commit=5"), "{}", peer.about());
         let peer = Peer::parse("ext4-disk").unwrap();
+        assert!(!peer.is_in_memory() && Peer::parse("ext4:sync").unwrap().is_in_memory());
         assert!(
             peer.made_with().next().is_none() && peer.amberfs_options().is_none() && !peer.is_in_process()
         );

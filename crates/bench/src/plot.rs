@@ -28,7 +28,9 @@ const PEERS: [(&str, &str); 19] = [
 /// Those of directories and volumes that were named.
 const OTHERS: [&str; 6] = ["#9d8ac7", "#439894", "#b279a2", "#bab0ac", "#d67195", "#616bb0"];
 const WIDTH: f64 = 520.0;
-const LABEL: f64 = 90.0;
+const LABEL: f64 = 110.0;
+/// Letters that a label has room for.
+const LABEL_LETTERS: usize = 17;
 const VALUE: f64 = 80.0;
 const BAR: f64 = 18.0;
 const HEIGHT: f64 = 260.0;
@@ -55,7 +57,7 @@ pub(crate) fn escape(text: &str) -> String {
 /// One bar for each target that has a value, as long as its median; a line from quartile to quartile.
 pub(crate) fn bars(title: &str, rows: &[(&str, Option<Spread>)]) -> String {
     let longest = rows.iter().filter_map(|(_, spread)| *spread).map(|spread| spread.high).fold(0.0, f64::max);
-    let scale = (WIDTH - LABEL - VALUE) / longest.max(f64::MIN_POSITIVE);
+    let scale = if longest > 0.0 { (WIDTH - LABEL - VALUE) / longest } else { 0.0 };
     let height = 24.0 + BAR * rows.len() as f64;
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{0}\"><text x=\"0\" y=\"13\" class=\"title\">{0}</text>\n",
@@ -65,9 +67,10 @@ pub(crate) fn bars(title: &str, rows: &[(&str, Option<Spread>)]) -> String {
         let y = 22.0 + BAR * number as f64;
         let middle = y + BAR / 2.0;
         svg += &format!(
-            "<text x=\"{}\" y=\"{}\" class=\"end\">{}</text>",
+            "<text x=\"{}\" y=\"{}\" class=\"end\">{}<title>{}</title></text>",
             LABEL - 6.0,
             middle + 4.0,
+            escape(&label(name)),
             escape(name)
         );
         let Some(Spread { low, median, high }) = *spread else {
@@ -89,20 +92,36 @@ pub(crate) fn bars(title: &str, rows: &[(&str, Option<Spread>)]) -> String {
     svg + "</svg>\n"
 }
 
-/// A line for each target through its values; both axes in powers, the upper one of ten.
+/// A name, or as much of its end as there is room for: what directories have in common is at their beginning.
+fn label(name: &str) -> String {
+    match name.char_indices().rev().nth(LABEL_LETTERS - 1) {
+        Some((at, _)) if at > 0 => {
+            let rest: String = name[at..].chars().skip(1).collect();
+            format!("…{rest}")
+        }
+        _ => name.to_string(),
+    }
+}
+
+/// A line for each target through its values; both axes in powers, the upper one of ten. Across they are in proportion if one of them is 0.
 pub(crate) fn lines(title: &str, across: &str, series: &[(&str, Vec<(f64, f64)>)]) -> String {
-    let points = || series.iter().flat_map(|(_, points)| points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
+    let points = || series.iter().flat_map(|(_, points)| points).filter(|(_, y)| *y > 0.0);
     let range = |of: fn(&(f64, f64)) -> f64| {
         let values = points().map(of);
         values.fold((f64::INFINITY, 0.0f64), |(low, high), value| (low.min(value), high.max(value)))
     };
     let ((left, right), (low, high)) = (range(|point| point.0), range(|point| point.1));
-    if right <= 0.0 || high <= 0.0 {
+    if high <= 0.0 {
         return String::new();
     }
+    let across_powers = left > 0.0;
     let (bottom, top) = (low.log10().floor(), high.log10().ceil());
     let x = |value: f64| {
-        MARGIN + (value / left).log2() / (right / left).log2().max(1e-9) * (WIDTH - MARGIN - 10.0)
+        let part = match across_powers {
+            true => (value / left).log2() / (right / left).log2().max(1e-9),
+            false => value / right.max(1e-9),
+        };
+        MARGIN + part * (WIDTH - MARGIN - 10.0)
     };
     let y =
         |value: f64| HEIGHT - 30.0 - (value.log10() - bottom) / (top - bottom).max(1e-9) * (HEIGHT - 54.0);
@@ -138,7 +157,7 @@ pub(crate) fn lines(title: &str, across: &str, series: &[(&str, Vec<(f64, f64)>)
         escape(across)
     );
     for (number, (name, points)) in series.iter().enumerate() {
-        let points: Vec<&(f64, f64)> = points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
+        let points: Vec<&(f64, f64)> = points.iter().filter(|(_, y)| *y > 0.0).collect();
         let path: Vec<String> =
             points.iter().map(|(at, value)| format!("{:.1},{:.1}", x(*at), y(*value))).collect();
         svg += &format!(
@@ -209,5 +228,33 @@ mod tests {
         assert_eq!(svg.matches("<circle").count(), 2);
         assert!(svg.contains(">4K<") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert_eq!(lines("t", "io", &[("a", Vec::new())]), "");
+    }
+
+    #[test]
+    fn a_series_from_0_has_its_first_point() {
+        let svg = lines("t", "sync", &[("a", vec![(0.0, 1e3), (1.0, 1e3), (4.0, 1e3)])]);
+        for at in [0.0, 0.25, 1.0] {
+            let x = MARGIN + at * (WIDTH - MARGIN - 10.0);
+            assert!(svg.contains(&format!("cx=\"{x:.1}\"")), "{at}: {svg}");
+        }
+        let svg = lines("t", "sync", &[("a", vec![(0.0, 1e3)])]);
+        assert!(svg.matches("<circle").count() == 1 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn bars_of_nothing_have_no_length() {
+        let nothing = Some(Spread { low: 0.0, median: 0.0, high: 0.0 });
+        let svg = bars("asked of the disk", &[("a", nothing), ("b", nothing)]);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+
+    #[test]
+    fn a_label_is_the_end_of_a_long_name() {
+        assert_eq!(label("amberfs-ext-disk"), "amberfs-ext-disk");
+        assert_eq!(label("12345678901234567"), "12345678901234567");
+        assert_eq!(label("/mnt/12345678901234567"), "…2345678901234567");
+        assert_eq!(label("ä".repeat(20).as_str()).chars().count(), LABEL_LETTERS);
+        let svg = bars("t", &[("/mnt/a/very/long/name/of/a/directory", None)]);
+        assert!(svg.contains("<title>/mnt/a/very/long/name/of/a/directory</title>"), "{svg}");
     }
 }

@@ -84,11 +84,7 @@ fn build(
         [entry.name].into_iter().chain(texts.first().map(|_| ":")).collect::<String>() + &texts.join(",");
     // A series differs in one number; of several keys with several values, the last is it.
     let varying = given.iter().rev().find(|(_, values)| values.len() > 1);
-    if let Some((key, _)) = varying
-        && let Ok(number) = parameters.number(key)
-    {
-        workload.varies = Some((key.to_string(), number as f64));
-    }
+    workload.varies = varying.and_then(|(key, _)| Some((key.to_string(), parameters.place(key)?)));
     Ok(workload)
 }
 
@@ -118,6 +114,8 @@ mod tests {
         assert_eq!(built[5].varies, Some(("threads".to_string(), 2.0)));
         let built = workloads("write:io=64/4K", 0.1).unwrap();
         assert_eq!(built[1].varies, Some(("io".to_string(), 4096.0)));
+        let built = workloads("fs_mark:sync=0/4", 0.1).unwrap();
+        assert_eq!(built[0].varies, Some(("sync".to_string(), 0.0)), "none is a value like others");
     }
 
     #[test]

@@ -58,6 +58,35 @@ impl Below {
     fn traffic(&self) -> Option<Traffic> {
         self.disk.as_ref()?.traffic()
     }
+
+    /// Begins to count what the machine does, and its disk.
+    pub(crate) fn account(&self) -> Account<'_> {
+        Account { below: self, busy_before: clock::machine_ns(), asked_before: self.traffic() }
+    }
+}
+
+/// What goes on below the operations, until all that they did is where it belongs.
+pub(crate) struct Account<'a> {
+    below: &'a Below,
+    busy_before: u64,
+    asked_before: Option<Traffic>,
+}
+
+impl Account<'_> {
+    /// Brings there what is not yet, and notes what that and all before it took.
+    pub(crate) fn close(self, ground: &impl Ground, sample: &mut Sample) -> Result<(), Fault> {
+        let began = Instant::now();
+        ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
+        if let Some(settle) = &self.below.settle {
+            let doing = "bring to its disk what waits for it";
+            settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
+        }
+        sample.settle_ns = began.elapsed().as_nanos() as u64;
+        sample.machine_ns = clock::machine_ns().saturating_sub(self.busy_before);
+        let asked = self.below.traffic().zip(self.asked_before);
+        sample.disk = asked.map(|(after, before)| after.since(before));
+        Ok(())
+    }
 }
 
 /// One figure of a round.
@@ -173,7 +202,7 @@ impl<G: Ground> Prepared<'_, G> {
             Amount::Time(time) => Amount::Time(time.mul_f64(part)),
             turns => turns,
         });
-        let (busy_before, asked_before) = (clock::machine_ns(), self.below.traffic());
+        let account = self.below.account();
         for (number, pass) in phase.passes.iter().enumerate() {
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
@@ -185,16 +214,7 @@ impl<G: Ground> Prepared<'_, G> {
             sample.server_ns = took.server_ns.map(|ns| ns + sample.server_ns.unwrap_or(0));
             tally.add(&did);
         }
-        let began = Instant::now();
-        self.ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
-        if let Some(settle) = &self.below.settle {
-            let doing = "bring to its disk what waits for it";
-            settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
-        }
-        sample.settle_ns = began.elapsed().as_nanos() as u64;
-        sample.machine_ns = clock::machine_ns().saturating_sub(busy_before);
-        let asked = self.below.traffic().zip(asked_before);
-        sample.disk = asked.map(|(after, before)| after.since(before));
+        account.close(self.ground, &mut sample)?;
         sample.bytes = tally.bytes;
         sample.operations = match phase.unit {
             Unit::Operations => tally.operations(),

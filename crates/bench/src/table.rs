@@ -270,6 +270,7 @@ mod tests {
         Report {
             targets: vec![("a".into(), String::new()), ("b".into(), String::new())],
             figures: vec![figure],
+            ended: None,
         }
     }
 

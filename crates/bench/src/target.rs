@@ -16,7 +16,7 @@ use crate::in_process::InProcess;
 use crate::stage::{Below, Settle, Stage, Terms, prepare};
 
 /// Something that is there as long as this lives, and is taken down when it is dropped.
-pub(crate) type Guard = Box<dyn std::any::Any>;
+pub type Guard = Box<dyn std::any::Any>;
 
 enum Place {
     Directory(Directory, PathBuf),
@@ -112,15 +112,15 @@ impl Target {
     }
 
     /// Has what keeps it there, which goes in this order.
-    pub(crate) fn kept_by(mut self, guards: Vec<Guard>) -> Target {
+    pub fn kept_by(mut self, guards: Vec<Guard>) -> Target {
         self._guards.extend(guards);
         self
     }
 
     /// Where programs find it; a volume in this process they don't.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    pub(crate) fn mounted(&self) -> Option<(&Directory, &Path)> {
         match &self.place {
-            Place::Directory(_, path) => Some(path),
+            Place::Directory(directory, path) => Some((directory, path)),
             Place::Volume(..) | Place::Ext(..) => None,
         }
     }

@@ -131,7 +131,8 @@ fn what_an_ext_volume_owes_its_disk_is_there_behind_a_turn() {
     // Nothing goes there by itself.
     let hour = Duration::from_secs(3600);
     let target = Target::ext_volume("ext", "", volume, hour).unwrap();
-    let report = bench::run(&plan("writefsync:io=4K,every=1,size=1M"), &[target], &|_| {}).unwrap();
+    let report =
+        bench::run(&plan("writefsync:io=4K,every=1,size=1M"), &[target], &|_| {}).complete().unwrap();
     let tally = &report.figures[0].series[0].tally;
     assert_eq!((tally.count(Kind::Append), tally.count(Kind::Sync)), (6, 6));
     let image = std::fs::read(dir.path().join("image")).unwrap();
@@ -279,7 +280,7 @@ fn a_campaign_has_a_sample_of_each_round_on_each_target() {
     ];
     let seen = std::cell::RefCell::new(Vec::new());
     let notice = |progress: bench::Progress<'_>| seen.borrow_mut().push((progress.done, progress.of));
-    let report = bench::run(&plan("postmark:files=20"), &targets, &notice).unwrap();
+    let report = bench::run(&plan("postmark:files=20"), &targets, &notice).complete().unwrap();
     assert_eq!(*seen.borrow(), (0..6).map(|done| (done, 6)).collect::<Vec<_>>());
     let names: Vec<String> = report.figures.iter().map(bench::Figure::name).collect();
     assert_eq!(names, ["postmark:files=20: create", "postmark:files=20: transactions"]);
@@ -297,14 +298,14 @@ fn a_full_target_is_told_and_left_as_it_was() {
     let dir = scratch();
     let (zone, volume) = volume(dir.path(), 16, false);
     let targets = [Target::volume("small", "", volume, zone)];
-    let error = bench::run(&plan("read:size=100M"), &targets, &|_| {}).unwrap_err();
+    let error = bench::run(&plan("read:size=100M"), &targets, &|_| {}).complete().unwrap_err();
     assert!(matches!(&error, Error::Full { target, .. } if target == "small"), "{error:?}");
     assert!(error.to_string().contains("small is full: read:size=100M needs more room"), "{error}");
     assert!(error.remedy().unwrap().contains("free some space"));
     // While it runs, too, not only when its files are made.
-    let error = bench::run(&plan("createfiles:files=100,mean=1M"), &targets, &|_| {}).unwrap_err();
+    let error = bench::run(&plan("createfiles:files=100,mean=1M"), &targets, &|_| {}).complete().unwrap_err();
     assert!(matches!(error, Error::Full { doing: "write" | "create", .. }), "{error:?}");
-    bench::run(&plan("postmark:files=20"), &targets, &|_| {}).unwrap();
+    bench::run(&plan("postmark:files=20"), &targets, &|_| {}).complete().unwrap();
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn a_log_that_all_append_to_does_not_fill_a_volume() {
     let mut plan = plan("webserver:files=10,append=1M,threads=2");
     // Half a MiB each on average, 128 MiB and more a round.
     plan.terms.amount = Amount::Turns(128);
-    let report = bench::run(&plan, &targets, &|_| {}).unwrap();
+    let report = bench::run(&plan, &targets, &|_| {}).complete().unwrap();
     assert!(report.figures[0].series[0].tally.count(Kind::Truncate) >= 2);
 }
 
@@ -327,7 +328,7 @@ fn a_read_only_target_is_told() {
     let options = MountOptions { read_only: true, ..MountOptions::default() };
     let volume = Volume::open(zone.volume("v").unwrap(), &options).unwrap();
     let targets = [Target::volume("sealed", "", volume, zone)];
-    let error = bench::run(&plan("varmail:files=20"), &targets, &|_| {}).unwrap_err();
+    let error = bench::run(&plan("varmail:files=20"), &targets, &|_| {}).complete().unwrap_err();
     assert_eq!(error, Error::ReadOnly { target: "sealed".to_string() });
 }
 
@@ -348,7 +349,7 @@ fn who_interrupts_it_finds_nothing_left() {
             }
             interrupted.store(true, Ordering::Relaxed);
         });
-        bench::run(&plan, &targets, &|_| {}).unwrap_err()
+        bench::run(&plan, &targets, &|_| {}).complete().unwrap_err()
     });
     assert_eq!(error, Error::Interrupted);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -414,10 +414,10 @@ pub(crate) struct Bench {
     /// Run another program in each directory instead of our own workloads: fio, postmark, fs_mark, dbench, sqlite or pgbench
     #[arg(long, value_name = "NAME", conflicts_with_all = ["workload", "turns", "scale"])]
     pub(crate) tool: Vec<bench::Tool>,
-    /// Less of everything: a look, in less than a minute
+    /// Less of everything: a look, in less than a minute; other programs run once on each target, a second or more
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds, in each of which every target has its turn; without it 5, with --quick 3
+    /// Rounds, in each of which every target has its turn; without it 5, with --quick 3, or 1 of other programs
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
     /// Seconds that a workload without an end goes on in each round; without it 0.3, with --quick 0.04

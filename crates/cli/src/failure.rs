@@ -1,6 +1,7 @@
 //! Failures, told as: what happened, what we were doing, the state it leaves, what to do.
 
 use std::fmt;
+use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,16 @@ impl fmt::Display for Failure {
         }
         Ok(())
     }
+}
+
+/// Says something on standard error, in one piece. Whoever reads it may be gone: that ends nobody's work.
+pub(crate) fn tell(text: impl fmt::Display) {
+    tell_at_once(format_args!("{text}\n"));
+}
+
+/// The same without ending the line.
+pub(crate) fn tell_at_once(text: impl fmt::Display) {
+    let _ = std::io::stderr().write_all(text.to_string().as_bytes());
 }
 
 /// Without what could make a terminal do things: of control characters only line ends stay.

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::server;
@@ -83,7 +83,7 @@ impl Launch {
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {
                 let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
-                eprintln!("amberfs: interrupted: the server was told to end");
+                tell(format_args!("amberfs: interrupted: the server was told to end"));
                 std::process::exit(exit::MOUNT_INTERRUPTED.into());
             }
         });
@@ -117,7 +117,7 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
             mounted.set(true);
             send(&Report::Mounted(answer.clone()));
             if let Err(failure) = leave_terminal(log) {
-                eprintln!("amberfs: {failure}");
+                tell(format_args!("amberfs: {failure}"));
             }
         })
     });
@@ -126,7 +126,7 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
         Err(failure) => {
             // To the log: whoever waited for the mount has been told all, or is told by the report.
             if mounted.get() {
-                eprintln!("amberfs: {failure}");
+                tell(format_args!("amberfs: {failure}"));
             }
             let code = failure.exit;
             send(&Report::Failed(failure));

@@ -1,5 +1,7 @@
 //! The command `amberfs`: zones, volumes, mounts, checks and accounts, from the shell, mount(8) and fstab.
 #![forbid(unsafe_code)]
+// A macro that panics when whoever reads standard error is gone.
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 mod admin;
 mod attached;
@@ -33,7 +35,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use command_line::{Command, CommandLine};
-use failure::Failure;
+use failure::{Failure, tell};
 use personality::Personality;
 use zone_access::{ENDING_PATIENCE, ENDING_PAUSE};
 
@@ -58,13 +60,13 @@ fn main() -> ExitCode {
             code
         }),
         Err(message) => {
-            eprintln!("{}: {message}", personality.name());
+            tell(format_args!("{}: {message}", personality.name()));
             Err(personality.usage_exit(&[]))
         }
     };
     let code = match parsed {
         Ok(CommandLine { command }) => patiently(&command).unwrap_or_else(|failure| {
-            eprintln!("{}: {failure}", personality.name());
+            tell(format_args!("{}: {failure}", personality.name()));
             failure.exit
         }),
         Err(code) => code,

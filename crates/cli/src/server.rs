@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::admin::snapshots::{self, Ask};
 use crate::admin::{attachment, check, describe, differences, dump, format, zone};
 use crate::control::{Answering, Asker, Handler, Hello, Listener, Request, pack};
-use crate::failure::{Explain, Failure};
+use crate::failure::{Explain, Failure, tell};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
@@ -110,7 +110,9 @@ pub(crate) fn run(
     // A mount without its socket would do, but could not be asked anything.
     match Listener::start(&socket, handler, server.answering.clone()).doing("opening the control socket") {
         Ok(listener) => server.lock().listen(listener),
-        Err(failure) => eprintln!("amberfs: {failure}\n  now: the volume is served without accounts"),
+        Err(failure) => {
+            tell(format_args!("amberfs: {failure}\n  now: the volume is served without accounts"))
+        }
     }
     {
         let server = server.clone();
@@ -264,7 +266,7 @@ impl Server {
         let mut state = self.lock();
         state.served.remove(name);
         if let Err(failure) = served.and(closed) {
-            eprintln!("amberfs: volume '{name}': {failure}");
+            tell(format_args!("amberfs: volume '{name}': {failure}"));
             state.failures.insert(name.to_string(), failure);
         }
         self.end_if_idle(&mut state);
@@ -308,7 +310,7 @@ impl Server {
                     } else {
                         "still mounted"
                     };
-                    eprintln!("amberfs: {error}\n  now: {now}");
+                    tell(format_args!("amberfs: {error}\n  now: {now}"));
                 }
             }
             if told {
@@ -453,7 +455,8 @@ impl Server {
             }
             Request::Detach { volume, disk } => {
                 let _at_work = self.reserve(&volume)?;
-                attachment::detach(&zone()?, &volume, disk.as_deref()).map(Json::from)
+                let detached = attachment::detach(&zone()?, &volume, disk.as_deref())?;
+                serde_json::to_value(detached).map_err(Failure::new)
             }
             Request::Format { volume, settings } => {
                 let _at_work = self.reserve(&volume)?;

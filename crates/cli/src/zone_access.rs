@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nvm::{OpenOptions, Zone};
 
 use crate::control::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::place::Place;
 use crate::{find_server, mount_namespace, mount_table};
 
@@ -88,9 +88,9 @@ pub(crate) fn tell_of_unfinished(zone: &Zone) {
     let info = zone.info();
     for volume in info.removed_unfinished {
         let zone = info.path.display();
-        eprintln!(
+        tell(format_args!(
             "amberfs: {zone}: making volume '{volume}' had been cut off; what there was of it is removed"
-        );
+        ));
     }
 }
 

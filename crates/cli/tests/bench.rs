@@ -75,7 +75,15 @@ fn what_cannot_be_measured_is_told() {
     if can_mount() {
         bench("--peers=ext4-disk:dirsnyc").fails(2, &["'ext4-disk:dirsnyc'", "mount option 'dirsnyc'"]);
     }
-    bench(&format!("{dir} z:v --tool fio")).fails(2, &["cannot reach z", "mount it"]);
+    bench(&format!("{dir} z:v --tool fio")).fails(2, &["cannot reach z:v", "mount it"]);
+    bench(&format!("{dir} {dir}")).fails(2, &["named twice"]);
+    bench("--peers=tmpfs --size 0").fails(2, &["--size 0"]);
+    bench("--peers=tmpfs,ext4,xfs-disk --size 4P").fails(2, &["peers in memory, 2,", "8 PiB", "available"]);
+    let page = scratch.text("no/page.html");
+    bench(&format!("{dir} --html {page}")).fails(1, &["cannot write", &page, "nothing was measured"]);
+    let page = scratch.text("page.html");
+    bench(&format!("{} --html {page}", scratch.text("missing"))).fails(1, &["is not there"]);
+    assert!(!Path::new(&page).exists(), "a page of nothing");
     bench(&format!("{dir} --tool bonnie")).fails(2, &["no tool 'bonnie'"]);
     bench(&format!("{dir} --rounds 0")).fails(2, &["--rounds"]);
     bench(&format!("{dir} --seconds=-1")).fails(2, &["--seconds"]);
@@ -89,6 +97,62 @@ fn what_cannot_be_measured_is_told() {
     }
 }
 
+/// What was measured is not lost with what could not be.
+#[test]
+fn what_was_measured_before_an_error_is_shown() {
+    let scratch = Scratch::new();
+    let (zone, page) = (scratch.zone(), scratch.text("page.html"));
+    let line = format!("bench {zone}:home --turns 1 --rounds 1 -w varmail:files=20 -w read:size=1G");
+    let told = run(&format!("{line} --json --html {page}")).fails(1, &["home is full"]);
+    let json = told.json();
+    assert_eq!(json["complete"], false);
+    let workloads: Vec<_> =
+        json["figures"].as_array().unwrap().iter().map(|figure| &figure["workload"]).collect();
+    assert_eq!(workloads, ["varmail:files=20"]);
+    assert!(std::fs::read_to_string(page).unwrap().contains("varmail"));
+}
+
+#[test]
+fn who_reads_its_complaints_may_be_gone() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(PROGRAM).args(["bench", "-w", "sorting"]).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_tool_that_is_not_there_is_told_at_once() {
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("dir");
+    for (tool, package) in [("fio", "install fio"), ("sqlite", "install sqlite3")] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["bench", &dir, "--tool", "postmark", "--tool", tool]).env("PATH", &dir);
+        Run::of(command.output().unwrap()).fails(1, &["not installed", "nothing was measured"]);
+        let mut command = Command::new(PROGRAM);
+        command.args(["bench", &dir, "--tool", tool]).env("PATH", &dir);
+        Run::of(command.output().unwrap()).fails(1, &[tool, package]);
+    }
+    assert_eq!(count(Path::new(&dir)), 0);
+}
+
+#[test]
+fn another_tool_finds_a_full_target_full() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("small");
+    rustix::mount::mount("small", &dir, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=8m"))
+        .unwrap();
+    let runs = ["fio", "fs_mark"].map(|tool| run(&format!("bench {dir} --tool {tool} --quick")));
+    let left = count(Path::new(&dir));
+    rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    for run in runs {
+        run.fails(1, &["is full", "free some space"]);
+    }
+    assert_eq!(left, 0);
+}
+
 #[test]
 fn another_tool_is_run_and_leaves_nothing() {
     let scratch = Scratch::new();
@@ -99,8 +163,16 @@ fn another_tool_is_run_and_leaves_nothing() {
     for figure in figures {
         let rate = &figure["series"][0]["per_second"]["median"];
         assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "{figure}");
+        assert!(figure["series"][0]["rounds"][0]["syncfs_ns"].as_u64() > Some(0), "{figure}");
     }
     assert_eq!(count(Path::new(&dir)), 0);
+    // Each of its operations was timed by nobody.
+    let json = run(&format!("bench {dir} --tool fs_mark --quick --json")).ok().json();
+    let series = &json["figures"][0]["series"][0];
+    assert!(
+        series["rounds"].as_array().unwrap().len() == 1 && series["latency"]["p50_ns"].is_null(),
+        "{series}"
+    );
 }
 
 #[test]
@@ -195,7 +267,7 @@ fn interrupted_it_waits_for_nothing_long() {
     if !can_mount() {
         return;
     }
-    interrupt("ext4", "4T", Moment::After(1000));
+    interrupt("ext4-disk", "4T", Moment::After(1000));
     let scratch = Scratch::new();
     let dir = scratch.mount_point("dir");
     let mut command = Command::new(PROGRAM);

@@ -101,20 +101,16 @@ pub(super) fn entries() -> Vec<Entry> {
             name: "append",
             about: "append pieces of io bytes to a file of each thread's own, up to size bytes each",
             parameters: &[("io", "8K"), ("threads", "1"), ("size", "1G")],
-            build: |parameters| {
-                let io = parameters.count("io", PIECE_MAX)? as u64;
-                appending(parameters, vec![Op::Append(Size::Exact(io))])
-            },
+            build: |parameters| appending(parameters, |append| append),
         },
         Entry {
             name: "writefsync",
             about: "append 8 KiB, and fsync after every so many",
             parameters: &[("io", "8K"), ("every", "1024"), ("threads", "1"), ("size", "1G")],
             build: |parameters| {
-                let io = parameters.count("io", PIECE_MAX)? as u64;
-                let every = parameters.count("every", 1 << 30)? as u32;
-                let append = Op::Repeat(every, vec![Op::Append(Size::Exact(io))]);
-                appending(parameters, vec![append, Op::Sync { data_only: false }])
+                let every = parameters.count("every", 1 << 20)? as u32;
+                let sync = Op::Sync { data_only: false };
+                appending(parameters, |append| vec![Op::Repeat(every, append), sync])
             },
         },
     ]
@@ -181,11 +177,13 @@ fn createfiles(parameters: &Parameters) -> Result<Workload, String> {
     Ok(made)
 }
 
-/// Each thread adds to a file of its own, from nothing up to its share of the size, over and over.
-fn appending(parameters: &Parameters, mut flow: Vec<Op>) -> Result<Workload, String> {
+/// Each thread adds to a file of its own, from nothing up to its share of the size, over and over; `flow` is made of how one piece is added.
+fn appending(parameters: &Parameters, flow: impl FnOnce(Vec<Op>) -> Vec<Op>) -> Result<Workload, String> {
     let threads = parameters.count("threads", THREADS_MAX)?;
     let limit = (parameters.size()? / threads as u64).max(1);
-    flow.push(Op::Trim(limit));
+    let io = parameters.count("io", PIECE_MAX)? as u64;
+    // What is full begins anew before something is added: behind it, nothing would be left for an fsync.
+    let flow = flow(vec![Op::Trim(limit), Op::Append(Size::Exact(io))]);
     let pass = Pass { before: vec![Op::Open(Pick::Own), Op::Trim(0)], flow, extent: Extent::Loop };
     Ok(Workload {
         name: String::new(),

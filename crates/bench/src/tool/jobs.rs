@@ -40,7 +40,7 @@ pub(super) fn jobs(tool: Tool, seconds: u64) -> Vec<Job> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_string()).collect::<Vec<_>>();
     let least = if matches!(tool, Tool::Dbench | Tool::Pgbench) { DBENCH_SECONDS } else { 0 };
     let seconds = seconds.max(least).to_string();
-    let program = if tool == Tool::Sqlite { "sqlite3" } else { tool.name() };
+    let program = tool.program();
     let other = |phase, unit, arguments: &[&str], input: String, parse| Job {
         tool,
         program,

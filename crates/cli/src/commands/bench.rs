@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use ::bench::{Amount, Peer, Peers, Plan, Progress, Report, Server, Setup, Target, Terms};
 use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use nvm::VolumeKind;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::admin::attachment::open_volume;
 use crate::command_line::Bench;
 use crate::commands::bench_report;
 use crate::control::Request;
-use crate::failure::{Explain, Failure};
+use crate::failure::{Explain, Failure, tell};
 use crate::options::Options;
 use crate::place::Place;
 use crate::zone_access;
-use crate::{exit, find_server, mount_table};
+use crate::{exit, find_server, mount_table, size};
 
 /// What is measured with --quick, and without.
 struct Extent {
@@ -46,12 +48,16 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
         workloads.extend(bench::workloads(request, scale).map_err(usage)?);
     }
     let peers = peers(arguments).map_err(usage)?;
+    has_room(arguments, &peers).map_err(usage)?;
     if arguments.targets.is_empty() && peers.is_empty() {
         let remedy = "name a directory or ZONE:VOLUME, or give --peers, or both";
         return Err(usage("there is nothing to measure".to_string()).remedy(remedy));
     }
     let named = arguments.targets.iter().map(target_name);
     let named: Vec<String> = named.chain(peers.iter().map(|peer| peer.name.clone())).collect();
+    if let Some(twice) = named.iter().enumerate().find(|(at, name)| named[..*at].contains(name)) {
+        return Err(usage(format!("'{}' is named twice", twice.1)));
+    }
     if let Some(other) = arguments.against.iter().find(|other| !named.contains(other)) {
         let what = format!("--against {other}: there is no such target: there are {}", named.join(", "));
         return Err(usage(what).remedy("name one of them, as it is named there"));
@@ -59,11 +65,16 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     if let Some(place) =
         arguments.targets.iter().find(|place| place.volume.is_some() && !arguments.tool.is_empty())
     {
-        let what = format!("other programs cannot reach {}: it is not mounted", place.zone.display());
+        let what = format!("other programs cannot reach {}: it is not mounted", target_name(place));
         return Err(usage(what).remedy("mount it, and name the directory"));
     }
+    // Before minutes are spent on what cannot be measured, or told.
+    for tool in &arguments.tool {
+        tool.find().map_err(|why| Failure::new(why).leaving("nothing was measured"))?;
+    }
+    bench_report::check_page(arguments)?;
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).doing("watching signals")?;
     }
     let seconds = Duration::from_secs_f64(arguments.seconds.unwrap_or(extent.seconds));
@@ -72,10 +83,35 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
         seed: arguments.seed,
         interrupted,
     };
-    let plan = Plan { workloads, rounds: arguments.rounds.unwrap_or(extent.rounds) as usize, terms };
+    // Other programs take a second at least.
+    let rounds = if arguments.quick && !arguments.tool.is_empty() { 1 } else { extent.rounds };
+    let plan = Plan { workloads, rounds: arguments.rounds.unwrap_or(rounds) as usize, terms };
     let measured = measure(arguments, &extent, &peers, &plan)?;
-    bench_report::print(arguments, &plan, &measured)?;
+    if measured.ended.is_none() || !measured.figures.is_empty() {
+        bench_report::print(arguments, &plan, &measured)?;
+    }
+    measured.complete()?;
     Ok(0)
+}
+
+/// Whether peers of the size that is asked for can be. Memory stands for NVM and for disks, and all of it is touched before anything is
+/// measured: too much would bring the machine down.
+fn has_room(arguments: &Bench, peers: &[Peer]) -> Result<(), String> {
+    let Some(bytes) = arguments.size else { return Ok(()) };
+    if bytes == 0 {
+        return Err("--size 0: a peer needs room for files".to_string());
+    }
+    let count = peers.iter().filter(|peer| peer.is_in_memory()).count();
+    let (needed, available) = (bytes.saturating_mul(count as u64), ::bench::available_bytes());
+    match needed > available {
+        true => Err(format!(
+            "--size {}: the peers in memory, {count}, would take {}, and {} are available",
+            size::human(bytes),
+            size::human(needed),
+            size::human(available)
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The peers that are asked for, with their options.
@@ -125,13 +161,14 @@ fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> R
             },
             ext_options: |list| {
                 let options = Options::parse(list, false)?;
+                options.check_ext()?;
                 Ok((options.ext(), options.commit_interval))
             },
             interrupted: Arc::clone(&plan.terms.interrupted),
         };
         peers = Peers::set_up(asked, &setup)?;
         for note in &peers.notes {
-            bar.suspend(|| eprintln!("amberfs: {note}"));
+            bar.suspend(|| tell(format_args!("amberfs: {note}")));
         }
     }
     targets.append(&mut peers.targets);
@@ -140,8 +177,8 @@ fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> R
     // What a volume says when it is closed is told, unless there is more to tell.
     let closed = targets.into_iter().map(Target::close).fold(Ok(()), Result::and);
     drop(peers);
-    let measured = measured?;
-    closed?;
+    let mut measured = measured?;
+    measured.ended = measured.ended.or(closed.err());
     Ok(measured)
 }
 
@@ -159,10 +196,10 @@ fn measure_on(
         bar.set_position(progress.done as u64);
         bar.set_message(format!("{} on {}", progress.workload, progress.target));
     };
-    match arguments.tool.as_slice() {
-        [] => Ok(::bench::run(plan, targets, &notice)?),
-        tools => Ok(::bench::run_tools(tools, plan, targets, &notice)?),
-    }
+    Ok(match arguments.tool.as_slice() {
+        [] => ::bench::run(plan, targets, &notice),
+        tools => ::bench::run_tools(tools, plan, targets, &notice),
+    })
 }
 
 fn progress_bar() -> ProgressBar {
@@ -192,10 +229,17 @@ fn target(place: &Place) -> Result<Target, Failure> {
     };
     let opened = zone_access::open_alone(zone, true)?;
     let region = opened.volume(volume).doing("opening the volume")?;
+    let name = target_name(place);
+    if region.kind() == VolumeKind::Ext {
+        let options = Options::default();
+        let volume = open_volume(&region, None, &options.ext())?;
+        let about = format!("{} with its metadata in NVM, in process", volume.disk().name());
+        let target = Target::ext_volume(&name, &about, volume, options.commit_interval);
+        return Ok(target.doing("beginning to commit")?.kept_by(vec![Box::new(opened)]));
+    }
     let volume =
         native::Volume::open(region, &native::MountOptions::default()).doing("opening the volume")?;
-    let about = "a volume in process, durability=op";
-    Ok(Target::volume(&target_name(place), about, volume, opened))
+    Ok(Target::volume(&name, "a volume in process, durability=op", volume, opened))
 }
 
 /// Who serves the mount that a directory is in, if it is one of ours.

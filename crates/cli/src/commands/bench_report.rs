@@ -1,5 +1,7 @@
 //! What `amberfs bench` answers: tables, Markdown, JSON, a page.
 
+use std::path::Path;
+
 use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread};
 
 use crate::command_line::Bench;
@@ -11,16 +13,31 @@ const CPU_TIME: &str = "CPU time is that of whoever asks and, for Amberfs mounte
                         that went on until a syncfs had ended, kernel threads (journals, writeback, loop devices) and strangers \
                         included, in ticks of 10 ms";
 
+/// Whether the page can be written, if one is wanted; leaves things as they were.
+pub(crate) fn check_page(arguments: &Bench) -> Result<(), Failure> {
+    let Some(path) = &arguments.html else { return Ok(()) };
+    let is_new = !path.exists();
+    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let tried = opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) });
+    tried.map_err(|error| cannot_write(path, &error).leaving("nothing was measured"))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", path.display()))
+}
+
+/// Prints what was measured, and writes the page if one is wanted.
 pub(crate) fn print(arguments: &Bench, plan: &Plan, measured: &Report) -> Result<(), Failure> {
     let head = describe(arguments, plan);
-    if let Some(path) = &arguments.html {
-        std::fs::write(path, ::bench::page(measured, &arguments.against, &head)).map_err(|error| {
-            Failure::new(format!("cannot write {}: {error}", path.display()))
-                .leaving("everything was measured")
-        })?;
-    }
+    print_answer(arguments, measured, &head)?;
+    let Some(path) = &arguments.html else { return Ok(()) };
+    std::fs::write(path, ::bench::page(measured, &arguments.against, &head))
+        .map_err(|error| cannot_write(path, &error).leaving("what was measured stands above"))
+}
+
+fn print_answer(arguments: &Bench, measured: &Report, head: &[String]) -> Result<(), Failure> {
     if arguments.json {
-        return report::print(&json(measured, arguments, &head), true);
+        return report::print(&json(measured, arguments, head), true);
     }
     let mut text = String::new();
     if arguments.markdown {
@@ -58,6 +75,7 @@ fn json(measured: &Report, arguments: &Bench, head: &[String]) -> Fields {
         .with("version", lines(1))
         .with("machine", lines(2))
         .with("method", lines(3))
+        .with("complete", Value::Flag(measured.ended.is_none()))
         .with("targets", Value::Rows(targets))
         .with(
             "figures",
@@ -143,13 +161,16 @@ fn of_spread(spread: Option<Spread>) -> Value {
 }
 
 fn of_latencies(latencies: &Latencies) -> Fields {
-    let at = |percent| Value::Count(latencies.percentile_ns(percent));
+    // Of what was not timed one by one, as by a tool, there are none.
+    let is_timed = latencies.count() > 0;
+    let value = |ns: u64| if is_timed { Value::Count(ns) } else { Value::None };
+    let at = |percent| value(latencies.percentile_ns(percent));
     Fields::new()
         .with("count", Value::Count(latencies.count()))
         .with("p50_ns", at(50.0))
         .with("p99_ns", at(99.0))
         .with("p999_ns", at(99.9))
-        .with("longest_ns", Value::Count(latencies.longest_ns()))
+        .with("longest_ns", value(latencies.longest_ns()))
 }
 
 /// Workloads, their parameters and groups.

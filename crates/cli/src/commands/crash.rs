@@ -1,6 +1,6 @@
 //! `amberfs crash`: cuts the power at every moment of workloads, in memory. Touches no zone of the user's.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crash::{
@@ -11,7 +11,7 @@ use crash::{
 use crate::command_line::Crash;
 use crate::commands::crash_program;
 use crate::exit;
-use crate::failure::{EXIT_FAILURE, Failure};
+use crate::failure::{EXIT_FAILURE, Failure, tell, tell_at_once};
 use crate::report::{self, Fields, Value};
 
 /// Operations of a random sequence.
@@ -211,11 +211,10 @@ fn explore(
     let progress = |progress: Progress| {
         if shown {
             let Progress { done, of, counts, failures } = progress;
-            eprint!(
+            tell_at_once(format_args!(
                 "\r{promise}: {done} of {of} workloads, {} states, {failures} failures ",
                 counts.distinct
-            );
-            let _ = std::io::stderr().flush();
+            ));
         }
     };
     let report = if !arguments.names.is_empty() {
@@ -238,7 +237,7 @@ fn explore(
         campaign.one(&catalogue, &progress)
     };
     if shown {
-        eprintln!();
+        tell("");
     }
     Ok(report)
 }

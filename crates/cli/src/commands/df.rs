@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::admin::describe;
 use crate::command_line::Df;
 use crate::control::{Client, Request, unpack};
-use crate::failure::{Explain, Failure};
+use crate::failure::{Explain, Failure, tell};
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
@@ -75,7 +75,7 @@ impl Answer {
         let main_area = number("blocks").map(|blocks| blocks * nvm::BLOCK);
         let bytes = number("space_bytes").or(main_area).or(number("disk_bytes")).or(number("bytes"));
         if let Some(why) = told["use_not_known"].as_str() {
-            eprintln!("amberfs: {volume}: how much of it is used is not known: {why}");
+            tell(format_args!("amberfs: {volume}: how much of it is used is not known: {why}"));
         }
         self.add(volume, bytes.unwrap_or(0), number("free_bytes"), number("inodes"), None);
         self.add_snapshots(volume, told, None);
@@ -125,7 +125,7 @@ impl Answer {
                     }
                     // What is free is known all the same.
                     Err(failure) => {
-                        eprintln!("amberfs: {failure}");
+                        tell(format_args!("amberfs: {failure}"));
                         self.snapshots_unknown = true;
                     }
                 }

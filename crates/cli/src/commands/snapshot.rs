@@ -6,7 +6,7 @@ use crate::admin::snapshots::{self, Ask};
 use crate::command_line::{SnapshotCommand, SnapshotNamed};
 use crate::commands::snapshot_diff;
 use crate::control::{Copied, Request, unpack};
-use crate::failure::Failure;
+use crate::failure::{Failure, tell_at_once};
 use crate::place::Place;
 use crate::report;
 use crate::size;
@@ -83,7 +83,7 @@ fn progress() -> impl FnMut(u64, u64) {
     move |done, all| {
         if shown {
             let end = if done == all { "\n" } else { "" };
-            eprint!("\r{} of {} copied{end}", size::human(done), size::human(all));
+            tell_at_once(format_args!("\r{} of {} copied{end}", size::human(done), size::human(all)));
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::admin::zone::{self, describe};
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
 use crate::control::{Client, Request, unpack};
-use crate::failure::{Explain, Failure};
+use crate::failure::{Explain, Failure, tell};
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, is_mounted, reach};
 use crate::{find_server, size};
@@ -60,7 +60,7 @@ pub(crate) fn list(arguments: &ZoneList) -> Result<(), Failure> {
         match row(&path) {
             Ok(row) => rows.push((path, row)),
             Err(failure) if named => {
-                eprintln!("amberfs: {}", failure.what);
+                tell(format_args!("amberfs: {}", failure.what));
                 failures += 1;
             }
             Err(_) => {}
