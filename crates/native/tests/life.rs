@@ -1,9 +1,12 @@
 //! A volume's life: made, used, closed, opened again; and opened after its zone was copied in mid-life, which is
 //! what a crash of the server leaves.
 
+mod volumes;
+
 use native::{FormatOptions, MountOptions, Volume, format};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
+use volumes::image_at_rest;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 
@@ -15,7 +18,7 @@ fn made(bytes: u64) -> (Zone, Region) {
 }
 
 fn crashed(zone: &Zone) -> Region {
-    Zone::from_bytes(&zone.snapshot_image(), &OpenOptions::default()).unwrap().volume("v").unwrap()
+    Zone::from_bytes(&image_at_rest(zone), &OpenOptions::default()).unwrap().volume("v").unwrap()
 }
 
 fn write_file(volume: &Volume, name: &str, bytes: &[u8]) {

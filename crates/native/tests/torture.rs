@@ -6,7 +6,7 @@ use native::{Durability, FormatOptions, Journaling, MountOptions, Volume, check,
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use vfs::FileSystem;
 use vfs::torture::{Limits, Torture};
-use volumes::{Random, assert_sound, assert_sound_if_crashed, crashed, made, mount, zone_of};
+use volumes::{Random, assert_sound, assert_sound_if_crashed, crashed, image_at_rest, made, mount, zone_of};
 
 /// Operations from one mount to the next: 10^5 of each seed.
 const ROUND: u64 = 2_500;
@@ -37,7 +37,7 @@ fn torture(seed: u64, durability: Durability, rounds: usize) {
         } else if durability != Durability::Operation {
             volume.syncfs().unwrap();
         }
-        let image = zone.snapshot_image();
+        let image = image_at_rest(&zone);
         drop(volume);
         assert_sound(&zone_of(&image).1);
         (zone, region) = zone_of(&image);

@@ -29,9 +29,23 @@ pub(crate) fn zone_of(image: &[u8]) -> (Zone, Region) {
     (zone, region)
 }
 
+/// The zone's bytes, when who works in the background has come to rest: a copy takes time, and if somebody stores meanwhile, a checkpoint for example, it
+/// is of no moment at all.
+pub(crate) fn image_at_rest(zone: &Zone) -> Vec<u8> {
+    let mut image = zone.snapshot_image();
+    for _ in 0..100 {
+        let again = zone.snapshot_image();
+        if again == image {
+            return image;
+        }
+        image = again;
+    }
+    panic!("somebody stores to the volume without end");
+}
+
 /// The volume as the next mount finds it if the server is killed now.
 pub(crate) fn crashed(zone: &Zone) -> (Zone, Region) {
-    zone_of(&zone.snapshot_image())
+    zone_of(&image_at_rest(zone))
 }
 
 /// Checkpoints come when a test asks for one, or when the log fills: not by the clock.
