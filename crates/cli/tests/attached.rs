@@ -471,3 +471,20 @@ fn damage_that_is_met_is_on_record() {
     run(&format!("attach {zone}:disk {disk}")).ok();
     assert_eq!(has_errors(), false);
 }
+
+/// What is measured in process goes the way of the mount, and leaves the disk as it was.
+#[test]
+fn an_attached_disk_is_measured_in_process() {
+    let Some((_scratch, zone, disk, _dir)) = place() else { return };
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    let line = format!("bench {zone}:disk --turns 20 --rounds 1 -w varmail:files=20,threads=2");
+    let json = run(&format!("{line} --json")).ok().json();
+    assert_eq!(json["targets"][0]["about"], format!("{disk} with its metadata in NVM, in process"));
+    let rate = &json["figures"][0]["series"][0]["per_second"]["median"];
+    assert!(rate.as_f64().is_some_and(|rate| rate > 0.0), "{json}");
+    run(&format!("{line} -w read:size=1G")).fails(1, &["is full", "what the benchmark made is gone again"]);
+    run(&format!("fsck {zone}:disk")).ok();
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+    run(&line).fails(1, &["has no disk"]);
+}

@@ -128,11 +128,7 @@ fn parse(text: &str) -> Result<Source, String> {
     match text.split_once("://") {
         Some(("nbds" | "nbds+unix", _)) => Err("NBD over TLS is not supported".into()),
         Some((scheme, _)) if scheme.starts_with("nbd") => Err(format!("'{scheme}' is not supported")),
-        None if text.starts_with("nbd:") => {
-            Err("that is how QEMU writes it: write nbd://HOST:PORT/EXPORT or \
-                                                 nbd+unix:///EXPORT?socket=PATH"
-                .into())
-        }
+        None if text.starts_with("nbd:") => Err("that is how QEMU writes it".into()),
         _ if text.is_empty() => Err("it is empty".into()),
         _ => Ok(Source::Path(text.into())),
     }
@@ -230,6 +226,7 @@ mod tests {
             ("nbd://host/%4", "two digits"),
             ("nbd://host/%00", "two digits"),
             ("nbds://host/x", "TLS"),
+            ("nbd:unix:/socket", "QEMU"),
             ("nbd+vsock://1/x", "'nbd+vsock' is not supported"),
         ] {
             let error = text.parse::<Source>().unwrap_err();
