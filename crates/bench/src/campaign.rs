@@ -77,6 +77,15 @@ impl Report {
         Report { targets: described.collect(), ..Report::default() }
     }
 
+    /// Takes what was measured, or why nothing more will be; false then.
+    pub(crate) fn take(&mut self, measured: Result<Vec<Figure>, Error>) -> bool {
+        match measured {
+            Ok(figures) => self.figures.extend(figures),
+            Err(error) => self.ended = Some(error),
+        }
+        self.ended.is_none()
+    }
+
     /// With all that was asked for, or why not.
     pub fn complete(self) -> Result<Report, Error> {
         self.ended.clone().map_or(Ok(self), Err)
@@ -121,12 +130,8 @@ pub fn run(plan: &Plan, targets: &[Target], notice: &dyn Fn(Progress<'_>)) -> Re
                 target,
             });
         };
-        match measure(plan, workload, targets, &tell) {
-            Ok(figures) => report.figures.extend(figures),
-            Err(error) => {
-                report.ended = Some(error);
-                break;
-            }
+        if !report.take(measure(plan, workload, targets, &tell)) {
+            break;
         }
     }
     report

@@ -122,12 +122,8 @@ pub fn run_tools(tools: &[Tool], plan: &Plan, targets: &[Target], notice: &dyn F
             let (done, target) = (number * plan.rounds * targets.len() + done, &targets[target].name);
             notice(Progress { done, of: turns, workload: job.tool.name(), target });
         };
-        match measure(job, plan, targets, &tell) {
-            Ok(figure) => report.figures.push(figure),
-            Err(error) => {
-                report.ended = Some(error);
-                break;
-            }
+        if !report.take(measure(job, plan, targets, &tell).map(|figure| vec![figure])) {
+            break;
         }
     }
     report

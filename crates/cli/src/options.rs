@@ -142,9 +142,20 @@ impl Options {
         wanted.read_only = false;
         for text in texts(lists) {
             wanted.set(text, sloppy)?;
-            let Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, .. } = wanted;
-            let may_change =
-                Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, ..mounted.clone() };
+            // What is so already may be said in other words.
+            let Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, of_native, .. } =
+                wanted;
+            let may_change = Options {
+                read_only,
+                remount,
+                nofail,
+                nosuid,
+                nodev,
+                noexec,
+                noatime,
+                of_native,
+                ..mounted.clone()
+            };
             if wanted != may_change {
                 return Err(format!(
                     "mount option '{text}' cannot be had by a remount: it is mounted otherwise"
@@ -389,6 +400,8 @@ mod tests {
     fn options_of_the_kernels_ext4_are_accepted_or_told_why_not() {
         assert_eq!(parse("noatime,data=ordered,acl").unwrap().of_ext, Some("data"));
         assert_eq!(parse("noatime,acl,commit=3").unwrap().of_ext, None);
+        let remounted = |list| parse("").unwrap().remounted(PathBuf::new(), &[list], false);
+        assert!(remounted("remount,journal=adaptive").is_ok() && remounted("remount,journal=diff").is_err());
         for list in ["journal=diff", "durability=snapshot"] {
             let told = parse(list).unwrap().mounted_ext().unwrap_err();
             assert!(told.contains("only a native volume"), "{list}: {told}");

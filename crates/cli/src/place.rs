@@ -46,7 +46,7 @@ impl Place {
 
 /// Whether a disk is meant that is reached through a network, well written or not.
 fn is_uri(text: &str) -> bool {
-    text.starts_with("nbd") && text.contains("://") || text.starts_with("nbd:")
+    text.starts_with("nbd") && text.contains("://") || text.starts_with("nbd:unix:")
 }
 
 impl FromStr for Place {
@@ -184,6 +184,7 @@ mod tests {
             assert!(text.parse::<MountSource>().is_err(), "{text}");
         }
         assert_eq!(source("nbd://host").opened(), Path::new("nbd://host:10809/"));
+        assert_eq!(source("nbd:home").volume(), "home", "a zone may be called so");
         let place: Place = "nbd://host:10809".parse().unwrap();
         assert_eq!((place.zone, place.volume), ("nbd://host:10809".into(), None));
     }

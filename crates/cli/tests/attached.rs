@@ -488,3 +488,24 @@ fn an_attached_disk_is_measured_in_process() {
     e2fsck(&disk);
     run(&line).fails(1, &["has no disk"]);
 }
+
+/// What is written may come to its place only when it is unmounted: damage that is met then is noted, too.
+#[test]
+fn damage_that_is_met_while_unmounting_is_on_record() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let shown = shell(&format!("dumpe2fs {disk} 2>/dev/null")).ok().out;
+    let bitmap = shown.split("Block bitmap at ").nth(1).unwrap().split(' ').next().unwrap();
+    let at = bitmap.parse::<u64>().unwrap() * 1024 + 10;
+    let file = fs::OpenOptions::new().write(true).open(&disk).unwrap();
+    file.write_all_at(&[0x55], at).unwrap();
+    drop(file);
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    run(&format!("mount {zone}:disk {dir} -o commit=3600")).ok();
+    fs::write(scratch.path("mnt/late"), vec![7; 100_000]).unwrap();
+    run(&format!("umount {dir}")).ok();
+    assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["has_errors"], true);
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    assert_eq!(fs::read(scratch.path("mnt/late")).unwrap(), vec![7; 100_000], "others had room");
+    run(&format!("umount {dir}")).ok();
+    assert!(run(&format!("detach {zone}:disk")).ok().out.contains("damage was found"));
+}

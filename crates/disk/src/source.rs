@@ -128,7 +128,7 @@ fn parse(text: &str) -> Result<Source, String> {
     match text.split_once("://") {
         Some(("nbds" | "nbds+unix", _)) => Err("NBD over TLS is not supported".into()),
         Some((scheme, _)) if scheme.starts_with("nbd") => Err(format!("'{scheme}' is not supported")),
-        None if text.starts_with("nbd:") => Err("that is how QEMU writes it".into()),
+        None if text.starts_with("nbd:unix:") => Err("that is how QEMU writes it".into()),
         _ if text.is_empty() => Err("it is empty".into()),
         _ => Ok(Source::Path(text.into())),
     }

@@ -329,8 +329,7 @@ impl Volume {
     /// What the disk says: then what it did not take is in the log.
     pub fn unmount(&self) -> Result<(), Error> {
         let Some(home) = &self.home else { return Ok(()) };
-        self.note_damage();
-        self.syncfs_all()?;
+        self.sync_and_note_damage()?;
         home.checkpoint(self)?;
         // What was copied while it was in use is not what it is now.
         let disk = self.disk();
@@ -340,6 +339,15 @@ impl Volume {
             drop(begin_moment(&home.area.lock(), home.region(), disk, raw, 1 + home.progress().0));
         }
         Ok(())
+    }
+
+    /// Makes everything durable, and with it that damage was met, on the way there, too.
+    fn sync_and_note_damage(&self) -> Result<(), Error> {
+        let synced = self.syncfs_all();
+        self.note_damage();
+        let noted = self.commit_all();
+        synced?;
+        Ok(noted?)
     }
 
     /// The superblock's block, as it comes from the disk, has the mark, which is not for those who read it here. From now on it has a
@@ -366,8 +374,7 @@ impl Volume {
         if self.has_handles() {
             return Err(vfs::Error::Busy.into());
         }
-        self.note_damage();
-        self.syncfs_all()?;
+        self.sync_and_note_damage()?;
         let space = self.reading(|| self.space())?;
         self.change(|core| {
             superblock::change(core, |raw| {

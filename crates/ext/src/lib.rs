@@ -9,6 +9,7 @@
 //! ```text
 //! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
 //! fetch                                what is in NVM before it is asked for
+//! damage                               what operations found damaged, and that the superblock says so
 //! background, commit                   who makes durable what has run, and when
 //! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
 //!   orphans, protection
