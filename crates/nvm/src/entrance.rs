@@ -8,6 +8,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::Error;
+use crate::signature::ZONE;
 use crate::volume::{VolumeEntry, VolumeKind};
 use crate::{BLOCK, SEGMENT};
 
@@ -19,8 +20,6 @@ pub const ZONE_BYTES_MIN: u64 = 2 * SEGMENT;
 pub(crate) const NAME_MAX: usize = 31;
 /// Where the copies are.
 pub(crate) const COPIES: [u64; 2] = [0, 1 << 20];
-/// What a zone begins with, at byte 8 of each copy.
-pub(crate) const MAGIC: [u8; 8] = *b"AMBRZONE";
 /// The format's version.
 pub(crate) const VERSION: u32 = 1;
 /// An incompatible feature, of entrances in whose index a volume is unfinished.
@@ -171,7 +170,7 @@ impl Unverified<'_> {
     /// Checks magic, checksum, version, and that the index makes sense.
     pub(crate) fn verify(&self, copy: usize) -> Result<Entrance, Fault> {
         let raw = self.0;
-        if raw.magic != MAGIC {
+        if raw.magic != ZONE {
             return Err(Fault::Magic);
         }
         let crc = crc32c::crc32c(&raw.as_bytes()[4..]);
@@ -285,7 +284,7 @@ impl Entrance {
         let mut raw = RawEntrance {
             crc: U32::ZERO,
             version: U32::new(VERSION),
-            magic: MAGIC,
+            magic: ZONE,
             uuid: self.uuid.into_bytes(),
             sequence: U64::new(self.sequence),
             bytes: U64::new(self.bytes),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::lock::Holder;
+use crate::holder::Holder;
 use crate::persist::PersistMethod;
 use crate::signature::Content;
 

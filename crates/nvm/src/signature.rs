@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::entrance;
+/// What a zone begins with, at byte 8 of each copy of its entrance.
+pub(crate) const ZONE: [u8; 8] = *b"AMBRZONE";
 
 /// Bytes that must be given to [`recognise`] for all signatures to be seen.
 pub const LOOK_BYTES: usize = 2 << 20;
@@ -40,8 +41,8 @@ impl fmt::Display for Content {
 
 /// A pattern at a byte offset, and what has it.
 const SIGNATURES: &[(usize, &[u8], Content)] = &[
-    (8, &entrance::MAGIC, Content::Known("an Amberfs zone")),
-    ((1 << 20) + 8, &entrance::MAGIC, Content::Known("an Amberfs zone")),
+    (8, &ZONE, Content::Known("an Amberfs zone")),
+    ((1 << 20) + 8, &ZONE, Content::Known("an Amberfs zone")),
     (1080, &[0x53, 0xEF], Content::Known("an ext2/ext3/ext4 file system")),
     (0, b"XFSB", Content::Known("an XFS file system")),
     (0x10040, b"_BHRfS_M", Content::Known("a btrfs file system")),

@@ -1,6 +1,7 @@
 //! A zone: one piece of NVM, its entrance, and the volumes in it.
 
 mod opening;
+mod region;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,12 +20,13 @@ use crate::instruments::Instruments;
 use crate::mapping::{Mapping, Window};
 use crate::persist::PersistMethod;
 use crate::recording::{EventKind, Recorder, Recording, RecordingOptions};
-use crate::region::Region;
 use crate::technology::{Latency, Technology};
 use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::watch::Watch;
 use crate::wear::{Wear, WearMap};
 use crate::{BLOCK, SEGMENT, info};
+
+pub use region::Region;
 
 /// How to open a zone.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use zerocopy::FromBytes;
 
+use super::Zone;
 use crate::LINE;
 use crate::account::{Account, Purpose};
 use crate::durability::{Durable, Flushed};
@@ -15,7 +16,6 @@ use crate::persist::{self, PersistMethod};
 use crate::recording::EventKind;
 use crate::volume::{Mounted, Volume, VolumeEntry, VolumeKind};
 use crate::watch::Question;
-use crate::zone::Zone;
 
 /// One volume's piece of a zone. Addresses are byte offsets within it, from 0 to [`Region::len`].
 ///

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Fail if modules of a crate import each other in a circle.
+
+A module is one file. It stands on every module that its code names by `crate::`, `super::` or `self::`; a name that a module hands on from
+below (`pub use`) leads to where it is handed on. Tests, and what a module's own folder holds for it, are no reason for a circle: a parent
+declares its children and hands on what they make, but a child that names its parent's items stands on the parent.
+
+    layers.py [CRATE...]    all of crates/, or some
+"""
+import re
+import sys
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+USE = re.compile(r"^[ \t]*(?:pub(?:\([a-z: ]+\))?[ \t]+)?use[ \t]+([^;]+);", re.M)
+PATH = re.compile(r"\b((?:crate|super|self)(?:::\w+)+)")
+
+
+def without_comments_and_tests(text):
+    text = re.sub(r"//[^\n]*", "", text)
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    found = re.search(r"#\[cfg\(test\)\]\s*mod \w+ \{", text)
+    return text[: found.start()] if found else text
+
+
+def spread(use):
+    """The paths that `a::{b, c::d}` stands for."""
+    use = " ".join(use.split())
+    found = re.match(r"([^{]*)\{(.*)\}$", use)
+    if not found:
+        return [re.sub(r" as \w+$", "", use).strip()]
+    head, inside = found.groups()
+    parts, depth, part = [], 0, ""
+    for letter in inside:
+        depth += {"{": 1, "}": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append(part)
+            part = ""
+        else:
+            part += letter
+    parts.append(part)
+    return [head + path for part in parts if part.strip() for path in spread(part.strip())]
+
+
+class Crate:
+    def __init__(self, folder):
+        self.source = folder / "src"
+        self.modules = {}
+        for file in sorted(self.source.rglob("*.rs")):
+            parts = file.relative_to(self.source).with_suffix("").parts
+            if parts[-1] in ("main", "tests") or "bin" in parts or "tests" in parts:
+                continue
+            self.modules[() if parts == ("lib",) else parts] = without_comments_and_tests(file.read_text())
+
+    def resolve(self, module, path):
+        """The module that `path`, written in `module`, is of."""
+        parts = path.split("::")
+        at = ()
+        if parts[0] == "self":
+            at, parts = module, parts[1:]
+        elif parts[0] == "super":
+            at = module
+            while parts and parts[0] == "super":
+                at, parts = at[:-1], parts[1:]
+        elif parts[0] == "crate":
+            parts = parts[1:]
+        for part in parts:
+            if at + (part,) not in self.modules:
+                break
+            at += (part,)
+        else:
+            return at, None
+        return at, part
+
+    def imports(self, module):
+        text = self.modules[module]
+        paths = [path for use in USE.findall(text) for path in spread(use)]
+        paths += PATH.findall(USE.sub("", text))
+        found = {}
+        for path in paths:
+            if path.split("::")[0] not in ("crate", "super", "self"):
+                # A child's name, as `pub use` of a module's own folder has it.
+                if module + (path.split("::")[0],) in self.modules:
+                    path = "self::" + path
+                else:
+                    continue
+            target, name = self.resolve(module, path)
+            if target != module and target in self.modules:
+                found.setdefault(target, set()).add(name or "")
+        return found
+
+    def floors(self):
+        """Each folder's graph of what stands in it: {folder: {child: {child: names}}}."""
+        found = {}
+        for module in self.modules:
+            for target, names in self.imports(module).items():
+                depth = 0
+                while depth < min(len(module), len(target)) and module[depth] == target[depth]:
+                    depth += 1
+                if depth < min(len(module), len(target)):
+                    ends = module[: depth + 1], target[: depth + 1]
+                    found.setdefault(module[:depth], {}).setdefault(ends[0], {}).setdefault(ends[1], set()).update(
+                        f"{'::'.join(module[depth:])}: {name or 'itself'}" for name in names
+                    )
+        return found
+
+
+def components(graph):
+    """Tarjan's strongly connected components of more than one."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in graph.get(node, ()):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            part = []
+            while True:
+                part.append(stack.pop())
+                if part[-1] == node:
+                    break
+            if len(part) > 1:
+                found.append(part)
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def main():
+    names = sys.argv[1:] or sorted(path.name for path in (TOP / "crates").iterdir())
+    status = 0
+    for name in names:
+        for folder, graph in sorted(Crate(TOP / "crates" / name).floors().items()):
+            for circle in components(graph):
+                status = 1
+                print(f"{'::'.join((name, *folder))}: {len(circle)} modules in a circle:")
+                for module in sorted(circle):
+                    for target in sorted(set(graph[module]) & set(circle)):
+                        print(f"  {module[-1]} -> {target[-1]}: {', '.join(sorted(graph[module][target]))}")
+    if not status:
+        print(f"layers: {len(names)} crates, no circles")
+    return status
+
+
+sys.exit(main())
