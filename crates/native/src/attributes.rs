@@ -10,7 +10,7 @@ use crate::data::blocks_for;
 use crate::geometry::{BLOCK, FILE_MAX};
 use crate::index;
 use crate::inode::{Hot, Inode, Layout};
-use crate::namespace::number;
+use crate::node::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
 use crate::xattr;

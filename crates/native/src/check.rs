@@ -21,6 +21,7 @@ use crate::mend_snapshots;
 use crate::nat;
 use crate::node::{self, ORPHANS};
 use crate::reader::Reader;
+use crate::recovery;
 use crate::sit::{Bitmap, SegmentKind, SitEntry};
 use crate::superblock::Superblock;
 
@@ -54,7 +55,7 @@ fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Erro
         report.mended(format!("the hidden directory: {error}"));
     }
     if (needs_recovery || hidden.is_err()) && repair {
-        match inspect::recover(region) {
+        match recovery::recover(region) {
             Ok(left_out) => {
                 (report.recovered, report.transactions_dropped) = (true, left_out);
                 if left_out > 0 {
@@ -95,7 +96,7 @@ fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Erro
             let what = format!("the checkpoint counts {counted} blocks, it reaches {blocks}");
             let repaired = repair && walk.report.is_clean();
             if repaired {
-                inspect::recount(region, blocks)?;
+                recovery::recount(region, blocks)?;
             }
             walk.report.problems.push(Problem { what, repaired });
         }

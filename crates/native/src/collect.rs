@@ -9,15 +9,13 @@
 //! after a pass that brought nothing the next one comes later and later.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use vfs::{Error, Result};
 
-use crate::core::{Aim, Core, NextLog};
+use crate::core::{Aim, Core, Memory, NextLog, Transplant};
 use crate::geometry::SEGMENT_BLOCKS;
-use crate::transplant::Transplant;
 
 /// Segments that are emptied together: between two checkpoints.
 const BATCH: usize = 8;
@@ -29,23 +27,6 @@ const IDLE_ROUNDS: u32 = 2;
 const YOUNG_MAX: usize = 512;
 /// How long after a pass that brought nothing the next one begins, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(600));
-
-/// Garbage collection: one at a time.
-#[derive(Default)]
-pub(crate) struct Collector {
-    memory: Mutex<Memory>,
-    /// Segments emptied since the mount.
-    pub(crate) emptied: AtomicU64,
-}
-
-/// What it remembers from one time to the next.
-#[derive(Default)]
-struct Memory {
-    /// Segments that were victims and brought nothing, while others have not had their turn.
-    spared: HashSet<u32>,
-    /// Since when it has been resting, and how long it is to rest.
-    rest: Option<(Instant, Duration)>,
-}
 
 impl Core {
     /// The same as [`Core::collect_garbage`] if few segments are empty, and the last time was not in vain just now.

@@ -3,9 +3,11 @@
 //! Every change is one [`Operation`]: it reserves blocks and log space, locks inodes, streams data to new blocks, logs
 //! one transaction, and applies it. Only reservations can fail for want of space, so a commit is never regretted.
 
+mod collector;
 mod operation;
 mod pressure;
 mod seal;
+mod transplant;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +19,6 @@ use vfs::{Error, Result, Time};
 use crate::allocator::Frozen;
 use crate::alone::Alone;
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
-use crate::collect::Collector;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{Medium, VERSIONS};
 use crate::handles::Handles;
@@ -30,14 +31,16 @@ use crate::nodes::Nodes;
 use crate::options::Shares;
 use crate::removal::{Newest, Place};
 use crate::superblock::Root;
-use crate::transplant::Transplant;
 use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, sit};
 
+use collector::Collector;
+pub(crate) use collector::Memory;
 pub(crate) use operation::Operation;
 use pressure::Pressure;
 pub(crate) use pressure::Task;
 use seal::Sealing;
+pub(crate) use transplant::Transplant;
 
 pub(crate) struct Core {
     pub(crate) medium: Arc<Medium>,

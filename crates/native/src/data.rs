@@ -19,7 +19,7 @@ use crate::geometry::{BLOCK, FILE_MAX};
 use crate::index;
 use crate::inode::{Hot, Inode, Layout};
 use crate::locks::Exclusive;
-use crate::namespace::number;
+use crate::node::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
 use crate::{Durability, Journaling};

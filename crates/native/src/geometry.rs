@@ -10,6 +10,8 @@ pub(crate) const BLOCK: u64 = nvm::BLOCK;
 pub(crate) const VERSIONS: u32 = 1 << 31;
 /// Blocks of a segment.
 pub(crate) const SEGMENT_BLOCKS: u64 = nvm::SEGMENT / nvm::BLOCK;
+/// Changing operations in flight at most: how many transactions may be missing in the middle of the log.
+pub(crate) const LANES: usize = 16;
 /// Largest file, bytes: 16 TiB.
 pub(crate) const FILE_MAX: u64 = 1 << 44;
 /// Block numbers have 40 bits in the medium's pointers: 4 PiB.

@@ -7,11 +7,9 @@ use nvm::Region;
 use vfs::Time;
 
 use crate::checkpoint::Checkpoint;
-use crate::core::NextLog;
 use crate::geometry::{BLOCK, Medium, SEGMENT_BLOCKS};
 use crate::kept::{Kept, Record};
 use crate::reader::Reader;
-use crate::recovery::{self, Rest};
 use crate::scan::Log;
 use crate::sit::{self, SitEntry};
 use crate::superblock::{Root, Superblock};
@@ -149,34 +147,4 @@ pub fn info(region: &Region) -> Result<Info, Error> {
         clean: at_rest.root.clean.get() == 1,
         inodes: at_rest.checkpoint.body.inodes.get().into(),
     })
-}
-
-/// Brings an unmounted volume that crashed to its newest state, as mounting it would; but what of its log can't be
-/// replayed is dropped. Returns how many transactions were.
-pub(crate) fn recover(region: &Region) -> Result<u64, Error> {
-    let superblock = Superblock::read(region)?;
-    let options = crate::MountOptions::default();
-    let (core, recovery) = recovery::open(region.clone(), &superblock, &options, Rest::Drop)?;
-    core.finish()?;
-    Ok(recovery.transactions_left_out)
-}
-
-/// Publishes another checkpoint of a clean volume, which reaches `blocks` blocks, whatever the newest one says.
-pub(crate) fn recount(region: &Region, blocks: u64) -> Result<(), Error> {
-    let superblock = Superblock::read(region)?;
-    let options = crate::MountOptions::default();
-    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
-    core.nodes.allocator.recount(blocks);
-    core.checkpoint(NextLog::OncePublished)?;
-    Ok(core.finish()?)
-}
-
-/// Publishes a checkpoint of a clean volume with this list of snapshots, whatever the newest one's is.
-pub(crate) fn replace_list(region: &Region, kept: Kept) -> Result<(), Error> {
-    let superblock = Superblock::read(region)?;
-    let options = crate::MountOptions::default();
-    let (core, _) = recovery::open(region.clone(), &superblock, &options, Rest::Keep)?;
-    core.check_changeable()?;
-    *core.snapshots.write() = kept;
-    Ok(core.finish()?)
 }

@@ -21,8 +21,8 @@ use crate::Durability;
 use crate::alone::Alone;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{BLOCK, Geometry, Medium, VERSIONS};
-use crate::lanes::{LANES, Lane};
+use crate::geometry::{BLOCK, Geometry, LANES, Medium, VERSIONS};
+use crate::lanes::{Lane, Place};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
 /// Begins each half.
@@ -100,18 +100,6 @@ struct Order {
     /// By lane, what it filled last.
     last: [Range<u64>; LANES],
     before: Vec<Range<u64>>,
-}
-
-/// Where a lane's records go: part of the running half. Byte addresses.
-#[derive(Default)]
-pub(crate) struct Place {
-    start: u64,
-    at: u64,
-    end: u64,
-    /// The checksum of the half's salt, with which those of records begin.
-    salt_crc: u32,
-    /// Some record since `start` changes bytes in place.
-    in_place: bool,
 }
 
 /// The number of a transaction to come: it must be committed or abandoned.

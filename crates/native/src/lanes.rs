@@ -14,10 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::allocator::Stock;
 use crate::alone::Alone;
-use crate::journal::Place;
-
-/// Operations in flight at most.
-pub(crate) const LANES: usize = 16;
+use crate::geometry::LANES;
 
 /// What an operation has to itself.
 pub(crate) struct Lane {
@@ -29,6 +26,18 @@ pub(crate) struct Lane {
     pub(crate) turn: u16,
     /// Blocks that its operations may take without asking.
     pub(crate) stock: Stock,
+}
+
+/// Where a lane's records go: part of the running half. Byte addresses.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) start: u64,
+    pub(crate) at: u64,
+    pub(crate) end: u64,
+    /// The checksum of the half's salt, with which those of records begin.
+    pub(crate) salt_crc: u32,
+    /// Some record since `start` changes bytes in place.
+    pub(crate) in_place: bool,
 }
 
 pub(crate) struct Lanes(Box<[Alone<Mutex<Lane>>]>);

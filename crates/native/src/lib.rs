@@ -10,10 +10,11 @@
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
 //! attributes, glimpse
-//! snapshots, diff (paths)                          roll_back, clone; views, view: snapshots as they are seen
+//! snapshots, diff (paths)                          roll_back, clone; outside: snapshots as they are seen
 //! collect, relocate                                garbage collection
 //! core        reservation, commit, checkpoints     recovery, replay
-//! transplant (plan)                                blocks of snapshots, moved in all trees
+//! (transplant)                                     blocks of snapshots, moved in all trees
+//! views, view                                      the trees of snapshots, read
 //! apply       what a logged item does              scan: reading the log
 //! look                                             what operations see of an inode
 //! directory (page), index, xattr                   contents of nodes
@@ -66,6 +67,7 @@ mod node;
 mod nodes;
 mod options;
 mod orphans;
+mod outside;
 mod page;
 mod paths;
 mod pointer;
@@ -84,7 +86,6 @@ mod slots;
 mod snapshots;
 mod space;
 mod superblock;
-mod transplant;
 mod twin;
 mod view;
 mod views;

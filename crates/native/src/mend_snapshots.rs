@@ -18,9 +18,10 @@ use crate::check_report::CheckReport;
 use crate::check_snapshots::Broken;
 use crate::checkpoint::Checkpoint;
 use crate::geometry::{Medium, SEGMENT_BLOCKS};
-use crate::inspect::{self, AtRest};
+use crate::inspect::AtRest;
 use crate::kept::{Kept, Record, State};
 use crate::nat::Tree;
+use crate::recovery;
 use crate::sit::{SitEntry, ones};
 use crate::twin::Traverse;
 
@@ -41,7 +42,7 @@ pub(crate) fn mend_list(region: &Region, report: &mut CheckReport) -> Result<(),
             ));
         }
     }
-    inspect::replace_list(region, kept)?;
+    recovery::replace_list(region, kept)?;
     told.into_iter().for_each(|what| report.mended(what));
     Ok(())
 }
@@ -51,7 +52,7 @@ pub(crate) fn drop_broken(region: &Region, broken: &[Broken], report: &mut Check
     let AtRest { medium, checkpoint: newest, .. } = AtRest::read(region)?;
     let (mut kept, _) = Kept::read(&medium, &newest);
     broken.iter().for_each(|broken| kept.forget(broken.version));
-    inspect::replace_list(region, kept)?;
+    recovery::replace_list(region, kept)?;
     broken.iter().for_each(|broken| report.mended(broken.what.clone()));
     Ok(())
 }

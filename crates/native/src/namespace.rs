@@ -11,7 +11,7 @@ use crate::core::{Core, Operation};
 use crate::directory::Probe;
 use crate::fault::{Fault, planted};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
-use crate::node::ORPHANS;
+use crate::node::number;
 use crate::record::Item;
 use crate::xattr;
 
@@ -24,14 +24,6 @@ pub(crate) const NAMES_BLOCKS: u64 = 32;
 pub(crate) const NAMES_LOG: usize = 1024;
 /// Bytes of an inherited ACL at most: it was stored as an extended attribute.
 pub(crate) const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
-
-/// An inode number of this volume: not the hidden directory's.
-pub(crate) fn number(ino: Ino) -> Result<u32> {
-    match u32::try_from(ino) {
-        Ok(0 | ORPHANS) | Err(_) => Err(Error::Stale),
-        Ok(ino) => Ok(ino),
-    }
-}
 
 /// What to make.
 pub(crate) struct New<'a> {

@@ -40,6 +40,14 @@ pub(crate) const FIRST_NID: u32 = 1;
 /// The hidden directory of inodes without a name: open but unlinked, or made by `O_TMPFILE`.
 pub(crate) const ORPHANS: u32 = 2;
 
+/// An inode number of this volume: not the hidden directory's.
+pub(crate) fn number(ino: vfs::Ino) -> vfs::Result<u32> {
+    match u32::try_from(ino) {
+        Ok(0 | ORPHANS) | Err(_) => Err(vfs::Error::Stale),
+        Ok(ino) => Ok(ino),
+    }
+}
+
 /// A node's block, or what it uses of that, verified.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {

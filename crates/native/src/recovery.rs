@@ -153,3 +153,33 @@ pub(crate) fn open_bare(
     }
     Ok((core, recovery))
 }
+
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would; but what of its log can't be
+/// replayed is dropped. Returns how many transactions were.
+pub(crate) fn recover(region: &Region) -> std::result::Result<u64, Error> {
+    let superblock = Superblock::read(region)?;
+    let options = MountOptions::default();
+    let (core, recovery) = open(region.clone(), &superblock, &options, Rest::Drop)?;
+    core.finish()?;
+    Ok(recovery.transactions_left_out)
+}
+
+/// Publishes another checkpoint of a clean volume, which reaches `blocks` blocks, whatever the newest one says.
+pub(crate) fn recount(region: &Region, blocks: u64) -> std::result::Result<(), Error> {
+    let superblock = Superblock::read(region)?;
+    let options = MountOptions::default();
+    let (core, _) = open(region.clone(), &superblock, &options, Rest::Keep)?;
+    core.nodes.allocator.recount(blocks);
+    core.checkpoint(NextLog::OncePublished)?;
+    Ok(core.finish()?)
+}
+
+/// Publishes a checkpoint of a clean volume with this list of snapshots, whatever the newest one's is.
+pub(crate) fn replace_list(region: &Region, kept: Kept) -> std::result::Result<(), Error> {
+    let superblock = Superblock::read(region)?;
+    let options = MountOptions::default();
+    let (core, _) = open(region.clone(), &superblock, &options, Rest::Keep)?;
+    core.check_changeable()?;
+    *core.snapshots.write() = kept;
+    Ok(core.finish()?)
+}

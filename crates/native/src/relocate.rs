@@ -134,11 +134,11 @@ mod tests {
     use super::*;
     use crate::checkpoint::Checkpoint;
     use crate::core::NextLog;
+    use crate::core::Transplant;
     use crate::inode::{nid_of, slot_of};
     use crate::node::ORPHANS;
     use crate::recovery::{self, Rest};
     use crate::superblock::Superblock;
-    use crate::transplant::Transplant;
     use crate::{FormatOptions, MountOptions, nat};
 
     const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);

@@ -8,7 +8,8 @@ use crate::core::{Core, Operation};
 use crate::directory::{self, Probe};
 use crate::error::corrupt;
 use crate::inode::Inode;
-use crate::namespace::{ACL_LOG, LINK_MAX, NAMES_BLOCKS, NAMES_LOG, New, number};
+use crate::namespace::{ACL_LOG, LINK_MAX, NAMES_BLOCKS, NAMES_LOG, New};
+use crate::node::number;
 use crate::record::Item;
 
 /// Blocks by which a directory grows for one more entry.

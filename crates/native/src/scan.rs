@@ -15,9 +15,8 @@ use smallvec::SmallVec;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{Fault, planted};
-use crate::geometry::{BLOCK, Medium};
+use crate::geometry::{BLOCK, LANES, Medium};
 use crate::journal::{HALF_HEADER, HalfHeader, chunk_bytes, salted};
-use crate::lanes::LANES;
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
 
 /// A transaction of the log.

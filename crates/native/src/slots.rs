@@ -9,7 +9,7 @@ use crate::inode::number_of;
 use crate::lanes;
 
 /// Dispensers of numbers: threads of different dispensers fill different blocks.
-const DISPENSERS: usize = lanes::LANES;
+const DISPENSERS: usize = crate::geometry::LANES;
 /// Block locks of a volume at most, and at least: a small one is opened sooner with few.
 const STRIPES_MAX: u64 = 256;
 const STRIPES_MIN: u64 = 16;

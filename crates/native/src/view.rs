@@ -14,7 +14,7 @@ use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::inspect::AtRest;
 use crate::kept::Record;
-use crate::namespace;
+use crate::node;
 use crate::read_only::{ReadOnly, Readable};
 use crate::reader::Reader;
 
@@ -88,7 +88,7 @@ impl SnapshotView {
     /// The number in its tree of an inode of this snapshot.
     #[inline]
     fn number(&self, ino: Ino) -> Result<u32> {
-        namespace::number(ino ^ self.numbering.base)
+        node::number(ino ^ self.numbering.base)
     }
 
     #[inline]

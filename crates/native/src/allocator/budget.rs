@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Allocator, is_kept};
 use crate::fault::{Fault, planted};
-use crate::lanes::LANES;
+use crate::geometry::LANES;
 use crate::sit::SegmentKind;
 
 /// Blocks that an operation may take without asking again. What is left returns when it is dropped.
