@@ -31,8 +31,7 @@ use crate::{
     Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
     SeekFrom, SetAttr, Snapshots, Statfs, Time, XattrMode, rules,
 };
-use snapshots::Kept;
-use state::State;
+use state::{Kept, State};
 
 /// Longest file of a model, bytes: 16 TiB, as ext4 with blocks of 4 KiB.
 pub const MAX_FILE_BYTES: u64 = 1 << 44;

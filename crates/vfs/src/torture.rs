@@ -40,8 +40,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use crate::model::Model;
 use crate::{Attr, Caller, Error, FileSystem, Ino, ROOT_INO, RenameFlags, Result, SetAttr, Time};
 use answer::Answer;
-use known::Known;
-use operation::{Operation, Side};
+use known::{Known, Side};
+use operation::Operation;
 use random::Random;
 
 /// Operations that a failure's report shows.
@@ -232,7 +232,7 @@ impl Torture {
 
     /// Removes what is in directory `dir`, one entry after the other.
     fn prune(&mut self, volume: &dyn FileSystem, dir: Ino) {
-        for (name, kind, ino) in compare::entries(&self.model, dir).unwrap_or_default() {
+        for (name, kind, ino) in known::entries(&self.model, dir).unwrap_or_default() {
             let operation = if kind == crate::FileKind::Directory {
                 self.prune(volume, ino);
                 Operation::Rmdir { dir, name: name.into() }
@@ -317,7 +317,9 @@ impl Torture {
         if let Operation::Setxattr { ino, .. } = operation {
             self.attributed.push(*ino);
         }
-        self.known.named(operation);
+        if let Some((dir, name)) = operation.gives_name() {
+            self.known.named(dir, name);
+        }
     }
 
     /// What a rename leaves behind is new, and in no answer.

@@ -2,22 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::state::State;
+use super::state::{Kept, State};
 use crate::{Error, NAME_MAX, Result};
-
-/// A copy.
-pub(super) struct Kept {
-    /// How many were taken before it.
-    number: u64,
-    pub(super) state: State,
-    holds: BTreeSet<String>,
-}
-
-impl Kept {
-    pub(super) fn is_held(&self) -> bool {
-        !self.holds.is_empty()
-    }
-}
 
 fn check_name(name: &str) -> Result<()> {
     let wrong = name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control);

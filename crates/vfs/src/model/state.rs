@@ -1,12 +1,11 @@
 //! All that a model holds: inodes and open handles.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::BLOCK_BYTES;
 use super::contents::Contents;
 use super::inode::{Body, Directory, Inode};
-use super::snapshots::Kept;
 use crate::{
     Attr, Caller, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, Statfs, Time, acl, rules,
 };
@@ -35,6 +34,20 @@ pub(super) struct State {
 pub(super) struct Opened {
     pub(super) ino: Ino,
     pub(super) flags: OpenFlags,
+}
+
+/// A copy that is kept, under a name.
+pub(super) struct Kept {
+    /// How many were taken before it.
+    pub(super) number: u64,
+    pub(super) state: State,
+    pub(super) holds: BTreeSet<String>,
+}
+
+impl Kept {
+    pub(super) fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
 }
 
 impl State {

@@ -1,7 +1,7 @@
 //! What operations are done to: inodes, names, modes, ranges.
 
 use super::Torture;
-use super::operation::Name;
+use super::known::Name;
 use crate::{FileSystem, Ino, OpenFlags, ROOT_INO};
 
 const MODES: [u32; 13] =

@@ -1,9 +1,8 @@
 //! Which operation comes next.
 
-use super::known::Opened;
-use super::operation::{Name, Operation};
-use super::random;
-use super::{Torture, compare};
+use super::known::{Name, Opened};
+use super::operation::Operation;
+use super::{Torture, known, random};
 use crate::{
     FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
     XattrMode, acl,
@@ -197,7 +196,7 @@ impl Torture {
         for _ in 0..4 {
             let (dir, name) = self.entry();
             let Ok(attr) = self.model.lookup(&self.callers[0], dir, &name) else { continue };
-            if !attr.is_dir() || compare::entries(&self.model, attr.ino).is_ok_and(|all| all.is_empty()) {
+            if !attr.is_dir() || known::entries(&self.model, attr.ino).is_ok_and(|all| all.is_empty()) {
                 return Some((dir, name));
             }
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::known::Known;
-use super::operation::{Operation, Side, names};
+use super::known::{Known, Side, entries};
+use super::operation::{Operation, names};
 use super::{Answer, FIRST_TICK, Limits, answer};
 use crate::model::Model;
 use crate::{
@@ -34,18 +34,6 @@ pub(super) fn trees(model: &Model, volume: &dyn FileSystem, known: &Known, limit
         }
     }
     order(walk.ticks)
-}
-
-/// The entries of a directory but for `.` and `..`.
-pub(super) fn entries(fs: &dyn FileSystem, dir: Ino) -> Result<Vec<(Vec<u8>, FileKind, Ino)>> {
-    let mut all = Vec::new();
-    fs.readdir(dir, 0, &mut |entry| {
-        if entry.name != b"." && entry.name != b".." {
-            all.push((entry.name.to_vec(), entry.kind, entry.ino));
-        }
-        true
-    })?;
-    Ok(all)
 }
 
 /// What distinguishes attributes, set times included.

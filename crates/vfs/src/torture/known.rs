@@ -1,12 +1,58 @@
 //! Which inode and handle of the volume is which of the model.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Deref;
 
-use super::compare;
-use super::operation::{Name, Operation, Side};
 use super::random::Random;
 use crate::model::Model;
 use crate::{Attr, Caller, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
+
+/// The volume or the model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Volume,
+    Model,
+}
+
+/// Bytes that print short.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Name(Vec<u8>);
+
+impl From<Vec<u8>> for Name {
+    fn from(bytes: Vec<u8>) -> Name {
+        Name(bytes)
+    }
+}
+
+impl Deref for Name {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.len() <= 60 {
+            write!(f, "\"{}\"", self.0.escape_ascii())
+        } else {
+            write!(f, "\"{}…\" ({} bytes)", self.0[..40].escape_ascii(), self.0.len())
+        }
+    }
+}
+
+/// The entries of a directory but for `.` and `..`.
+pub(super) fn entries(fs: &dyn FileSystem, dir: Ino) -> crate::Result<Vec<(Vec<u8>, FileKind, Ino)>> {
+    let mut all = Vec::new();
+    fs.readdir(dir, 0, &mut |entry| {
+        if entry.name != b"." && entry.name != b".." {
+            all.push((entry.name.to_vec(), entry.kind, entry.ino));
+        }
+        true
+    })?;
+    Ok(all)
+}
 
 /// The live inodes and open handles of both sides, by the model's numbers, and names that were given.
 pub(super) struct Known {
@@ -57,7 +103,7 @@ impl Known {
         known.by_volume = HashMap::from([(root, ROOT_INO)]);
         let mut todo = vec![ROOT_INO];
         while let Some(dir) = todo.pop() {
-            for (name, kind, ino) in compare::entries(model, dir).map_err(|error| error.to_string())? {
+            for (name, kind, ino) in entries(model, dir).map_err(|error| error.to_string())? {
                 let shown = name.escape_ascii().to_string();
                 let ours = volume.lookup(&Caller::root(), known.volume_ino(dir), &name);
                 let ours = ours.map_err(|error| format!("{shown}: {error}"))?;
@@ -155,10 +201,8 @@ impl Known {
     }
 
     /// Notes the name an operation gave.
-    pub(super) fn named(&mut self, operation: &Operation) {
-        if let Some((dir, name)) = operation.gives_name() {
-            self.entries.push((dir, name.clone()));
-        }
+    pub(super) fn named(&mut self, dir: Ino, name: &Name) {
+        self.entries.push((dir, name.clone()));
     }
 
     /// Any directory, the newer ones more often, so that trees get deep.

@@ -1,50 +1,14 @@
 //! One operation, as data that can be done to either side.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::ops::Deref;
 
 use super::answer::Answer;
-use super::known::Known;
+use super::known::{Known, Name, Side};
 use super::random;
 use crate::{
     Caller, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result, SeekFrom, SetAttr,
     XattrMode,
 };
-
-/// The volume or the model.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
-    Volume,
-    Model,
-}
-
-/// Bytes that print short.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Name(Vec<u8>);
-
-impl From<Vec<u8>> for Name {
-    fn from(bytes: Vec<u8>) -> Name {
-        Name(bytes)
-    }
-}
-
-impl Deref for Name {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.len() <= 60 {
-            write!(f, "\"{}\"", self.0.escape_ascii())
-        } else {
-            write!(f, "\"{}…\" ({} bytes)", self.0[..40].escape_ascii(), self.0.len())
-        }
-    }
-}
 
 /// A method of [`FileSystem`] with its arguments; inodes and handles by the model's numbers.
 #[derive(Clone, Debug)]
