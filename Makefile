@@ -62,6 +62,7 @@ lint: ## what `make test` says about style
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	cargo clippy -p amberfs-native --bench journaling --bench scale --locked -- -D warnings
+	scripts/layers.py
 
 doc: ## the crates' documentation, in target/doc
 	cargo doc --workspace --no-deps --locked

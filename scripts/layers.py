@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Fail if modules of a crate import each other in a circle.
 
-A module is one file. It stands on every module that its code names by `crate::`, `super::` or `self::`; a name that a module hands on from
-below (`pub use`) leads to where it is handed on. Tests, and what a module's own folder holds for it, are no reason for a circle: a parent
-declares its children and hands on what they make, but a child that names its parent's items stands on the parent.
+A module is one file, with the folder of its name. It stands on every module that its code names by `crate::`, `super::` or `self::`; a name that
+is handed on (`pub use`) counts where it comes from. In each folder the modules stand in layers; a module and what is in its folder are one
+seen from outside, and may name each other. Tests do not count.
 
     layers.py [CRATE...]    all of crates/, or some
 """
+import functools
 import re
 import sys
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-USE = re.compile(r"^[ \t]*(?:pub(?:\([a-z: ]+\))?[ \t]+)?use[ \t]+([^;]+);", re.M)
+USE = re.compile(r"^[ \t]*(pub(?:\([a-z: ]+\))?[ \t]+)?use[ \t]+([^;]+);", re.M)
 PATH = re.compile(r"\b((?:crate|super|self)(?:::\w+)+)")
 
 
@@ -64,17 +65,28 @@ class Crate:
                 at, parts = at[:-1], parts[1:]
         elif parts[0] == "crate":
             parts = parts[1:]
-        for part in parts:
-            if at + (part,) not in self.modules:
-                break
-            at += (part,)
-        else:
-            return at, None
-        return at, part
+        while parts and at + (parts[0],) in self.modules:
+            at, parts = at + (parts[0],), parts[1:]
+        if parts and parts[0] in self.handed_on(at):
+            return self.resolve(at, self.handed_on(at)[parts[0]])
+        return at, parts[0] if parts else None
+
+    @functools.cache
+    def handed_on(self, module):
+        """The names that a module has from others, and their paths."""
+        found = {}
+        for is_public, use in USE.findall(self.modules.get(module, "")):
+            for path in spread(use) if is_public else []:
+                parts = path.split("::")
+                if parts[0] not in ("crate", "super", "self") and module + (parts[0],) in self.modules:
+                    path = "self::" + path
+                if path.split("::")[0] in ("crate", "super", "self") and parts[-1] not in ("self", "*"):
+                    found[parts[-1]] = path
+        return found
 
     def imports(self, module):
         text = self.modules[module]
-        paths = [path for use in USE.findall(text) for path in spread(use)]
+        paths = [path for _, use in USE.findall(text) for path in spread(use)]
         paths += PATH.findall(USE.sub("", text))
         found = {}
         for path in paths:

@@ -94,6 +94,7 @@ for name in "${steps[@]}"; do
             step lint 1 cargo clippy --workspace --all-targets --locked -- -D warnings
             # No part of `cargo bench` unless asked for, and so of no "all targets".
             step benches 1 cargo clippy -p amberfs-native --bench journaling --bench scale --locked -- -D warnings
+            step layers 1 scripts/layers.py
             ;;
         unit) step unit 0 cargo test --workspace --locked --no-fail-fast ;;
         licences) step licences 1 scripts/licences.sh ;;

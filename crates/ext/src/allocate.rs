@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time};
 
-use crate::alloc;
+use crate::core::alloc;
+use crate::core::inode::{self, Flags, Inode};
 use crate::files::{Held, State};
-use crate::inode::{self, Flags, Inode};
-use crate::map::{self, Place};
+use crate::map::{self, Place, free_some};
 use crate::pages::{Page, Site};
 use crate::protection;
-use crate::resize::{free_some, zero};
+use crate::resize::zero;
 use crate::volume::Volume;
 use crate::write::{Draft, blocks};
 

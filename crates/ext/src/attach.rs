@@ -25,15 +25,16 @@ use zerocopy::IntoBytes;
 use crate::core::Core;
 use crate::error::Error;
 use crate::features::Incompat;
-use crate::fetch::{self, Fetch, Fetched};
+use crate::fetch;
 use crate::home::{self, Area, Frames, Home, Room, State, read_log};
 use crate::journal;
 use crate::kind::Kind;
-use crate::mark::{self, Mark};
+use crate::mark;
+use crate::options::{Fetch, Options};
 use crate::replay::{Replayed, replay};
 use crate::store::Store;
-use crate::superblock::{self, RawSuperblock, Superblock};
-use crate::volume::{Options, Volume, open_superblock, recover};
+use crate::superblock::{self, Mark, RawSuperblock, Superblock};
+use crate::volume::{Fetched, Volume, open_superblock, recover};
 
 /// What a volume of a zone says of its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -358,7 +359,7 @@ impl Volume {
         let block = self.core.store.read(Kind::Superblock, number, |_| Ok(()))?;
         if !is_framed || RawSuperblock::of_block(&block, area.block).mark().is_some() {
             let raw = RawSuperblock::of_bytes(&area.superblock);
-            self.change(|core| superblock::change(core, |there| *there = raw))?;
+            self.change(|core| core.change_superblock(|there| *there = raw))?;
             // Before a checkpoint finds the frame as it came from the disk.
             self.commit_all()?;
         }
@@ -377,7 +378,7 @@ impl Volume {
         self.sync_and_note_damage()?;
         let space = self.reading(|| self.space())?;
         self.change(|core| {
-            superblock::change(core, |raw| {
+            core.change_superblock(|raw| {
                 raw.set_free(space.blocks_free, space.files_free);
                 raw.set_clean(SystemTime::now());
             })

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use vfs::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Time, XattrMode, acl, rules};
 
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::files::File;
-use crate::inode::{self, Inode};
 use crate::namespace::{access_acl, stored_acl, visible};
 use crate::volume::Volume;
 use crate::{protection, xattr};

@@ -14,12 +14,14 @@ use std::sync::Arc;
 use disk::Disk;
 use vfs::{Error, FileKind, Result};
 
-use crate::bitmap::Of;
 use crate::core::Core;
-use crate::inode::{self, Flags, Inode};
-use crate::superblock::{self, ROOT};
-use crate::volume::{Options, Volume};
-use crate::{bitmap, group, map, orphans};
+use crate::core::bitmap::Of;
+use crate::core::inode::{self, Flags, Inode};
+use crate::core::{bitmap, group};
+use crate::options::Options;
+use crate::superblock::ROOT;
+use crate::volume::Volume;
+use crate::{map, orphans};
 use claims::Claims;
 
 /// More than these findings are not told one by one.
@@ -250,7 +252,7 @@ impl Check<'_> {
 
     /// What is counted in quota files is not looked at.
     fn quota_files(&mut self) {
-        let Some(raw) = self.report.note(superblock::newest(self.core)) else { return };
+        let Some(raw) = self.report.note(self.core.newest_superblock()) else { return };
         let files = raw.quota_files().into_iter();
         self.report.not_checked =
             files.map(|(whose, inode)| format!("the quota file of {whose}, inode {inode}")).collect();

@@ -5,9 +5,9 @@
 
 use vfs::{Error, Result};
 
-use crate::background::Task;
 use crate::home::{Above, Transaction};
 use crate::volume::Volume;
+use crate::work::Task;
 
 impl Volume {
     /// Makes all transactions up to `number` durable. Called without any of the volume's locks.

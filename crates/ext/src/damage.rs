@@ -3,42 +3,13 @@
 //! **Whoever has the disk next is told**: an operation that finds a structure damaged fails, and the superblock says from then on that there are
 //! errors (`s_state`), as the kernel has it do. Without that a detached disk would be clean for e2fsck(8), and stay damaged.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use vfs::{Error, Result};
 
-use crate::superblock::{self, RawSuperblock};
+use crate::core::Damage;
+use crate::superblock::RawSuperblock;
 use crate::volume::Volume;
-
-/// What was met since the volume was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Damage {
-    /// How often, by one operation after the other.
-    pub count: u64,
-    /// What was said then, the first time; empty if it has not been.
-    pub first: String,
-}
-
-/// The same, and whether the superblock is still to say so.
-#[derive(Default)]
-pub(crate) struct Met {
-    damage: Mutex<Damage>,
-    is_new: AtomicBool,
-}
-
-impl Met {
-    /// Counts damage.
-    pub(crate) fn note(&self, what: &str) {
-        let damage = &mut *self.damage.lock();
-        damage.count += 1;
-        if damage.count == 1 {
-            tracing::error!("{what}");
-            damage.first = what.to_string();
-            self.is_new.store(true, Ordering::Relaxed);
-        }
-    }
-}
 
 impl Volume {
     /// Tells of damage that an operation met, whose result this is.
@@ -54,7 +25,7 @@ impl Volume {
     pub(crate) fn note_damage(&self) {
         let is_new = &self.core.met.is_new;
         if is_new.swap(false, Ordering::Relaxed)
-            && self.change(|core| superblock::change(core, RawSuperblock::set_errors)).is_err()
+            && self.change(|core| core.change_superblock(RawSuperblock::set_errors)).is_err()
         {
             is_new.store(true, Ordering::Relaxed);
         }
@@ -70,6 +41,6 @@ impl Volume {
     /// # Errors
     /// What the medium says.
     pub fn has_errors(&self) -> std::result::Result<bool, crate::Error> {
-        Ok(self.reading(|| superblock::newest(&self.core))?.has_errors())
+        Ok(self.reading(|| self.core.newest_superblock())?.has_errors())
     }
 }

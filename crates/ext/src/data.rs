@@ -5,8 +5,8 @@ use std::ops::Range;
 use vfs::{Error, FileKind, Result, SeekFrom};
 
 use crate::core::Core;
+use crate::core::inode::{BLOCK_BYTES, Inode};
 use crate::error::corrupt;
-use crate::inode::{BLOCK_BYTES, Inode};
 use crate::map::{self, Place};
 use crate::pages::Pages;
 use crate::store::{Kind, Store};

@@ -9,18 +9,16 @@ mod order;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod twins;
 
 use vfs::{Error, FileKind, Result};
 
-use crate::core::Core;
+use crate::core::inode::{BLOCK_BYTES, Flags, Inode};
+use crate::core::{Core, alloc};
 use crate::error::corrupt;
 use crate::features::{Compat, Incompat};
-use crate::inode::{BLOCK_BYTES, Flags, Inode};
 use crate::store::{Block, Changing, Kind};
-use crate::{alloc, map, xattr};
+use crate::{map, xattr};
 use order::Order;
-pub(crate) use twins::Twins;
 
 /// Bytes before the entries of a directory in its inode: the parent's number.
 const INLINE_PARENT: usize = 4;
@@ -97,7 +95,7 @@ fn locate(core: &Core, dir: &Inode, name: &[u8]) -> Result<Look<Place, Gap>> {
         && let Some(block) = read(core, dir, 0)?
         && let Some(root) = tree::root_in(core, dir, &block)?
     {
-        return tree::look(core, dir, &block, root, name);
+        return look_in_tree(core, dir, &block, root, name);
     }
     let (mut next, mut gap) = (0, None);
     while let Some((number, block)) = read_from(core, dir, next)? {
@@ -109,6 +107,37 @@ fn locate(core: &Core, dir: &Inode, name: &[u8]) -> Result<Look<Place, Gap>> {
     }
     // What says that it has a tree gets no entry before that is gone.
     Ok(Look::Not(gap.filter(|_| !dir.flags.contains(Flags::INDEX))))
+}
+
+/// Where the entry of `name` is, found by the tree whose root is in `first`; or where it would be.
+fn look_in_tree(
+    core: &Core,
+    dir: &Inode,
+    first: &[u8],
+    root: tree::Root,
+    name: &[u8],
+) -> Result<Look<Place, Gap>> {
+    let hash = root.hash.of(name);
+    let mut found = Look::Not(None);
+    let mut is_first = true;
+    tree::leaves_below(core, dir, first, root, hash, &mut |leaf| {
+        // Behind the first, only those where this hash goes on.
+        let is_first = std::mem::take(&mut is_first);
+        if !is_first && leaf.least != hash | 1 {
+            return Ok(false);
+        }
+        let (number, block) = (leaf.number, tree::read_child(core, dir, leaf.number)?);
+        match entries::look(core, dir, &block, name)? {
+            Look::There(slot) => found = Look::There(Place { number, at: slot.at, inode: slot.inode }),
+            // The first is where it is entered.
+            Look::Not(Some(at)) if is_first => {
+                found = Look::Not(Some(Gap { number, block: block.number(), at }));
+            }
+            Look::Not(_) => {}
+        }
+        Ok(matches!(found, Look::Not(_)))
+    })?;
+    Ok(found)
 }
 
 /// Whether a directory has a tree, as far as it says so itself.

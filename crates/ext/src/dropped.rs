@@ -5,8 +5,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::writer::Writer;
-
 /// A page that has been dropped.
 pub(crate) struct Dropped {
     /// By this transaction, or an earlier one that takes the file's name.
@@ -47,18 +45,16 @@ impl DroppedPages {
         due.for_each(|(_, page)| visit(page.block, &page.bytes));
     }
 
-    /// Has those written that transactions up to `transaction` have logged, from one on; if the writer is full before that is all, from which
-    /// to go on.
-    pub(crate) fn drain_some(&self, writer: &mut Writer<'_>, from: u64, transaction: u64) -> Option<u64> {
+    /// Hands `take` the blocks and bytes of those that transactions up to `transaction` have logged, from one on; if it takes no more, from
+    /// which to go on.
+    pub(crate) fn drain_some(
+        &self,
+        from: u64,
+        transaction: u64,
+        mut take: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Option<u64> {
         let first = self.pages.partition_point(|(n, _)| *n < from);
-        for (n, page) in self.pages.range(first..) {
-            if writer.is_full() {
-                return Some(*n);
-            }
-            if page.logged <= transaction {
-                writer.add(page.block, &page.bytes);
-            }
-        }
-        None
+        let mut due = self.pages.range(first..).filter(|(_, page)| page.logged <= transaction);
+        due.find(|(_, page)| !take(page.block, &page.bytes)).map(|(n, _)| *n)
     }
 }

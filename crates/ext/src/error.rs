@@ -1,7 +1,5 @@
 //! What can be wrong with an ext file system as a whole; single operations fail with [`vfs::Error`].
 
-use crate::features::advice;
-
 /// Why a disk could not be opened as ext2, ext3 or ext4.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -243,4 +241,26 @@ pub(crate) fn corrupt(
     vfs::Error::Corrupt(format!(
         "{structure} of {of} is damaged: {field} is {found}, expected {expected}; the disk is left as it is, run `e2fsck -f` on it"
     ))
+}
+
+/// Features that keep a file system from being written here, and that tune2fs(8) can take from it.
+const REMOVABLE: [&str; 4] = ["mmp", "quota", "project", "read-only"];
+
+/// What to do about features that keep a file system from being written.
+fn advice(features: &[String]) -> String {
+    let list = |removable: bool| {
+        let names = features.iter().filter(|name| REMOVABLE.contains(&name.as_str()) == removable);
+        names.map(|name| format!("^{name}")).collect::<Vec<_>>().join(",")
+    };
+    let mut ways = Vec::new();
+    if !list(true).is_empty() {
+        ways.push(format!("take away what can be taken away: `tune2fs -O {}`", list(true)));
+    }
+    if !list(false).is_empty() {
+        ways.push(format!(
+            "leave the disk to the kernel, or copy its files to one that was made without: `mke2fs -O {}`",
+            list(false)
+        ));
+    }
+    ways.join("; ")
 }

@@ -159,28 +159,6 @@ const RO_COMPAT_NAMES: [(u32, &str); 17] = [
     (0x10000, "orphan_present"),
 ];
 
-/// Features that keep a file system from being written here, and that tune2fs(8) can take from it.
-const REMOVABLE: [&str; 4] = ["mmp", "quota", "project", "read-only"];
-
-/// What to do about features that keep a file system from being written.
-pub(crate) fn advice(features: &[String]) -> String {
-    let list = |removable: bool| {
-        let names = features.iter().filter(|name| REMOVABLE.contains(&name.as_str()) == removable);
-        names.map(|name| format!("^{name}")).collect::<Vec<_>>().join(",")
-    };
-    let mut ways = Vec::new();
-    if !list(true).is_empty() {
-        ways.push(format!("take away what can be taken away: `tune2fs -O {}`", list(true)));
-    }
-    if !list(false).is_empty() {
-        ways.push(format!(
-            "leave the disk to the kernel, or copy its files to one that was made without: `mke2fs -O {}`",
-            list(false)
-        ));
-    }
-    ways.join("; ")
-}
-
 /// The features of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {

@@ -7,44 +7,20 @@
 //! Nothing depends on it: a block that has no frame is read from the disk by whoever wants it first, who is also told what is wrong with it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use disk::Purpose;
 use vfs::Result;
 
-use crate::core::Core;
-use crate::group;
+use crate::core::{Core, group};
 use crate::home::{Frames, LEFT_PART};
 use crate::store::Kind;
-use crate::volume::Volume;
+use crate::volume::{Fetched, Volume};
 
 /// Bytes of a request, at most.
 const REQUEST_MAX: u64 = 1 << 20;
 /// Requests at a time: disks of many channels, and those at the end of a network, answer several in the time of one.
 const AT_A_TIME: usize = 4;
-
-/// When metadata whose place is fixed comes to NVM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fetch {
-    /// When it is touched.
-    #[default]
-    Touch,
-    /// When the disk is mounted, as far as there are frames.
-    Eager,
-}
-
-/// What came to NVM when the disk was mounted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fetched {
-    /// Blocks of metadata.
-    pub blocks: u64,
-    /// Requests that they took.
-    pub requests: u64,
-    /// Blocks for which there was no frame, or which the disk did not give.
-    pub left_out: u64,
-    /// How long it took.
-    pub duration: Duration,
-}
 
 type Block = (u64, Kind);
 

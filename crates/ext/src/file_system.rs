@@ -7,7 +7,7 @@ use vfs::{
     SeekFrom, SetAttr, Statfs, XattrMode,
 };
 
-use crate::inode;
+use crate::core::inode;
 use crate::namespace::visible;
 use crate::volume::Volume;
 

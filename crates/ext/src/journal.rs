@@ -15,13 +15,12 @@ use disk::{Disk, Purpose};
 use zerocopy::FromBytes;
 
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::error::Error;
 use crate::features::Incompat;
-use crate::inode::{self, Inode};
 use crate::map::{self, Place};
 use crate::store::{Logged, Store};
 use crate::superblock::{self, Superblock};
-use crate::volume::Recovery;
 use record::RawJournal;
 
 /// DRAM for the metadata that finding the journal needs.
@@ -29,6 +28,17 @@ const CACHE_BYTES: u64 = 1 << 20;
 
 /// Most blocks of a journal: what mke2fs makes at most.
 const BLOCKS_MAX: u64 = 10_240_000;
+
+/// What replaying a journal found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Transactions that were committed.
+    pub transactions: u64,
+    /// Blocks that they had, each counted once.
+    pub blocks: u64,
+    /// Blocks that they had and a later one took back.
+    pub revoked: u64,
+}
 
 /// What a journal holds that has to be replayed: where on the disk the last copy of each block is.
 pub(crate) struct Log {

@@ -7,32 +7,31 @@
 //! Layers, each using those below it:
 //!
 //! ```text
-//! file_system, volume (handles), check the FileSystem trait; opening, info, recovery; everything against everything
+//! file_system, check                   the FileSystem trait; everything against everything
 //! fetch                                what is in NVM before it is asked for
-//! damage                               what operations found damaged, and that the superblock says so
+//! damage                               that the superblock says what operations found damaged
 //! background, commit                   who makes durable what has run, and when
 //! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
 //!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
 //! write_out, logging (writer)          pages on their way to the disk, or to the log
-//! files (pages, dropped, handles)      what DRAM has of files
+//! volume (options, work, files, pages, dropped, handles)
+//!                                      an open file system: what DRAM has of files, and what is asked of who writes them
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
 //! map (extents, indirect)              from a file's blocks to the disk's
-//! alloc, inode, bitmap, group          what is where, and what is free
-//! core, store (clean)                  metadata blocks; blocks of files as the disk has them
-//! superblock, features, checksum, mmp, error, stranger
+//! core (alloc, inode, bitmap, group)   what is where, and what is free
+//! store (clean)                        metadata blocks; blocks of files as the disk has them
+//! superblock, mark, features, checksum, mmp, error, stranger
 //! ```
 #![forbid(unsafe_code)]
 
 mod acl;
-mod alloc;
 mod allocate;
 mod attach;
 mod attributes;
 mod background;
-mod bitmap;
 mod check;
 mod checksum;
 mod clean;
@@ -44,18 +43,14 @@ mod data;
 mod directory;
 mod dropped;
 mod error;
-mod extents;
 mod fault;
 mod features;
 mod fetch;
 mod file_system;
 mod files;
-mod group;
 mod handles;
 mod hash;
 mod home;
-mod indirect;
-mod inode;
 mod journal;
 mod kind;
 mod logging;
@@ -64,6 +59,7 @@ mod mark;
 mod mmp;
 mod namespace;
 mod opening;
+mod options;
 mod orphans;
 mod pages;
 mod protection;
@@ -82,6 +78,7 @@ mod superblock;
 mod support;
 mod sync;
 mod volume;
+mod work;
 mod write;
 mod write_out;
 mod writer;
@@ -91,19 +88,19 @@ mod xattr;
 #[cfg(test)]
 extern crate self as ext;
 
+pub use crate::core::Damage;
 pub use attach::{
     AtRest, Attachment, at_rest, attach, attach_within, attachment, check_attachable, force_from_disk,
 };
 pub use background::Background;
 pub use check::{Report, check, check_volume};
 pub use commit::Stats;
-pub use damage::Damage;
 pub use error::Error;
 #[cfg(feature = "planted-faults")]
 pub use fault::{Fault, plant};
 pub use features::{Compat, Features, Incompat, RoCompat};
-pub use fetch::{Fetch, Fetched};
 pub use home::Room;
+pub use journal::Recovery;
+pub use options::{Fetch, Options, Sync};
 pub use replay::Replayed;
-pub use sync::Sync;
-pub use volume::{Info, Options, Recovery, Volume, info, recover};
+pub use volume::{Fetched, Info, Volume, info, recover};

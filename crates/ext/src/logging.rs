@@ -6,15 +6,15 @@
 
 use vfs::{Error, Result};
 
-use crate::background::Task;
+use crate::core::inode;
 use crate::fault::{Fault, planted};
 use crate::files::{Held, State};
 use crate::home::Home;
 use crate::home::LogItem;
-use crate::inode;
 use crate::map;
 use crate::pages::{Page, Site};
 use crate::volume::Volume;
+use crate::work::Task;
 use crate::write_out::map_pages;
 use crate::writer::Writer;
 
@@ -146,9 +146,15 @@ impl Volume {
                 drain_file(&mut writer, &file, transaction);
             }
         }
-        let drain_dropped = |writer: &mut _, from| {
+        let drain_dropped = |writer: &mut Writer<'_>, from| {
             // Not locked while it is written.
-            self.files.dropped.lock().drain_some(writer, from, transaction)
+            self.files.dropped.lock().drain_some(from, transaction, |block, bytes| {
+                let has_room = !writer.is_full();
+                if has_room {
+                    writer.add(block, bytes);
+                }
+                has_room
+            })
         };
         let mut from = drain_dropped(&mut writer, 0);
         while let Some(next) = from {

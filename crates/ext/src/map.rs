@@ -1,6 +1,8 @@
 //! From a file's blocks to the disk's: runs, whichever structure holds them.
 
 pub(crate) mod edit;
+mod extents;
+mod indirect;
 #[cfg(test)]
 mod tests;
 
@@ -10,11 +12,10 @@ use vfs::{Error, Result};
 
 use self::edit::{Change, Edit};
 use crate::core::Core;
+use crate::core::inode::{Flags, Inode};
 use crate::error::corrupt;
 use crate::features::RoCompat;
-use crate::inode::{Flags, Inode};
 use crate::superblock::Superblock;
-use crate::{extents, indirect};
 
 /// Where a file's blocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub(crate) struct Run {
 
 /// Blocks that no file has: numbers of blocks within a file are below.
 pub(crate) const END: u64 = 1 << 32;
+/// Blocks that one operation frees, about.
+const FREED_MAX: u64 = 1 << 16;
+/// In so many places, each of which takes room in its record.
+const RUNS_MAX: u64 = 1 << 12;
 
 /// Blocks that a file may have in its map: block numbers are below, as the kernel has it (`s_maxbytes`, `s_bitmap_maxbytes`). Extents end where a
 /// length from 0 on could not be told, pointers where they do; both where an inode could not count its sectors, of which its map's are some.
@@ -149,6 +154,23 @@ pub(crate) fn block(core: &Core, inode: &Inode, number: u64) -> Result<Option<u6
         Place::Mapped(block) => Some(block),
         Place::Unwritten(_) | Place::Hole => None,
     })
+}
+
+/// Part of an operation: frees blocks from the start of `range` of a file on, as many as an operation should; what is left to be freed is left in
+/// `range`.
+pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) -> Result<()> {
+    let (mut end, mut freed, mut runs) = (range.start, 0, 0);
+    while end < range.end && freed < FREED_MAX && runs < RUNS_MAX {
+        let run = run(core, inode, end)?;
+        end = end.saturating_add(run.blocks).min(range.end);
+        if run.place != Place::Hole {
+            freed += run.blocks;
+            runs += 1;
+        }
+    }
+    remove(core, inode, range.start..end)?;
+    range.start = end;
+    Ok(())
 }
 
 /// Calls `visit` for every block that an inode's map itself takes; below one for which it gives false nothing is looked at.

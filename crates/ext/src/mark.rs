@@ -7,23 +7,7 @@ use disk::{Disk, Purpose};
 use zerocopy::IntoBytes;
 
 use crate::error::Error;
-use crate::superblock::{self, RawSuperblock};
-
-/// Whose a disk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// The volume in the zone.
-    pub(crate) volume: [u8; 16],
-    /// Which attachment of it.
-    pub(crate) attachment: u64,
-    /// Which of its moments: the next one comes with every mount and unmount, so that a copy from before is told.
-    pub(crate) moment: u64,
-}
-
-impl Mark {
-    /// Of a disk that was just being detached.
-    pub(crate) const NOBODY: Mark = Mark { volume: [0; 16], attachment: 0, moment: 0 };
-}
+use crate::superblock::{self, Mark, RawSuperblock};
 
 /// The mark of `disk`, if it has one.
 pub(crate) fn read(disk: &Disk) -> Result<Option<Mark>, Error> {

@@ -10,14 +10,14 @@ use vfs::{
     Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, Result, SYMLINK_MAX, Time, acl,
 };
 
-use crate::core::Core;
+use crate::core::inode::{self, Inode};
+use crate::core::{Core, alloc};
 use crate::directory::{Gap, Look};
 use crate::error::corrupt;
 use crate::features::RoCompat;
-use crate::inode::{self, Inode};
 use crate::store::Kind;
 use crate::volume::Volume;
-use crate::{alloc, data, directory, map, orphans, protection, xattr};
+use crate::{data, directory, map, orphans, protection, xattr};
 
 /// Most names of an inode. A directory with a tree may have more directories, which are not counted then, if the file system says so.
 const LINKS_MAX: u32 = 65_000;

@@ -2,7 +2,7 @@
 
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
-use crate::inode;
+use crate::core::inode;
 use crate::namespace::access_acl;
 use crate::protection;
 use crate::volume::Volume;

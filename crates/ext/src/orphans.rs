@@ -9,20 +9,18 @@
 #[cfg(test)]
 mod tests;
 
-use parking_lot::Mutex;
-use vfs::{Error, FileKind, InoMap, InoSet, Result};
+use vfs::{Error, FileKind, InoSet, Result};
 
 use crate::checksum::crc32c;
-use crate::core::Core;
+use crate::core::inode::{self, Inode};
+use crate::core::{Core, alloc};
 use crate::error::corrupt;
 use crate::fault::{Fault, planted};
 use crate::features::RoCompat;
-use crate::inode::{self, Inode};
-use crate::map::{self, Place};
-use crate::resize::free_some;
+use crate::map::{self, Place, free_some};
 use crate::store::{Block, Kind};
 use crate::volume::Volume;
-use crate::{alloc, superblock, xattr};
+use crate::xattr;
 
 /// An inode with more sectors than these is removed in several operations.
 const SECTORS_MAX: u64 = 1 << 17;
@@ -32,26 +30,22 @@ const FILE_MAGIC: u32 = 0x0B10_CA04;
 
 /// The first of the list, or 0.
 pub(crate) fn first(core: &Core) -> Result<u32> {
-    Ok(superblock::newest(core)?.last_orphan.get())
+    Ok(core.newest_superblock()?.last_orphan.get())
 }
-
-/// Which inode stands before which in the list, as far as is remembered: nothing relies on it unseen.
-#[derive(Default)]
-pub(crate) struct Before(Mutex<InoMap<u32, u32>>);
 
 /// Part of an operation: `inode` joins the list. The caller writes it.
 pub(crate) fn insert(core: &Core, inode: &mut Inode) -> Result<()> {
     inode.next_orphan = first(core)?;
-    core.orphans.0.lock().insert(inode.next_orphan, inode.number);
-    superblock::change(core, |raw| raw.last_orphan.set(inode.number))
+    core.before_orphans.lock().insert(inode.next_orphan, inode.number);
+    core.change_superblock(|raw| raw.last_orphan.set(inode.number))
 }
 
 /// Part of an operation: `inode` leaves the list. The caller writes it.
 pub(crate) fn remove(core: &Core, inode: &mut Inode) -> Result<()> {
     let behind = std::mem::take(&mut inode.next_orphan);
-    let remembered = core.orphans.0.lock().remove(&inode.number);
+    let remembered = core.before_orphans.lock().remove(&inode.number);
     if first(core)? == inode.number {
-        return superblock::change(core, |raw| raw.last_orphan.set(behind));
+        return core.change_superblock(|raw| raw.last_orphan.set(behind));
     }
     let remembered = remembered.and_then(|number| inode::read(core, number).ok());
     let mut before = match remembered.filter(|before| before.next_orphan == inode.number) {
@@ -59,7 +53,7 @@ pub(crate) fn remove(core: &Core, inode: &mut Inode) -> Result<()> {
         None => search_before(core, inode.number)?,
     };
     before.next_orphan = behind;
-    core.orphans.0.lock().insert(behind, before.number);
+    core.before_orphans.lock().insert(behind, before.number);
     inode::write(core, &before)
 }
 
@@ -265,7 +259,7 @@ impl Volume {
         if is_empty {
             let present = RoCompat::ORPHAN_PRESENT.bits();
             self.change(|core| {
-                superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
+                core.change_superblock(|raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
             })?;
         }
         Ok(count)

@@ -5,7 +5,7 @@
 
 use vfs::{Caller, Error, FallocateMode, OpenFlags, Result, SetAttr, SetTime};
 
-use crate::inode::{Flags, Inode};
+use crate::core::inode::{Flags, Inode};
 
 fn refuse(inode: &Inode, flags: Flags) -> Result<()> {
     if inode.flags.intersects(flags) { Err(Error::NotPermitted) } else { Ok(()) }

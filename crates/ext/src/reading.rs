@@ -2,9 +2,9 @@
 
 use vfs::{Attr, Error, FileKind, Handle, Ino, OpenFlags, Result, SeekFrom};
 
+use crate::core::inode::{self, Inode};
 use crate::data;
 use crate::files::{Held, State};
-use crate::inode::{self, Inode};
 use crate::volume::Volume;
 
 impl Volume {

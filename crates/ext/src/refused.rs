@@ -110,13 +110,5 @@ impl Volume {
     }
 }
 
-/// What is known of what the disk refuses.
-#[derive(Default)]
-pub(crate) struct Refusals {
-    /// Which block is offered next, or the first behind it.
-    next: u64,
-    why: Option<Error>,
-}
-
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@ use vfs::rules::{self, Side};
 use vfs::{Attr, Caller, Error, Ino, RenameFlags, Result, Time};
 
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::error::corrupt;
-use crate::inode::{self, Inode};
 use crate::namespace::{
     New, access_acl, enter, find, gain_directory, leave, lose_directory, make, relink, unlink, visible,
 };

@@ -357,9 +357,10 @@ mod tests {
     use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
     use super::*;
+    use crate::options::Options;
     use crate::support::Image;
     use crate::support::random::Random;
-    use crate::volume::{Options, Volume};
+    use crate::volume::Volume;
 
     /// What the power left: a zone, a disk, and what its only file has to hold.
     fn left_by_cut(random: &mut Random) -> (Vec<u8>, Vec<u8>, Vec<u8>) {

@@ -8,17 +8,12 @@ use std::ops::Range;
 use vfs::{Attr, Caller, Error, FileKind, Result, Time};
 
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::files::{Alone, Held, State};
-use crate::inode::{self, Inode};
-use crate::map::{self, Place};
+use crate::map::{self, free_some};
 use crate::orphans;
 use crate::volume::Volume;
 use crate::write::Draft;
-
-/// Blocks that one operation frees, about.
-const FREED_MAX: u64 = 1 << 16;
-/// In so many places, each of which takes room in its record.
-const RUNS_MAX: u64 = 1 << 12;
 
 impl Volume {
     /// Sets a file's length, in one operation with what `with` does to its inode, whose attributes it is told with the newest length. Called
@@ -142,21 +137,4 @@ pub(crate) fn zero(state: &mut State, range: Range<u64>, block: u64) {
             state.pages.change(number, within, |bytes| bytes.fill(0));
         }
     }
-}
-
-/// Part of an operation: frees blocks from the start of `range` of a file on, as many as an operation should; what is left to be freed is left in
-/// `range`.
-pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) -> Result<()> {
-    let (mut end, mut freed, mut runs) = (range.start, 0, 0);
-    while end < range.end && freed < FREED_MAX && runs < RUNS_MAX {
-        let run = map::run(core, inode, end)?;
-        end = end.saturating_add(run.blocks).min(range.end);
-        if run.place != Place::Hole {
-            freed += run.blocks;
-            runs += 1;
-        }
-    }
-    map::remove(core, inode, range.start..end)?;
-    range.start = end;
-    Ok(())
 }

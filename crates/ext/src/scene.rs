@@ -6,10 +6,11 @@ use std::sync::Arc;
 use disk::{Disk, Purpose};
 use vfs::Result;
 
-use crate::core::Core;
+use crate::core::{Core, group, inode};
+use crate::options::Options;
 use crate::support::Image;
-use crate::volume::{Options, Volume};
-use crate::{directory, group, inode, superblock};
+use crate::volume::Volume;
+use crate::{directory, superblock};
 
 pub(crate) struct Scene {
     pub(crate) volume: Volume,
@@ -70,7 +71,7 @@ impl Scene {
     /// Fails unless neither e2fsck nor our own check finds anything to say; before, debugfs is told `commands`.
     pub(crate) fn fsck_after(&self, commands: &[String]) {
         let (blocks, inodes) = self.free();
-        self.change(|core| superblock::change(core, |raw| raw.set_free(blocks, inodes))).unwrap();
+        self.change(|core| core.change_superblock(|raw| raw.set_free(blocks, inodes))).unwrap();
         let image = Image::of(&self.image());
         let path = image.path.display().to_string();
         if !commands.is_empty() {

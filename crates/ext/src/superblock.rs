@@ -7,12 +7,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
-use crate::core::Core;
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::inode;
-use crate::kind::Kind;
-use crate::mark::Mark;
 use crate::stranger;
 
 pub(crate) const MAGIC: u16 = 0xEF53;
@@ -29,6 +25,10 @@ const STATE_ERRORS: u16 = 2;
 const FLAG_UNSIGNED_HASH: u32 = 2;
 /// The only kind of metadata checksum there is.
 const CHECKSUM_CRC32C: u8 = 1;
+/// Bytes of an inode that all versions have.
+pub(crate) const INODE_BYTES_MIN: usize = 128;
+/// Bytes of the fields behind these that are known.
+pub(crate) const INODE_EXTRA_BYTES: usize = 32;
 /// Largest blocks that are supported.
 const BLOCK_MAX: u64 = 4096;
 
@@ -64,7 +64,7 @@ pub(crate) struct RawSuperblock {
     first_inode: U32,
     inode_size: U16,
     group: U16,
-    compat: U32,
+    pub(crate) compat: U32,
     pub(crate) incompat: U32,
     pub(crate) ro_compat: U32,
     uuid: [u8; 16],
@@ -128,6 +128,22 @@ const _: () = assert!(std::mem::offset_of!(RawSuperblock, checksum_seed) == 0x27
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, orphan_file_inode) == 0x280);
 const _: () = assert!(std::mem::offset_of!(RawSuperblock, mark) == 0x3DC);
 
+/// Whose a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The volume in the zone.
+    pub(crate) volume: [u8; 16],
+    /// Which attachment of it.
+    pub(crate) attachment: u64,
+    /// Which of its moments: the next one comes with every mount and unmount, so that a copy from before is told.
+    pub(crate) moment: u64,
+}
+
+impl Mark {
+    /// Of a disk that was just being detached.
+    pub(crate) const NOBODY: Mark = Mark { volume: [0; 16], attachment: 0, moment: 0 };
+}
+
 /// What of a superblock has been checked, in units that code wants. Blocks, groups and inodes are numbers; the rest bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Superblock {
@@ -185,21 +201,6 @@ pub(crate) fn load(disk: &Disk) -> Result<RawSuperblock, Error> {
     load_at(disk, AT)
 }
 
-/// The superblock as it is at present: some of it changes while the file system is open.
-pub(crate) fn newest(core: &Core) -> vfs::Result<RawSuperblock> {
-    let block = core.superblock.block;
-    let bytes = core.store.read(Kind::Superblock, AT / block, |_| Ok(()))?;
-    Ok(RawSuperblock::of_block(&bytes, block))
-}
-
-/// Part of an operation: the file system has these features from now on, if it had them not.
-pub(crate) fn add_compat(core: &Core, features: Compat) -> vfs::Result<()> {
-    if core.superblock.features.compat.contains(features) {
-        return Ok(());
-    }
-    change(core, |raw| raw.compat.set(raw.compat.get() | features.bits()))
-}
-
 /// The same, of a copy at byte `at`.
 pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
     let instead = || if at == AT { stranger::instead(disk) } else { String::new() };
@@ -211,23 +212,6 @@ pub(crate) fn load_at(disk: &Disk, at: u64) -> Result<RawSuperblock, Error> {
     disk.read(Purpose::Metadata, at, &mut bytes)?;
     let raw = RawSuperblock::read_from_bytes(&bytes).map_err(|_| not_ext())?;
     if raw.magic.get() == MAGIC { Ok(raw) } else { Err(not_ext()) }
-}
-
-/// Part of an operation: changes the superblock.
-pub(crate) fn change(core: &Core, with: impl FnOnce(&mut RawSuperblock)) -> vfs::Result<()> {
-    let block = core.superblock.block;
-    core.store.change(
-        Kind::Superblock,
-        AT / block,
-        |_| Ok(()),
-        |bytes| {
-            let mut raw = RawSuperblock::of_block(bytes, block);
-            with(&mut raw);
-            raw.seal();
-            let at = (AT % block) as usize;
-            bytes.at(at..at + BYTES).copy_from_slice(raw.as_bytes());
-        },
-    )
 }
 
 impl RawSuperblock {
@@ -509,13 +493,13 @@ impl RawSuperblock {
 
     /// Bytes of the fields of a new inode beyond the first 128: all that are known, and more if that is wanted and fits.
     fn extra_bytes(&self, features: Features, inode_bytes: usize) -> usize {
-        let room = inode_bytes - inode::SHORT;
+        let room = inode_bytes - INODE_BYTES_MIN;
         let wanted =
             [self.extra_inode_size_wanted, self.extra_inode_size_min].map(|bytes| usize::from(bytes.get()));
         let wanted =
             wanted.into_iter().filter(|bytes| *bytes <= room && bytes.is_multiple_of(4)).max().unwrap_or(0);
         let has_wish = features.ro_compat.contains(RoCompat::EXTRA_ISIZE);
-        if has_wish { wanted.max(inode::EXTRA) } else { inode::EXTRA }.min(room)
+        if has_wish { wanted.max(INODE_EXTRA_BYTES) } else { INODE_EXTRA_BYTES }.min(room)
     }
 
     /// Blocks of a cluster.

@@ -1,72 +1,45 @@
 //! An open file system.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use disk::{Disk, Queue};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{InoSet, Result, Statfs};
 
-use crate::background::Work;
-use crate::core::Core;
+use crate::core::{Core, group, inode};
 use crate::error::Error;
 use crate::features::{Compat, Features, Incompat};
-use crate::fetch::{Fetch, Fetched};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
-use crate::refused::Refusals;
+use crate::journal::{self, Recovery};
+use crate::mmp;
+use crate::options::{Options, Sync};
 use crate::replay::Replayed;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
-use crate::sync::Sync;
-use crate::{group, inode, journal, mmp};
+use crate::work::Work;
 
-/// How to open a file system.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// DRAM for metadata, bytes.
-    pub cache_bytes: u64,
-    /// DRAM for bytes of files that are nowhere else, bytes. Who writes more waits for the disk.
-    pub page_bytes: u64,
-    /// DRAM for bytes of files that the log has and the disk not yet, bytes. Who syncs more waits for the disk. No more than the log has.
-    pub synced_bytes: u64,
-    /// DRAM for bytes of files as the disk has them, for who uses it where no page cache of the kernel's is above; bytes. 0: nothing is kept.
-    pub clean_bytes: u64,
-    /// What is durable when it returns.
-    pub sync: Sync,
-    /// Bytes of files that are synced go to NVM first, and to the disk behind the caller's back. Otherwise to the disk, as FSMAC has it.
-    pub sync_in_nvm: bool,
-    /// When metadata whose place is fixed comes to NVM.
-    pub fetch: Fetch,
-    /// Metadata has versions, and its changes are committed (FSMAC III.C). Without, only to measure what that takes (FSMAC V.G): a crash leaves
-    /// anything, and so does an operation that fails half-way.
-    pub versions: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            cache_bytes: 64 << 20,
-            page_bytes: 64 << 20,
-            clean_bytes: 256 << 20,
-            sync: Sync::Nosync,
-            sync_in_nvm: true,
-            fetch: Fetch::Touch,
-            versions: true,
-            synced_bytes: 64 << 20,
-        }
-    }
-}
-
-/// What replaying a journal found.
+/// What came to NVM when the disk was mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovery {
-    /// Transactions that were committed.
-    pub transactions: u64,
-    /// Blocks that they had, each counted once.
+pub struct Fetched {
+    /// Blocks of metadata.
     pub blocks: u64,
-    /// Blocks that they had and a later one took back.
-    pub revoked: u64,
+    /// Requests that they took.
+    pub requests: u64,
+    /// Blocks for which there was no frame, or which the disk did not give.
+    pub left_out: u64,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What is known of what the disk refuses.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    /// Which block is offered next, or the first behind it.
+    pub(crate) next: u64,
+    pub(crate) why: Option<vfs::Error>,
 }
 
 /// What a file system is, by its superblock alone.

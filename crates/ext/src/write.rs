@@ -1,6 +1,6 @@
 //! Bytes into pages.
 //!
-//! What can fail comes first, blocks for what has no place included ([`crate::alloc::Space::promise`]); then an operation sets the times, if the
+//! What can fail comes first, blocks for what has no place included ([`crate::core::alloc::Space::promise`]); then an operation sets the times, if the
 //! clock has moved on since the last write, and then nothing fails any more. So a write that fails has changed nothing, and one that has returned
 //! finds its room on the disk later.
 
@@ -8,15 +8,15 @@ use std::ops::Range;
 
 use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
 
-use crate::background::Task;
+use crate::core::inode::{self, Flags, Inode};
 use crate::data;
 use crate::files::{Held, State};
-use crate::inode::{self, Flags, Inode};
 use crate::map::{self, Place};
 use crate::pages::{Page, Site};
 use crate::protection;
 use crate::store::Store;
 use crate::volume::Volume;
+use crate::work::Task;
 
 /// Pages that a change of a file needs and that are not there yet.
 #[derive(Default)]

@@ -12,12 +12,11 @@ use std::ops::Range;
 
 use vfs::Result;
 
-use crate::alloc;
-use crate::core::Core;
+use crate::core::inode::{self, Inode};
+use crate::core::{Core, alloc};
 use crate::dropped::Dropped;
 use crate::fault::{Fault, planted};
 use crate::files::{Held, State};
-use crate::inode::{self, Inode};
 use crate::map;
 use crate::pages::Site;
 use crate::volume::Volume;

@@ -1,7 +1,7 @@
 //! Blocks of files on their way to the disk.
 //!
 //! What is to be written is copied while its file is locked, and written when it is not: nobody who uses a file waits for the disk. In
-//! between a block may be freed; nobody is given it before the write has ended ([`crate::alloc::Space::begin_writing`]).
+//! between a block may be freed; nobody is given it before the write has ended ([`crate::core::alloc::Space::begin_writing`]).
 //!
 //! Blocks of many files are written in the order of the disk, neighbours as one request.
 //!

@@ -9,13 +9,13 @@ mod tests;
 
 use vfs::{Error, Result};
 
+use crate::acl;
 use crate::checksum::crc32c;
-use crate::core::Core;
+use crate::core::inode::Inode;
+use crate::core::{Core, alloc};
 use crate::error::corrupt;
 use crate::features::Compat;
-use crate::inode::Inode;
 use crate::store::{Block, Kind};
-use crate::{acl, alloc, superblock};
 use area::Attribute;
 
 /// Namespaces by number: what stands before a name, and all of the name where none follows.
@@ -146,7 +146,7 @@ fn write_block(core: &Core, inode: &mut Inode, all: Vec<Attribute>) -> Result<()
     if let Some(number) = was {
         return core.store.change(Kind::Attributes, number, |_| Ok(()), |block| write(number, block.all()));
     }
-    superblock::add_compat(core, Compat::EXT_ATTR)?;
+    core.add_compat(Compat::EXT_ATTR)?;
     let number = alloc::metadata(core, core.superblock.group_of_inode_start(inode.number))?;
     core.store.make(Kind::Attributes, number, |block| write(number, block));
     inode.attributes = number;

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use nvm::{Flushed, Purpose};
-use vfs::Time;
+use vfs::{Ino, Time};
 
 use crate::allocator::{Allocator, Frozen};
 use crate::bia::BlockKind;
@@ -153,6 +153,40 @@ struct Leaf {
     pointer: NodePointer,
     versions: Vec<u32>,
     bytes: usize,
+}
+
+/// A snapshot that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What it is called: the name of a directory in `.snapshots`.
+    pub name: String,
+    /// What its taker wanted to say.
+    pub comment: String,
+    /// The checkpoint's version: no two snapshots of a volume ever have the same.
+    pub version: u32,
+    /// When it was taken.
+    pub taken: Time,
+    /// Why it must not be removed: the tags of those who hold it.
+    pub holds: Vec<String>,
+}
+
+impl Snapshot {
+    /// Whether inode `ino` of the mounted volume is in this snapshot.
+    pub fn has_inode(&self, ino: Ino) -> bool {
+        ino >> 32 == Ino::from(self.version)
+    }
+}
+
+impl From<&Record> for Snapshot {
+    fn from(record: &Record) -> Snapshot {
+        Snapshot {
+            name: record.name.clone(),
+            comment: record.comment.clone(),
+            version: record.version,
+            taken: record.taken,
+            holds: record.holds.clone(),
+        }
+    }
 }
 
 /// The list of a mounted volume. It changes in DRAM, and is written with the next checkpoint.

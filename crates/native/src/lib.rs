@@ -102,10 +102,11 @@ pub use error::Error;
 pub use fault::{Fault, plant};
 pub use format::format;
 pub use inspect::{Info, info, snapshots};
+pub use kept::Snapshot;
 pub use lanes::number_this_thread;
 pub use options::{Durability, FormatOptions, Journaling, MountOptions, Recovery, Stats};
 pub use roll_back::roll_back;
-pub use snapshots::{Snapshot, SnapshotUsage, snapshot_usages};
+pub use snapshots::{SnapshotUsage, snapshot_usages};
 pub use view::open_snapshot;
 pub use volume::Volume;
 

@@ -11,9 +11,8 @@ use vfs::Time;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog};
 use crate::fault::{Fault, planted};
-use crate::kept::{Record, State};
+use crate::kept::{Record, Snapshot, State};
 use crate::recovery::{self, Rest};
-use crate::snapshots::Snapshot;
 use crate::superblock::Superblock;
 use crate::{Error, MountOptions};
 

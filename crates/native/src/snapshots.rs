@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use nvm::Region;
-use vfs::{Ino, Time};
+use vfs::Time;
 
 use crate::Error;
 use crate::bia::Entry;
@@ -14,42 +14,8 @@ use crate::checkpoint::Checkpoint;
 use crate::core::{Aim, Core, NextLog, Publisher};
 use crate::geometry::Medium;
 use crate::inspect::AtRest;
-use crate::kept::{Kept, Record, State, TEXT_MAX};
+use crate::kept::{Kept, Record, Snapshot, State, TEXT_MAX};
 use crate::twin::{self, Traverse};
-
-/// A snapshot that is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// What it is called: the name of a directory in `.snapshots`.
-    pub name: String,
-    /// What its taker wanted to say.
-    pub comment: String,
-    /// The checkpoint's version: no two snapshots of a volume ever have the same.
-    pub version: u32,
-    /// When it was taken.
-    pub taken: Time,
-    /// Why it must not be removed: the tags of those who hold it.
-    pub holds: Vec<String>,
-}
-
-impl Snapshot {
-    /// Whether inode `ino` of the mounted volume is in this snapshot.
-    pub fn has_inode(&self, ino: Ino) -> bool {
-        ino >> 32 == Ino::from(self.version)
-    }
-}
-
-impl From<&Record> for Snapshot {
-    fn from(record: &Record) -> Snapshot {
-        Snapshot {
-            name: record.name.clone(),
-            comment: record.comment.clone(),
-            version: record.version,
-            taken: record.taken,
-            holds: record.holds.clone(),
-        }
-    }
-}
 
 /// What a snapshot takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,11 @@
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::Ino;
+/// Inode number. 0 is never one.
+pub type Ino = u64;
+
+/// The root directory's inode number, on every volume.
+pub const ROOT_INO: Ino = 1;
 
 /// A point in time: seconds since the epoch (may be negative) and nanoseconds below 10^9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

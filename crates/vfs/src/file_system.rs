@@ -1,12 +1,6 @@
 //! The trait every volume implements and every front end calls.
 
-use crate::{Attr, Caller, Result, SetAttr, Statfs};
-
-/// Inode number. 0 is never one.
-pub type Ino = u64;
-
-/// The root directory's inode number, on every volume.
-pub const ROOT_INO: Ino = 1;
+use crate::{Attr, Caller, Ino, Result, SetAttr, Statfs};
 
 /// An open file or directory of one mounted volume, from `open`, `create` or `tmpfile` until `release`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

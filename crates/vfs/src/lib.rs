@@ -21,12 +21,11 @@ mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod torture;
 
-pub use attr::{Attr, FileKind, SetAttr, SetTime, Statfs, Time};
+pub use attr::{Attr, FileKind, Ino, ROOT_INO, SetAttr, SetTime, Statfs, Time};
 pub use caller::Caller;
 pub use error::{Error, Result};
 pub use file_system::{
-    Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags, SeekFrom,
-    XattrMode,
+    Created, DirEntry, FallocateMode, FileSystem, Handle, OpenFlags, RenameFlags, SeekFrom, XattrMode,
 };
 pub use ino_map::{InoHasher, InoMap, InoSet};
 pub use snapshots::{SNAPSHOTS, Snapshots};

@@ -3,15 +3,15 @@
 use disk::Purpose;
 
 use super::Check;
+use crate::core::group;
 use crate::features::Incompat;
-use crate::group;
-use crate::superblock::{self, RawSuperblock};
+use crate::superblock::RawSuperblock;
 
 impl Check<'_> {
     /// Compares what does not change while a file system is used: what is where. Counts in backups are old, and mean nothing.
     pub(super) fn backups(&mut self) {
         let superblock = &self.core.superblock;
-        let Some(first) = self.report.note(superblock::newest(self.core)) else { return };
+        let Some(first) = self.report.note(self.core.newest_superblock()) else { return };
         for number in (1..superblock.groups).filter(|number| superblock.group_has_super(*number)) {
             let Some(block) = self.read(superblock.group_start(number)) else { continue };
             if let Some(field) =

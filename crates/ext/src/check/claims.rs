@@ -4,11 +4,12 @@ use vfs::FileKind;
 
 use super::Check;
 use super::unused::{GROWTH, POINTER, pointers_of};
-use crate::bitmap::Of;
-use crate::inode::Inode;
+use crate::core::bitmap::Of;
+use crate::core::inode::Inode;
+use crate::core::{bitmap, group};
 use crate::map::{self, END, Place};
 use crate::superblock::Superblock;
-use crate::{bitmap, group, xattr};
+use crate::xattr;
 
 /// Clusters that have an owner.
 pub(super) struct Claims {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use vfs::FileKind;
 
 use super::Check;
-use crate::inode::{self, Flags, Inode};
+use crate::core::inode::{self, Flags, Inode};
 use crate::superblock::ROOT;
 use crate::{directory, xattr};
 

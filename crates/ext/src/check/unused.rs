@@ -4,9 +4,9 @@
 use vfs::FileKind;
 
 use super::Check;
-use crate::bitmap::{self, Of};
+use crate::core::bitmap::{self, Of};
+use crate::core::inode::{self, Inode};
 use crate::features::Compat;
-use crate::inode::{self, Inode};
 use crate::store::Block;
 
 /// The inode whose map leads to the blocks that are kept for more descriptors, so that the file system can grow.

@@ -8,8 +8,8 @@ use vfs::{Error, FileKind, Result};
 use super::{Look, damaged, no_inode, tree};
 use crate::checksum::{crc32c, crc32c_changed};
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::features::Incompat;
-use crate::inode::{self, Inode};
 use crate::store::Changing;
 
 /// Bytes of an entry before its name.

@@ -6,8 +6,8 @@ use vfs::{Error, Result};
 use super::tree::{self, Child, NODE_ENTRIES, Node, ROOT_ENTRIES, Root};
 use super::{append, change, damaged, entries, read};
 use crate::core::Core;
+use crate::core::inode::{Flags, Inode};
 use crate::hash::NameHash;
-use crate::inode::{Flags, Inode};
 
 /// An entry and its place in the order.
 type Hashed = (u32, Vec<u8>);

@@ -9,12 +9,12 @@ use vfs::Result;
 
 use super::entries::Slot;
 use super::tree::{self, Root};
-use super::{Entry, Look, damaged, entries, read, twins};
+use super::{Entry, Look, damaged, entries, read};
 use crate::checksum::crc32c;
-use crate::core::Core;
+use crate::core::inode::{Flags, Inode};
+use crate::core::{Core, least};
 use crate::features::Compat;
 use crate::hash::NameHash;
-use crate::inode::{Flags, Inode};
 use crate::store::Block;
 
 /// How a directory is ordered by hash.
@@ -157,5 +157,5 @@ impl Group<'_> {
 
 /// The least cookie of a name with this hash.
 pub(super) fn cookie(hash: u32, name: &[u8]) -> u64 {
-    twins::least((u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name)))
+    least((u64::from(hash >> 1) + 1) << 32 | u64::from(crc32c(0, name)))
 }

@@ -5,12 +5,12 @@
 
 use vfs::Result;
 
-use super::{Gap, Look, Place, damaged, entries, read};
+use super::{damaged, read};
 use crate::checksum::crc32c;
 use crate::core::Core;
+use crate::core::inode::Inode;
 use crate::features::Incompat;
 use crate::hash::NameHash;
-use crate::inode::Inode;
 use crate::store::Block;
 
 /// Where the root says what it is: behind the entries of `.` and `..`.
@@ -178,37 +178,6 @@ pub(super) fn read_child(core: &Core, dir: &Inode, number: u64) -> Result<Block>
     child.ok_or_else(|| damaged(dir, "a block of its hash tree", number, "one of the directory's"))
 }
 
-/// Where the entry of `name` is, found by the tree whose root is in `first`; or where it would be.
-pub(super) fn look(
-    core: &Core,
-    dir: &Inode,
-    first: &[u8],
-    root: Root,
-    name: &[u8],
-) -> Result<Look<Place, Gap>> {
-    let hash = root.hash.of(name);
-    let mut found = Look::Not(None);
-    let mut is_first = true;
-    leaves_below(core, dir, first, root, hash, &mut |leaf| {
-        // Behind the first, only those where this hash goes on.
-        let is_first = std::mem::take(&mut is_first);
-        if !is_first && leaf.least != hash | 1 {
-            return Ok(false);
-        }
-        let (number, block) = (leaf.number, read_child(core, dir, leaf.number)?);
-        match entries::look(core, dir, &block, name)? {
-            Look::There(slot) => found = Look::There(Place { number, at: slot.at, inode: slot.inode }),
-            // The first is where it is entered.
-            Look::Not(Some(at)) if is_first => {
-                found = Look::Not(Some(Gap { number, block: block.number(), at }));
-            }
-            Look::Not(_) => {}
-        }
-        Ok(matches!(found, Look::Not(_)))
-    })?;
-    Ok(found)
-}
-
 /// Visits the blocks of entries in the order of the tree, from that on in which names with this hash begin, until `visit` gives false.
 pub(super) fn leaves(
     core: &Core,
@@ -222,7 +191,7 @@ pub(super) fn leaves(
 }
 
 /// The same, below the root in `first`.
-fn leaves_below(
+pub(super) fn leaves_below(
     core: &Core,
     dir: &Inode,
     first: &[u8],

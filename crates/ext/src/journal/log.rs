@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use zerocopy::FromBytes;
 
+use super::Recovery;
 use super::record::{self, COMMIT, DESCRIPTOR, Incompat, MAGIC, REVOKE, RawCommit, RawJournal};
 use super::{Journal, Log};
 use crate::checksum::{crc32_big, crc32c};
 use crate::error::Error;
 use crate::store::Logged;
-use crate::volume::Recovery;
 
 /// The only kind of checksum of version 1.
 const CHECKSUM_CRC32: u8 = 1;

@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use vfs::{FileKind, Result};
 
-use crate::alloc;
-use crate::core::Core;
+use crate::core::inode::Inode;
+use crate::core::{Core, alloc};
 use crate::error::corrupt;
-use crate::inode::Inode;
 use crate::store::Block;
 
 /// What happens to the blocks of a file that are in a range.

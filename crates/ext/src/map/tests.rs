@@ -7,10 +7,10 @@ use vfs::{Error, Result};
 
 use super::{END, Place, blocks_max, insert, mark_unwritten, mark_written, nodes, remove, run};
 use crate::core::Core;
-use crate::inode::{self, Inode};
+use crate::core::inode::{self, Inode};
+use crate::core::{alloc, bitmap, group};
 use crate::scene::Scene;
 use crate::support::random::Random;
-use crate::{alloc, bitmap, group};
 
 /// Each structure with each size of blocks, with checksums and without.
 const KINDS: [&[&str]; 7] = [

@@ -3,8 +3,8 @@
 use vfs::{Error, FileKind};
 
 use super::{LINKS_MAX, gain_directory, lose_directory};
+use crate::core::inode::{self, Inode};
 use crate::directory;
-use crate::inode::{self, Inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
 

@@ -8,11 +8,12 @@ use disk::Disk;
 use vfs::{Error, Time};
 
 use super::{first, insert, listed as listed_inode, reclaim, remove, remove_some};
+use crate::core::{alloc, inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
 use crate::support::random::Random;
 use crate::support::{Image, can_mount};
-use crate::{alloc, directory, inode, map, xattr};
+use crate::{directory, map, xattr};
 
 fn listed(scene: &Scene) -> Vec<u32> {
     let mut all = Vec::new();

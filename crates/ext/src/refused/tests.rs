@@ -9,8 +9,9 @@ use disk::{Device, Disk, Geometry, Memory};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
+use crate::options::Options;
 use crate::support::Image;
-use crate::volume::{Options, Volume};
+use crate::volume::Volume;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 const BLOCK: u64 = 4096;

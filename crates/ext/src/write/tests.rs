@@ -9,9 +9,10 @@ use disk::Disk;
 use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
 
-use crate::inode;
+use crate::core::inode;
+use crate::options::Options;
 use crate::support::{self, Image};
-use crate::volume::{Options, Volume};
+use crate::volume::Volume;
 
 const FILES: usize = 5;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -260,7 +261,7 @@ fn a_file_does_not_have_the_file_systems_own_structures() {
     let volume = machine.mount();
     let root = Caller::root();
     let inos = ["0", "1"].map(|name| volume.lookup(&root, ROOT_INO, name.as_bytes()).unwrap().ino);
-    let bitmap = crate::group::read(&volume.core, 0).unwrap().blocks.block;
+    let bitmap = crate::core::group::read(&volume.core, 0).unwrap().blocks.block;
     let before = volume.core.store.read(crate::kind::Kind::Bitmap, bitmap, |_| Ok(())).unwrap().to_vec();
     let changed = volume.change(|core| {
         let mut inode = inode::read(core, inos[0] as u32)?;

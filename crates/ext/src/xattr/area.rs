@@ -5,7 +5,7 @@ use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::damaged;
-use crate::inode::Inode;
+use crate::core::inode::Inode;
 
 const MAGIC: u32 = 0xEA02_0000;
 /// Bytes of the magic number behind an inode's fields.

@@ -6,7 +6,7 @@ use rustix::fs::XattrFlags;
 use vfs::{Error, acl};
 
 use super::{get, names, set};
-use crate::inode;
+use crate::core::inode;
 use crate::scene::Scene;
 use crate::superblock::ROOT;
 use crate::support::random::Random;

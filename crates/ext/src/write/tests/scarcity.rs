@@ -6,7 +6,7 @@ use std::ops::Range;
 use vfs::{Caller, Error, FallocateMode, FileSystem, Ino, ROOT_INO, RenameFlags, Result, XattrMode};
 
 use super::{Machine, RW};
-use crate::alloc;
+use crate::core::alloc;
 use crate::store::Kind;
 use crate::support::Image;
 use crate::support::random::Random;

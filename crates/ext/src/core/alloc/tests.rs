@@ -6,9 +6,9 @@ use std::ops::Range;
 use vfs::{Caller, Error, Time};
 
 use super::{free, free_inode, give_up, metadata, new_inode, pick, take};
+use crate::core::{group, inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
-use crate::{group, inode};
 
 /// All that has bitmaps of its own kind: without checksums, with either, with groups that were never used and short last groups.
 pub(crate) const KINDS: [&[&str]; 6] = [

@@ -5,7 +5,7 @@ use std::ops::Range;
 use vfs::Result;
 
 use super::{DIRECT, LEVELS, pointer, read, wrong};
-use crate::inode::BLOCK_BYTES;
+use crate::core::inode::BLOCK_BYTES;
 use crate::map::edit::{Change, Edit};
 use crate::store::{Changing, Kind};
 

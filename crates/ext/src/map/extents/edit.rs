@@ -15,8 +15,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{DEPTH_MAX, ENTRY, MAGIC, Node, RawExtent, RawHeader, RawIndex, WRITTEN_MAX, ino_text};
 use crate::checksum::crc32c;
+use crate::core::inode::{self, BLOCK_BYTES};
 use crate::error::corrupt;
-use crate::inode::{self, BLOCK_BYTES};
 use crate::map::END;
 use crate::map::edit::{Change, Edit};
 use crate::store::Kind;

@@ -12,25 +12,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) use self::edit::edit;
 use crate::checksum::crc32c;
 use crate::core::Core;
+use crate::core::inode::{self, Inode};
 use crate::error::corrupt;
-use crate::inode::{self, BLOCK_BYTES, Inode};
 use crate::map::{END, Place, Run};
 use crate::store::{Block, Kind};
 
-const MAGIC: u16 = 0xF30A;
+const MAGIC: u16 = inode::EXTENT_MAGIC;
 /// No tree is higher.
 const DEPTH_MAX: u16 = 5;
-const ENTRY: usize = 12;
+const ENTRY: usize = inode::EXTENT_ENTRY;
 /// Longest extent that is written, blocks; a longer length is of one that is not.
 const WRITTEN_MAX: u16 = 1 << 15;
-
-/// The root of a tree that leads nowhere.
-pub(crate) const EMPTY: [u8; BLOCK_BYTES] = {
-    let mut root = [0; BLOCK_BYTES];
-    [root[0], root[1]] = MAGIC.to_le_bytes();
-    root[4] = (BLOCK_BYTES / ENTRY - 1) as u8;
-    root
-};
 
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]

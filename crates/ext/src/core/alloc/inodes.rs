@@ -3,11 +3,11 @@
 use vfs::{Error, Result};
 
 use super::state::{Done, State};
-use crate::bitmap::{self, Of};
 use crate::core::Core;
+use crate::core::bitmap::{self, Of};
+use crate::core::group::{self, Group};
+use crate::core::inode;
 use crate::error::corrupt;
-use crate::group::{self, Group};
-use crate::inode;
 use crate::superblock::ROOT;
 
 /// Part of an operation: an inode, zeroed in its table but for nothing; its number. Directories are spread over groups, all else stays near

@@ -5,10 +5,8 @@ use std::ops::Range;
 use vfs::{Error, Result};
 
 use super::state::{Done, State};
-use crate::bitmap;
-use crate::core::Core;
+use crate::core::{Core, bitmap, group};
 use crate::error::corrupt;
-use crate::group;
 
 /// A run as long as this is long enough for anybody.
 const ENOUGH: u64 = 2048;

@@ -6,8 +6,8 @@ use vfs::Result;
 
 use crate::checksum::{crc32c, crc32c_changed};
 use crate::core::Core;
+use crate::core::group::{self, Bitmap, Group};
 use crate::error::corrupt;
-use crate::group::{self, Bitmap, Group};
 use crate::store::{Block, Changing, Kind};
 use crate::superblock::Superblock;
 

@@ -4,10 +4,8 @@ use std::ops::Range;
 
 use vfs::Result;
 
-use crate::bitmap;
-use crate::core::Core;
+use crate::core::{Core, bitmap, group};
 use crate::features::Incompat;
-use crate::group;
 
 /// What is kept for maps in bad cases: a part of the disk, but at least and at most so many blocks.
 const KEPT_PART: u64 = 50;

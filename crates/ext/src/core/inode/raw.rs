@@ -8,7 +8,7 @@ use super::{BLOCK_BYTES, Flags, Inode, Place, SHORT, Times, seed};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
-use crate::superblock::Superblock;
+use crate::superblock::{INODE_EXTRA_BYTES, Superblock};
 
 const CHECKSUM_LOW_AT: usize = 0x7C;
 const CHECKSUM_HIGH_AT: usize = 0x82;
@@ -58,7 +58,7 @@ struct RawExtra {
     project: U32,
 }
 /// Bytes of these.
-pub(crate) const EXTRA: usize = 32;
+const EXTRA: usize = INODE_EXTRA_BYTES;
 const _: () = assert!(size_of::<RawExtra>() == EXTRA);
 
 /// What the bytes of inode `number` say; [`Error::Stale`] if it is not in use. What compares its checksum is handed to `once`.

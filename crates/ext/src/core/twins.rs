@@ -14,7 +14,7 @@ const ENDS_MAX: usize = 256;
 const NUMBER: u64 = 0xF;
 
 /// The least cookie of names whose second hash is this.
-pub(super) fn least(cookie: u64) -> u64 {
+pub(crate) fn least(cookie: u64) -> u64 {
     cookie & !NUMBER
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Twins {
 
 impl Twins {
     /// A listing stops behind a name.
-    pub(super) fn stop(&mut self, dir: u32, cookie: u64, name: &[u8]) {
+    pub(crate) fn stop(&mut self, dir: u32, cookie: u64, name: &[u8]) {
         if self.ends.len() >= ENDS_MAX {
             self.ends.pop_front();
         }
@@ -38,12 +38,12 @@ impl Twins {
     }
 
     /// Whether a name that is alone may have another number than 0, for who lists on from `from`.
-    pub(super) fn may_know(&self, dir: u32, cookie: u64, from: u64) -> bool {
+    pub(crate) fn may_know(&self, dir: u32, cookie: u64, from: u64) -> bool {
         least(from) == cookie || !self.sets.is_empty() && self.sets.contains_key(&(dir, cookie))
     }
 
     /// The numbers of `names`, all those in directory `dir` whose least cookie is `cookie`, for who lists on from `from`.
-    pub(super) fn numbers(&mut self, dir: u32, cookie: u64, from: u64, names: &[&[u8]]) -> Vec<u64> {
+    pub(crate) fn numbers(&mut self, dir: u32, cookie: u64, from: u64, names: &[&[u8]]) -> Vec<u64> {
         let of = (dir, cookie);
         if self.sets.len() >= SETS_MAX && !self.sets.contains_key(&of) {
             self.sets.clear();

@@ -7,15 +7,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use vfs::{Attr, Caller, Error, FileKind, Result, Time, rules};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::{Core, group};
 use crate::checksum::crc32c;
-use crate::core::Core;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
 use crate::store::Kind;
-use crate::superblock::{self, ROOT, Superblock};
-use crate::{extents, group};
-pub(crate) use raw::{EXTRA, Remains, has_wide_times};
+use crate::superblock::{INODE_BYTES_MIN, ROOT, Superblock};
 use raw::{RawInode, decode, encode, seal, storable};
+pub(crate) use raw::{Remains, has_wide_times};
 
 bitflags::bitflags! {
     /// What matters here of an inode's flags.
@@ -57,9 +56,20 @@ impl Flags {
 }
 
 /// Bytes of an inode that all versions have.
-pub(crate) const SHORT: usize = 128;
+const SHORT: usize = INODE_BYTES_MIN;
 /// Bytes of an inode that are pointers, an extent tree's root, a short link, or contents.
 pub(crate) const BLOCK_BYTES: usize = 60;
+/// What each node of an extent tree begins with.
+pub(crate) const EXTENT_MAGIC: u16 = 0xF30A;
+/// Bytes of such a node's header, and of each of its entries.
+pub(crate) const EXTENT_ENTRY: usize = 12;
+/// The root of an extent tree that leads nowhere.
+const EMPTY_TREE: [u8; BLOCK_BYTES] = {
+    let mut root = [0; BLOCK_BYTES];
+    [root[0], root[1]] = EXTENT_MAGIC.to_le_bytes();
+    root[4] = (BLOCK_BYTES / EXTENT_ENTRY - 1) as u8;
+    root
+};
 /// A larger file needs a feature of the file system.
 const SIZE_MAX_WITHOUT_FEATURE: u64 = 0x7FFF_FFFF;
 
@@ -127,12 +137,12 @@ pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {
     change_at(core, inode.place, |bytes| encode(superblock, inode, bytes))??;
     let large = inode.kind() == FileKind::Regular && inode.size > SIZE_MAX_WITHOUT_FEATURE;
     if large && !superblock.features.ro_compat.contains(RoCompat::LARGE_FILE) {
-        superblock::change(core, |raw| raw.ro_compat.set(raw.ro_compat.get() | RoCompat::LARGE_FILE.bits()))?;
+        core.change_superblock(|raw| raw.ro_compat.set(raw.ro_compat.get() | RoCompat::LARGE_FILE.bits()))?;
     }
     Ok(())
 }
 
-/// A new inode in memory, for a number that [`crate::alloc::new_inode`] gave; the caller writes it. It has no link yet and no
+/// A new inode in memory, for a number that [`crate::core::alloc::new_inode`] gave; the caller writes it. It has no link yet and no
 /// contents: an empty extent tree where the file system has extents and the kind has a map. (A short symbolic link, which has none,
 /// drops [`Flags::EXTENTS`].)
 pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Result<Inode> {
@@ -166,7 +176,7 @@ pub(crate) fn new(core: &Core, number: u32, mode: u32, uid: u32, gid: u32, now: 
     let has_map = matches!(inode.kind(), FileKind::Regular | FileKind::Directory | FileKind::Symlink);
     if has_map && superblock.features.incompat.contains(Incompat::EXTENTS) {
         inode.flags |= Flags::EXTENTS;
-        inode.block = extents::EMPTY;
+        inode.block = EMPTY_TREE;
     }
     Ok(inode)
 }

@@ -6,8 +6,8 @@ use vfs::Result;
 
 pub(crate) use self::edit::edit;
 use crate::core::Core;
+use crate::core::inode::Inode;
 use crate::error::corrupt;
-use crate::inode::Inode;
 use crate::map::{END, Place, Run};
 use crate::store::{Block, Kind};
 use crate::superblock::Superblock;
