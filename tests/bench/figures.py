@@ -77,7 +77,8 @@ def commit():
 def machine():
     model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} processors ({model[1] if model else 'of a kind unknown'}), {memory:.0f} GiB, Linux {os.uname().release}"
+    kernel = re.match(r"\d+\.\d+|.*", os.uname().release)[0]
+    return f"{os.cpu_count()} processors ({model[1] if model else 'of a kind unknown'}), {memory:.0f} GiB, Linux {kernel}"
 
 
 def markdown(output, prefixes):

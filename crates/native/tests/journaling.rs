@@ -49,7 +49,7 @@ fn written(region: &Region, journaling: Journaling, parts: &[(u64, usize)]) -> [
     [of(Purpose::Data), of(Purpose::Journal), of(Purpose::Checkpoint)]
 }
 
-/// The example of Shortcut-JFS §II.B, with blocks of 4 KiB instead of 1 KiB: a write of 3200 bytes over two blocks, 2400 in
+/// The example of Shortcut-JFS §III.A, with blocks of 4 KiB instead of 1 KiB: a write of 3200 bytes over two blocks, 2400 in
 /// the one and 800 in the other. A block that is logged counts as data where it stays, as log and checkpoint where not.
 #[test]
 fn each_writes_what_it_says() {
