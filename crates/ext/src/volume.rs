@@ -298,9 +298,10 @@ impl Volume {
                 Err(vfs::Error::NoSpace) => {}
                 result => return result,
             }
-            self.write_out_all()?;
+            let written = self.write_out_all();
             self.make_free_usable()?;
-            if self.core.space.promised() == 0 {
+            // What cannot be written of one file keeps nobody else from what there is.
+            if written.is_err() || self.core.space.promised() == 0 {
                 break;
             }
         }
