@@ -15,7 +15,8 @@
 //!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
-//! write_out, logging (writer)          pages on their way to the disk, or to the log
+//! write_out, logging (writer,          pages on their way to the disk, or to the log
+//!   unwritten)
 //! files (pages, dropped, handles)      what DRAM has of files
 //! directory, data, xattr (acl, hash)   names, contents, attributes
 //! journal                              what a crash left
@@ -81,6 +82,7 @@ mod superblock;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod sync;
+mod unwritten;
 mod volume;
 mod write;
 mod write_out;

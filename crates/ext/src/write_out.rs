@@ -189,8 +189,10 @@ impl Volume {
             // No length covers what comes later.
             let covered = behind.first().map_or(u64::MAX, |page| page.number * block);
             self.commit_if_large()?;
-            self.take_back_some(file, here, handed.size.map(|size| size.min(covered)), handed.cuts)?;
-            if behind.is_empty() {
+            let size = handed.size.map(|size| size.min(covered));
+            let taken = self.with_commit(|| self.take_back_some(file, here, size, handed.cuts));
+            // What had no room is written again, to blocks that are mapped now.
+            if self.or_zero(file, taken)?.is_none() || behind.is_empty() {
                 return Ok(());
             }
             rest = behind;
