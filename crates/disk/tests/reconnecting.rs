@@ -82,6 +82,60 @@ fn what_was_not_flushed_is_written_again() {
     assert_eq!(in_file(MIB), 7);
 }
 
+/// A server that is asked to end may answer everything with that, and wait for its clients to go: who stayed failed for good.
+#[test]
+fn a_server_that_says_that_it_ends_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir);
+    let (file, opened) = (path.display(), dir.path().join("opened"));
+    let server = NbdServer::nbdkit(&[
+        "eval",
+        // A connection is known by how many there were.
+        &format!("open=echo >> {0}; wc -l < {0}", opened.display()),
+        "get_size=echo 16777216",
+        "can_write=exit 0",
+        &format!("pread=dd if={file} iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none"),
+        &format!(
+            "pwrite=if [ $2 = 1 ]; then echo ESHUTDOWN >&2; exit 1; fi; dd of={file} oflag=seek_bytes seek=$4 conv=notrunc status=none"
+        ),
+    ]);
+    let disk = open(&server);
+    let error = disk.write(Purpose::Data, MIB, &sector(1)).unwrap_err();
+    assert!(error.is_vanished() && error.to_string().contains("the server shuts down"), "{error}");
+    wait_for(&disk);
+    disk.write(Purpose::Data, MIB, &sector(2)).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap()[MIB as usize], 2);
+}
+
+#[test]
+fn a_server_that_is_restarted_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir);
+    let mut server = forgetful(&path);
+    let disk = open(&server);
+    disk.write(Purpose::Data, MIB, &sector(1)).unwrap();
+    disk.flush().unwrap();
+    disk.write(Purpose::Data, MIB, &sector(2)).unwrap();
+    server.signal("TERM");
+    let began = Instant::now();
+    while !server.has_ended() {
+        if let Err(error) = disk.write(Purpose::Data, 2 * MIB, &sector(3)) {
+            assert!(error.is_vanished(), "{error}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it waits for us to go");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.again();
+    wait_for(&disk);
+    let mut read = sector(0);
+    disk.read(Purpose::Data, MIB, &mut read).unwrap();
+    assert_eq!(read[0], 2, "what had not been flushed");
+    disk.write(Purpose::Data, 2 * MIB, &sector(4)).unwrap();
+    disk.flush().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!((bytes[MIB as usize], bytes[2 * MIB as usize]), (2, 4));
+}
+
 #[test]
 fn another_disk_at_the_same_address_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();

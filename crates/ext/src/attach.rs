@@ -327,11 +327,15 @@ impl Volume {
     /// Ends its use: all is durable, the metadata in NVM, from where the next mount has it at once. The disk stays attached.
     ///
     /// # Errors
-    /// What the disk says: then what it did not take is in the log.
+    /// What the disk says: then what it did not take is in the log, but for bytes that were never synced ([`crate::Stats::pages_unsaved`]), which
+    /// end with the process. What could be made durable is.
     pub fn unmount(&self) -> Result<(), Error> {
         let Some(home) = &self.home else { return Ok(()) };
-        self.sync_and_note_damage()?;
-        home.checkpoint(self)?;
+        let synced = self.sync_and_note_damage();
+        // What keeps one file from being durable keeps nothing else in the log.
+        if let Err(error) = home.checkpoint(self) {
+            return synced.and(Err(error.into()));
+        }
         // What was copied while it was in use is not what it is now.
         let disk = self.disk();
         if !disk.is_read_only() {
@@ -339,7 +343,7 @@ impl Volume {
             // As above. Copies of both that were used apart are at the same moment only if as many transactions were committed.
             drop(begin_moment(&home.area.lock(), home.region(), disk, raw, 1 + home.progress().0));
         }
-        Ok(())
+        synced
     }
 
     /// Makes everything durable, and with it that damage was met, on the way there, too.
@@ -376,10 +380,14 @@ impl Volume {
             return Err(vfs::Error::Busy.into());
         }
         self.sync_and_note_damage()?;
-        let space = self.reading(|| self.space())?;
+        // A damaged descriptor keeps nothing else from going back: who mends it counts what is free.
+        let space = self.reading(|| self.space());
+        self.note_damage();
         self.change(|core| {
             core.change_superblock(|raw| {
-                raw.set_free(space.blocks_free, space.files_free);
+                if let Ok(space) = &space {
+                    raw.set_free(space.blocks_free, space.files_free);
+                }
                 raw.set_clean(SystemTime::now());
             })
         })?;

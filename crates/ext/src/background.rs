@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use vfs::Result;
 
-use crate::home::Home;
 use crate::volume::Volume;
 
 /// Threads that tend a volume, as long as this lives.
@@ -97,7 +96,7 @@ impl Volume {
                     drop(self.write_out_all());
                 }
                 if Instant::now() >= due {
-                    drop(self.tend(home));
+                    drop(self.tend());
                     due = Instant::now() + interval;
                 }
             }
@@ -108,12 +107,12 @@ impl Volume {
     }
 
     /// Everything that has waited goes where it belongs. Of what the log has, and DRAM something newer, the newer goes there, too.
-    fn tend(&self, home: &Home) -> Result<()> {
+    fn tend(&self) -> Result<()> {
         self.note_damage();
         // As above.
         drop(self.offer_refused());
         // A file that cannot be written does not keep the others' bytes in the log.
         let synced = self.syncfs_all();
-        if home.is_checkpoint_due() { synced.and(self.empty_half()) } else { synced }
+        if self.is_checkpoint_due() { synced.and(self.empty_half()) } else { synced }
     }
 }

@@ -5,7 +5,7 @@
 
 use vfs::{Error, Result};
 
-use crate::home::{Above, Transaction};
+use crate::home::{Above, Home, Transaction};
 use crate::volume::Volume;
 use crate::work::Task;
 
@@ -33,6 +33,11 @@ impl Volume {
         let running = self.core.store.running();
         let is_large = running.bytes > home.record_bytes_max() || running.blocks > home.record_blocks_max();
         if is_large { home.commit(self, running.number) } else { Ok(()) }
+    }
+
+    /// Whether there is so much in the log that a checkpoint is due.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        self.home.as_ref().is_some_and(Home::is_checkpoint_due)
     }
 
     /// Empties the half of the log that is full, if one is.

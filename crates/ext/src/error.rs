@@ -176,7 +176,9 @@ pub enum Error {
         disk: String,
     },
     /// Somebody has found errors in it.
-    #[error("{disk}: the file system is marked as having errors; nothing was changed; run `e2fsck -f` on it")]
+    #[error(
+        "{disk}: the file system or its journal is marked as having errors; nothing was changed; run `e2fsck -f {disk}`"
+    )]
     HasErrors {
         /// The disk.
         disk: String,

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 use crate::core::Core;
 use crate::core::inode::{self, Inode};
 use crate::error::Error;
-use crate::features::Incompat;
+use crate::features::{Compat, Incompat};
 use crate::map::{self, Place};
 use crate::store::{Logged, Store};
 use crate::superblock::{self, Superblock};
@@ -89,6 +89,14 @@ impl Journal<'_> {
         self.read_disk(self.place(number)?)
     }
 
+    /// Its superblock, checked.
+    fn superblock(&self) -> Result<RawJournal, Error> {
+        let first = self.read(0)?;
+        let raw = RawJournal::read_from_prefix(&first).map_err(|_| self.cannot("it has no superblock"))?.0;
+        raw.check(self.core.superblock.block, self.blocks()).map_err(|why| self.cannot(why))?;
+        Ok(raw)
+    }
+
     fn read_disk(&self, block: u64) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.core.superblock.block as usize];
         self.core.store.read_through(Purpose::Metadata, block, 0, &mut bytes)?;
@@ -129,6 +137,19 @@ fn open(core: &Core) -> Result<Journal<'_>, Error> {
         )));
     }
     Ok(journal)
+}
+
+/// Whether the journal says that it ended with an error: the kernel notes that there first, and in the superblock when it mounts the next
+/// time, as e2fsck(8) does. Until then **the superblock alone is no proof that a file system is sound**. A journal that cannot be read says
+/// nothing of it: that is found by who replays it.
+pub(crate) fn has_errors(disk: &Arc<Disk>, superblock: &Superblock) -> bool {
+    let has_journal = superblock.features.compat.contains(Compat::HAS_JOURNAL);
+    let recorded = || {
+        let core = core(disk, superblock);
+        let journal = open(&core)?;
+        Ok::<_, Error>(journal.superblock()?.error.get() != 0)
+    };
+    has_journal && recorded().unwrap_or(false)
 }
 
 /// Replays the journal onto the disk: the blocks first, then, when they are durable, the log is marked as empty, and then the

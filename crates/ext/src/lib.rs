@@ -15,7 +15,8 @@
 //!   orphans, protection
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
-//! write_out, logging (writer)          pages on their way to the disk, or to the log
+//! write_out, logging (writer,          pages on their way to the disk, or to the log
+//!   unwritten)
 //! volume (options, work, files, pages, dropped, handles)
 //!                                      an open file system: what DRAM has of files, and what is asked of who writes them
 //! directory, data, xattr (acl, hash)   names, contents, attributes
@@ -77,6 +78,7 @@ mod superblock;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod sync;
+mod unwritten;
 mod volume;
 mod work;
 mod write;

@@ -65,10 +65,11 @@ impl Volume {
         let (mut next, mut cuts) = (Some(0), None);
         while let Some(from) = next {
             let part = Part { from, most, cuts, only_logged };
-            match self.with_commit(|| self.collect_some(file, part))? {
-                Collected::Upto(rest, now) => (next, cuts) = (rest, Some(now)),
-                Collected::Cut => (next, cuts) = (Some(0), None),
-                Collected::NotYet => self.commit_all()?,
+            let collected = self.with_commit(|| self.collect_some(file, part));
+            match self.or_zero(file, collected)? {
+                Some(Collected::Upto(rest, now)) => (next, cuts) = (rest, Some(now)),
+                Some(Collected::Cut) | None => (next, cuts) = (Some(0), None),
+                Some(Collected::NotYet) => self.commit_all()?,
             }
         }
         Ok(())

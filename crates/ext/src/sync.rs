@@ -1,6 +1,6 @@
 //! What is durable when.
 
-use vfs::{FileSystem, Handle, Ino, Result};
+use vfs::{Error, FileSystem, Handle, Ino, Result};
 
 use crate::fault::{Fault, planted};
 use crate::files::Held;
@@ -41,6 +41,7 @@ impl Volume {
             return Ok(());
         }
         if !self.sync_in_nvm || file.shared().pages.unsaved() > COLLECT_MAX {
+            // What the disk refuses of it the log has then.
             self.write_out(file)?;
         }
         self.collect(file)?;
@@ -52,16 +53,22 @@ impl Volume {
         if self.is_read_only() { Ok(()) } else { self.commit_all() }
     }
 
-    /// Makes everything durable that returned before.
+    /// Makes everything durable that returned before. What keeps one file from it keeps no other: all else is durable when that is told.
     pub(crate) fn syncfs_all(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
         }
-        self.write_out_all()?;
+        let written = self.write_out_what_it_takes();
+        let mut result = written.as_ref().map(drop).map_err(Error::clone);
         for file in self.files.all() {
-            self.collect(&file)?;
+            // What the disk has not taken does not fill the log, which others need.
+            let is_little = || file.shared().pages.unsaved() <= COLLECT_MAX && !self.is_checkpoint_due();
+            if written.is_ok() || is_little() {
+                result = result.and(self.collect(&file));
+            }
             self.commit_if_large()?;
         }
-        self.commit_all()
+        self.commit_all()?;
+        result
     }
 }

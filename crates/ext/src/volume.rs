@@ -102,13 +102,17 @@ pub struct Volume {
 /// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
 const QUEUE_DEPTH: usize = 8;
 
-/// What is on `disk`, by its superblock.
-pub fn info(disk: &Disk) -> std::result::Result<Info, Error> {
+/// What is on `disk`, by its superblock and its journal's.
+pub fn info(disk: &Arc<Disk>) -> std::result::Result<Info, Error> {
     let raw = superblock::load(disk)?;
-    let found = match raw.verify(disk) {
+    let (found, has_errors) = match raw.verify(disk) {
         // That it cannot be read does not keep it from being told of.
-        Err(Error::Unsupported { .. }) => raw.verify_numbers(disk)?,
-        found => found?,
+        Err(Error::Unsupported { .. }) => (raw.verify_numbers(disk)?, false),
+        found => {
+            let found = found?;
+            let has_errors = journal::has_errors(disk, &found);
+            (found, has_errors)
+        }
     };
     let features = raw.features();
     Ok(Info {
@@ -122,7 +126,7 @@ pub fn info(disk: &Disk) -> std::result::Result<Info, Error> {
         inode_bytes: found.inode_bytes,
         features,
         clean: found.clean && !features.incompat.contains(Incompat::RECOVER),
-        has_errors: found.has_errors,
+        has_errors: found.has_errors || has_errors,
     })
 }
 
@@ -142,16 +146,16 @@ pub fn recover(disk: &Arc<Disk>) -> std::result::Result<Recovery, Error> {
 }
 
 /// The superblock of a file system that may be used.
-pub(crate) fn open_superblock(disk: &Disk) -> std::result::Result<Superblock, Error> {
+pub(crate) fn open_superblock(disk: &Arc<Disk>) -> std::result::Result<Superblock, Error> {
     let raw = superblock::load(disk)?;
     if let Some(mark) = raw.mark() {
         return Err(Error::Attached { disk: disk.name().into(), volume: mark.volume });
     }
     let found = raw.verify(disk)?;
-    if found.has_errors {
+    mmp::check(disk, &found)?;
+    if found.has_errors || journal::has_errors(disk, &found) {
         return Err(Error::HasErrors { disk: disk.name().into() });
     }
-    mmp::check(disk, &found)?;
     Ok(found)
 }
 
@@ -167,6 +171,9 @@ impl Volume {
             let (log, after) = journal::read(&disk, &superblock)?;
             recovery = log.recovery();
             superblock = after;
+            if superblock.has_errors {
+                return Err(Error::HasErrors { disk: disk.name().into() });
+            }
             store.overlay(log.into_blocks());
         }
         let volume = Volume { recovery, ..Volume::to_read(superblock, store, options) };
@@ -264,9 +271,10 @@ impl Volume {
                 Err(vfs::Error::NoSpace) => {}
                 result => return result,
             }
-            self.write_out_all()?;
+            let written = self.write_out_all();
             self.make_free_usable()?;
-            if self.core.space.promised() == 0 {
+            // What cannot be written of one file keeps nobody else from what there is.
+            if written.is_err() || self.core.space.promised() == 0 {
                 break;
             }
         }

@@ -231,10 +231,12 @@ impl Volume {
         for _ in 0..2 {
             is_tended = !needs(self.pages_max) || self.work.wait_for_pages();
         }
+        // What cannot be written of one file is for who syncs that to hear, unless it takes all the room.
         if needs(self.pages_max) && !is_tended {
-            self.write_out(file)?;
+            drop(self.write_out(file));
         }
-        if needs(self.pages_max) { self.write_out_all() } else { Ok(()) }
+        let written = if needs(self.pages_max) { self.write_out_all() } else { Ok(()) };
+        if needs(self.pages_max) { written } else { Ok(()) }
     }
 
     /// Promises blocks to what has no place.

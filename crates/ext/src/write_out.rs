@@ -6,17 +6,20 @@
 //!
 //! **By the log**: [`crate::logging`].
 //!
-//! What could not be written stays as it was, and so does what it was to be: each `fsync` says so until it can.
+//! **What could not be written stays as it was, alone**: what else was written is mapped, of the same file, too, as far as a length can cover
+//! it. Who syncs has the log take what the disk refuses, if frames have room for it then ([`crate::refused`]); otherwise each `fsync` says so
+//! until it can be written.
 
 use std::ops::Range;
 
-use vfs::Result;
+use vfs::{Error, Result};
 
 use crate::core::inode::{self, Inode};
 use crate::core::{Core, alloc};
 use crate::dropped::Dropped;
 use crate::fault::{Fault, planted};
 use crate::files::{Held, State};
+use crate::home::Home;
 use crate::map;
 use crate::pages::Site;
 use crate::volume::Volume;
@@ -37,6 +40,7 @@ pub(crate) struct Handed {
     cuts: u64,
 }
 
+#[derive(Clone, Copy)]
 struct HandedPage {
     number: u64,
     born: u64,
@@ -52,10 +56,13 @@ impl HandedPage {
     }
 }
 
+/// What the disk refused first, if it refused anything, which is not too much for the log to take it.
+pub(crate) type Refusal = Option<Error>;
+
 impl Volume {
     /// Writes a file's pages to the disk, but for those that the log has. They are durable there; that they are the file's is so with the
     /// next commit.
-    pub(crate) fn write_out(&self, file: &Held<'_>) -> Result<()> {
+    pub(crate) fn write_out(&self, file: &Held<'_>) -> Result<Refusal> {
         self.with_commit(|| self.write_out_some(std::slice::from_ref(file)))
     }
 
@@ -65,18 +72,24 @@ impl Volume {
     /// # Errors
     /// What failed first; the others are written.
     pub fn write_out_all(&self) -> Result<()> {
+        self.write_out_what_it_takes()?.map_or(Ok(()), Err)
+    }
+
+    /// The same for who has the log take what the disk refuses.
+    pub(crate) fn write_out_what_it_takes(&self) -> Result<Refusal> {
         let _one = self.writing_out.lock();
-        let mut result = Ok(());
+        let mut result = Ok(None);
         for files in self.files.all().chunks(FILES_MAX) {
-            result = result.and(self.with_commit(|| self.write_out_some(files)));
+            let written = self.with_commit(|| self.write_out_some(files));
+            result = result.and_then(|refusal| Ok(refusal.or(written?)));
             self.commit_if_large()?;
             // Somebody may wait for that, and this may take long.
-            result = result.and(self.empty_full_half());
+            result = result.and_then(|refusal| self.empty_full_half().map(|()| refusal));
         }
         result
     }
 
-    fn write_out_some(&self, files: &[Held<'_>]) -> Result<()> {
+    fn write_out_some(&self, files: &[Held<'_>]) -> Result<Refusal> {
         let mut result = Ok(());
         for file in files {
             result = result.and(self.collect_logged(file));
@@ -93,15 +106,20 @@ impl Volume {
         let written = writer.finish();
         // Also of a file that could not be handed over as a whole: what the disk took of it, and had refused before, waits for the flush.
         if written.is_nothing() {
-            return result;
+            return result.map(|()| None);
         }
         if !planted(Fault::MappedTooEarly) {
             self.flush(&written)?;
         }
         for (file, handed) in handed {
-            result = result.and(self.take_back(file, &handed, &written));
+            result = result.and(self.take_back(file, handed, &written));
         }
-        result
+        result?;
+        let has_room = |home: &Home| written.blocks_failed(&self.core) <= home.frames.room_for_refused();
+        match written.result() {
+            Err(error) if written.was_there() && self.home.as_ref().is_some_and(has_room) => Ok(Some(error)),
+            refused => refused.map(|()| None),
+        }
     }
 
     /// Gives places to the changed pages that the log does not have, and has them written.
@@ -149,12 +167,18 @@ impl Volume {
     }
 
     /// Maps what has been written and flushed, in as many operations as have room in a transaction each. Called without locks.
-    fn take_back(&self, file: &Held<'_>, handed: &Handed, written: &Written) -> Result<()> {
+    fn take_back(&self, file: &Held<'_>, mut handed: Handed, written: &Written) -> Result<()> {
         let block = self.core.superblock.block;
         let has_failed =
             |page: &HandedPage| page.site.block().is_some_and(|place| written.has_failed_at(place * block));
-        if handed.pages.iter().any(has_failed) {
-            return written.result();
+        if let Some(failed) = handed.pages.iter().find(|page| has_failed(page)).map(|page| page.number) {
+            // No length covers it, and nothing is mapped behind the length.
+            handed.size = handed.size.map(|size| size.min(failed * block));
+            let end = match handed.size {
+                Some(size) => self.reading(|| Ok(inode::read(&self.core, file.number)?.size))?.max(size),
+                None => u64::MAX,
+            };
+            handed.pages.retain(|page| !has_failed(page) && page.number < end.div_ceil(block));
         }
         // Each may change a leaf of its own.
         let most = self.home.as_ref().map_or(u64::MAX, |home| home.record_bytes_max() / (block + LEAF_MORE));
@@ -164,8 +188,10 @@ impl Volume {
             // No length covers what comes later.
             let covered = behind.first().map_or(u64::MAX, |page| page.number * block);
             self.commit_if_large()?;
-            self.take_back_some(file, here, handed.size.map(|size| size.min(covered)), handed.cuts)?;
-            if behind.is_empty() {
+            let size = handed.size.map(|size| size.min(covered));
+            let taken = self.with_commit(|| self.take_back_some(file, here, size, handed.cuts));
+            // What had no room is written again, to blocks that are mapped now.
+            if self.or_zero(file, taken)?.is_none() || behind.is_empty() {
                 return Ok(());
             }
             rest = behind;

@@ -13,6 +13,7 @@ use disk::{Buffer, Purpose, Queue, Since, Write};
 use parking_lot::MutexGuard;
 use vfs::{Error, Result};
 
+use crate::core::Core;
 use crate::error::io;
 use crate::volume::Volume;
 
@@ -197,6 +198,12 @@ impl Written {
     /// What was the matter with the first that could not be written.
     pub(crate) fn result(&self) -> Result<()> {
         self.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// Blocks that have not been written.
+    pub(crate) fn blocks_failed(&self, core: &Core) -> u64 {
+        let bytes: u64 = self.failed.iter().map(|range| range.end - range.start).sum();
+        bytes / core.superblock.block
     }
 
     /// Whether this byte of the disk has not been written.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use disk::Disk;
-use ext::{Options, Volume};
+use ext::{Options, Room, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use support::Image;
-use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
+use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
 
 mod support;
 
@@ -154,4 +154,58 @@ fn append_to_a_full_disk(leave: u64) {
         numbers.chunk_by(|a, b| a == b).map(|run| (u32::from_le_bytes(run[0]), run.len() * 4)).collect();
     assert_eq!(runs.len(), written.len());
     assert!(written.iter().all(|write| runs.contains(write)), "{written:?}, but there are {runs:?}");
+}
+
+/// What has its blocks needs no room to be written over: nor where the map has to be split for what was allocated and never written.
+#[test]
+fn what_a_file_has_is_written_over_on_a_full_disk() {
+    const ROOMS: [Option<Room>; 2] = [None, Some(Room { frames: 40, half_bytes: 256 << 10 })];
+    for (kind, room) in [("ext4", ROOMS[0]), ("ext4", ROOMS[1]), ("ext2", ROOMS[0])] {
+        let disk = disk(kind);
+        let zone = Zone::anonymous(40 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("disk", VolumeKind::Ext, Some(32 << 20)).unwrap();
+        ext::attach_within(&region, &disk, room).unwrap();
+        let volume = Volume::mount(&region, disk.clone(), &Options::default()).unwrap();
+        let root = Caller::root();
+        let allocated = create(&volume, "allocated");
+        let there = 8 * MIB;
+        let is_allocated =
+            volume.fallocate(&root, allocated, FallocateMode::empty(), 0, there as u64).is_ok();
+        let written = create(&volume, "written");
+        let mut data = bytes(1, 4 * MIB);
+        assert_eq!(volume.write(&root, written, 0, &data).unwrap(), data.len());
+        volume.fsync(written, false).unwrap();
+        let filler = create(&volume, "filler");
+        let mut filled = 0;
+        for piece in [MIB, 4096, 1] {
+            while let Ok(some) = volume.write(&root, filler, filled, &vec![1; piece]) {
+                filled += some as u64;
+            }
+        }
+        volume.syncfs().unwrap();
+        // Every other block, so that each is a piece of its own in the map.
+        let mut expected = vec![0; if is_allocated { there } else { 0 }];
+        for at in (0..expected.len()).step_by(8192) {
+            expected[at..at + 4096].copy_from_slice(&bytes(at, 4096));
+            assert_eq!(
+                volume.write(&root, allocated, at as u64, &expected[at..at + 4096]),
+                Ok(4096),
+                "{kind} at {at}"
+            );
+        }
+        for at in (0..data.len()).step_by(3 * 4096) {
+            data[at + 7..at + 9].fill(7);
+            assert_eq!(volume.write(&root, written, at as u64 + 7, &[7; 2]), Ok(2));
+        }
+        for handle in [allocated, written] {
+            volume.fsync(handle, false).unwrap();
+        }
+        for handle in [allocated, written, filler] {
+            volume.release(handle).unwrap();
+        }
+        let plain = detached(volume, &disk);
+        is(&plain, "written", &data);
+        is(&plain, "allocated", &expected);
+        is(&plain, "filler", &vec![1; filled as usize]);
+    }
 }

@@ -76,7 +76,7 @@ fn metadata(image: &[u8]) -> Vec<usize> {
 fn every_part_of_the_metadata_changed() {
     for (n, (name, image)) in specimens::all().into_iter().enumerate() {
         let has_checksums = Volume::open(Arc::new(Disk::memory(image.clone())), &Options::default()).is_ok()
-            && ext::info(&Disk::memory(image.clone()))
+            && ext::info(&Arc::new(Disk::memory(image.clone())))
                 .unwrap()
                 .features
                 .ro_compat

@@ -6,7 +6,7 @@ use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use support::random::Random;
-use support::specimens;
+use support::{Image, specimens};
 use vfs::{
     Caller, DirEntry, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr, XattrMode,
 };
@@ -114,4 +114,28 @@ fn extents_and_no_checksums() {
 #[test]
 fn checksums() {
     damage(&["-t", "ext4", "-b", "4096", "-O", "^has_journal"]);
+}
+
+/// It was counted what is free, which cannot be where a descriptor is damaged: such a disk could never be detached.
+#[test]
+fn a_disk_whose_descriptors_are_damaged_is_given_back() {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+    let mut bytes = image.bytes();
+    // The free blocks of group 0, whose checksum is wrong then.
+    bytes[4096 + 0xC] ^= 1;
+    let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+    let disk = Arc::new(Disk::memory(bytes));
+    ext::attach(&region, &disk).unwrap();
+    let volume = Volume::mount(&region, disk.clone(), &Options::default()).unwrap();
+    assert!(volume.statfs().is_err());
+    volume.unmount().unwrap();
+    volume.detach().unwrap();
+    assert!(ext::info(&disk).unwrap().has_errors, "whoever has it next is told");
+    let mut after = vec![0; disk.bytes() as usize];
+    disk.read(disk::Purpose::Data, 0, &mut after).unwrap();
+    let image = Image::of(&after);
+    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(&image.path).output().unwrap();
+    assert_eq!(mended.status.code(), Some(1), "{mended:?}");
+    image.fsck();
 }

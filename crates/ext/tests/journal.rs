@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use disk::Disk;
-use ext::{Options, Recovery, Volume};
+use ext::{Error, Options, Recovery, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
 use support::contents::pattern;
 use support::{Image, tree};
 
@@ -330,4 +331,46 @@ fn damaged_journals_are_refused_or_end() {
     }
     println!("{opened} opened, {refused} refused");
     assert!(opened > 0 && refused > 0);
+}
+
+/// The kernel notes in the journal why it gave up, and in the superblock not before the next mount. Such a disk was taken for sound, replayed
+/// and attached.
+#[test]
+fn a_journal_that_ended_with_an_error_is_of_a_file_system_with_errors() {
+    const ERROR_AT: u64 = 32;
+    for kind in ["ext3", "ext4"] {
+        for unclean in [false, true] {
+            let image = Image::make("16M", &["-t", kind, "-b", "1024", "-J", "size=1"]);
+            let path = image.path.display().to_string();
+            if unclean {
+                support::run("debugfs", &["-w", "-R", "feature +needs_recovery", &path]);
+            }
+            let first: u64 = support::run("debugfs", &["-R", "bmap <8> 0", &path]).trim().parse().unwrap();
+            let file = fs::OpenOptions::new().write(true).open(&image.path).unwrap();
+            file.write_all_at(&(-5i32).to_be_bytes(), first * 1024 + ERROR_AT).unwrap();
+            drop(file);
+            let (before, disk) = (image.bytes(), image.disk(false));
+            let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+            let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+            let refused = [
+                Volume::open(disk.clone(), &Options::default()).err(),
+                ext::check_attachable(&disk, "disk", 8 << 20).err(),
+                ext::attach(&region, &disk).err(),
+                ext::recover(&disk).err(),
+            ];
+            for error in refused.map(|refused| refused.expect("it has errors")) {
+                assert!(matches!(error, Error::HasErrors { .. }), "{error}");
+                assert!(error.to_string().contains(&format!("run `e2fsck -f {}`", disk.name())), "{error}");
+            }
+            assert!(ext::info(&disk).unwrap().has_errors);
+            drop(disk);
+            assert!(image.bytes() == before, "nothing was changed");
+            // As e2fsck has it, which puts the mark where it belongs and takes it away.
+            let told = support::run("e2fsck", &["-p", &path]);
+            assert!(told.contains("contains a file system with errors"), "{told}");
+            let disk = image.disk(false);
+            assert!(!ext::info(&disk).unwrap().has_errors);
+            ext::attach(&region, &disk).unwrap();
+        }
+    }
 }

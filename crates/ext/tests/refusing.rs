@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::{Disk, Memory};
-use ext::{Background, Options, Volume};
-use nvm::{OpenOptions, Zone};
+use ext::{Background, Options, Room, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
 use support::Image;
 use support::attached::{Attached as Scene, mount};
 use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
@@ -230,5 +230,84 @@ fn a_disk_that_refuses_everything_is_an_error() {
     for n in 0..synced {
         assert!(scene.read(&format!("file-{n}")) == [2; 64 << 10], "{n}");
     }
+    scene.detach();
+}
+
+/// One sector below one file kept everything from being synced that had not been written before.
+#[test]
+fn what_cannot_be_written_of_one_file_keeps_no_other_from_being_synced() {
+    let scene = Scene::with_bad_sector(1);
+    let write = |name: &str, bytes: &[u8]| {
+        let handle = scene.open(name);
+        assert_eq!(scene.volume.write(&Caller::root(), handle, 0, bytes).unwrap(), bytes.len());
+        scene.volume.release(handle).unwrap();
+    };
+    write("bad", &[2; 5 * BLOCK]);
+    for n in 0..20 {
+        write(&format!("other-{n}"), &[n; 10 * BLOCK]);
+    }
+    // In the ordinary way, what is mapped is what the disk has taken, and nothing lies behind the end.
+    assert!(matches!(scene.volume.write_out_all(), Err(Error::Io(_))));
+    scene.volume.commit_all().unwrap();
+    let cut = scene.cut();
+    assert!(ext::check_volume(&cut.volume).unwrap().is_clean());
+    let expected = [vec![2; BLOCK], vec![1; BLOCK], vec![2; BLOCK]].concat();
+    assert!(cut.read("bad") == expected);
+    assert!((0..20).all(|n| cut.read(&format!("other-{n}")) == [n; 10 * BLOCK]));
+    // What it refuses has been synced, too: the log has it, and then a frame.
+    write("other-3", &[99; 10 * BLOCK]);
+    scene.volume.syncfs().unwrap();
+    let cut = scene.cut();
+    assert!(cut.read("bad") == [2; 5 * BLOCK] && cut.read("other-3") == [99; 10 * BLOCK]);
+    scene.volume.checkpoint().unwrap();
+    assert_eq!(scene.refused(), 1);
+    assert!(plain(scene.detach(), "bad") == [2; 5 * BLOCK]);
+}
+
+/// More than an fsync hands to the log, new and where it is already.
+#[test]
+fn a_large_file_with_a_sector_that_cannot_be_written_is_synced() {
+    const LENGTH: usize = 400 * BLOCK;
+    for is_new in [false, true] {
+        let scene = Scene::new();
+        let name = if is_new { "new" } else { "there" };
+        scene.write("there", 0, &[1; LENGTH]).unwrap();
+        scene.volume.checkpoint().unwrap();
+        let there = scene.find(&[1; LENGTH]);
+        // What comes next is put behind it.
+        let bad = there + if is_new { LENGTH + 200 * BLOCK } else { 200 * BLOCK } as u64;
+        scene.memory.refuse(bad..bad + 512);
+        scene.write(name, 0, &[2; LENGTH]).unwrap();
+        scene.volume.checkpoint().unwrap();
+        assert_eq!(scene.refused(), 1, "{name}");
+        let scene = scene.cut();
+        assert!(ext::check_volume(&scene.volume).unwrap().is_clean());
+        assert!(plain(scene.detach(), name) == [2; LENGTH], "{name}");
+    }
+}
+
+/// Where frames are few, metadata goes to the disk. What is refused of it waits in its frame, and others' go on.
+#[test]
+fn a_block_of_metadata_that_cannot_be_written_keeps_nobody_from_committing() {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+    let told = support::run("dumpe2fs", &[&image.path.display().to_string()]);
+    let table = told.split("Inode table at ").nth(1).unwrap().split('-').next().unwrap();
+    let table: u64 = table.parse::<u64>().unwrap() * BLOCK as u64;
+    let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+    let memory = Arc::new(Memory::new(image.bytes(), false));
+    let disk = Arc::new(Disk::over("disk".into(), memory.clone()));
+    ext::attach_within(&region, &disk, Some(Room { frames: 16, half_bytes: 256 << 10 })).unwrap();
+    let scene = Scene { volume: mount(&zone, &memory), zone, memory };
+    let root = Caller::root();
+    // The first inodes of files are there, those of the directories among them.
+    scene.memory.refuse(table..table + BLOCK as u64);
+    for n in 0..40 {
+        let dir = scene.volume.mkdir(&root, ROOT_INO, format!("dir-{n}").as_bytes(), 0o755).unwrap();
+        scene.volume.mkdir(&root, dir.ino, b"inside", 0o755).unwrap();
+        scene.volume.syncfs().unwrap();
+    }
+    let scene = scene.cut();
+    assert!(ext::check_volume(&scene.volume).unwrap().is_clean());
     scene.detach();
 }

@@ -1,6 +1,7 @@
-//! What a disk is, by its superblock: the part of `amberfs info` that is about ext.
+//! What a disk is, by its superblock and its journal's: the part of `amberfs info` that is about ext.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use disk::{Disk, OpenOptions, Source};
 
@@ -21,6 +22,7 @@ pub(crate) fn describe(path: &Path, no_zone: Failure) -> Result<Fields, Failure>
         Err(_) if is_file => return Err(no_zone),
         opened => opened.doing("opening the disk")?,
     };
+    let disk = Arc::new(disk);
     let info = match ext::info(&disk) {
         Err(ext::Error::NotExt { .. }) if is_file => return Err(no_zone),
         found => found.doing("reading the superblock")?,

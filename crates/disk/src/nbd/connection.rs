@@ -153,6 +153,10 @@ impl Replies {
     fn hand_out(&self, incoming: &mut Stream) {
         let why = loop {
             let step = wire::receive_reply(incoming).and_then(|reply| {
+                // It answers nothing else any more, and may wait for us to go: whoever waits is told so, and looks for it anew.
+                if reply.error == wire::SHUTS_DOWN {
+                    return Err(wire::error_of(reply.error));
+                }
                 let waiter = self.waiting.lock().by_cookie.remove(&reply.cookie);
                 let waiter = waiter.ok_or_else(|| wire::broken("a reply to nothing that was asked"))?;
                 let answer = match reply.error {

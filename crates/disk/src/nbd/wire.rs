@@ -13,6 +13,8 @@ use crate::source::NbdAddress;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// Of a reply: the server is about to end (`ESHUTDOWN`).
+pub(super) const SHUTS_DOWN: u32 = 108;
 /// With a write: it is durable when the reply comes.
 pub(super) const FUA: u16 = 1;
 
@@ -203,11 +205,10 @@ fn late(error: io::Error) -> io::Error {
 
 /// The error numbers of the protocol are Linux's; any other is `EINVAL`.
 pub(super) fn error_of(errno: u32) -> io::Error {
-    const KNOWN: [u32; 8] = [1, 5, 12, 22, 28, 75, 95, 108];
+    const KNOWN: [u32; 8] = [1, 5, 12, 22, 28, 75, 95, SHUTS_DOWN];
     let errno = if KNOWN.contains(&errno) { errno } else { 22 };
     match errno {
-        // The server is about to end.
-        108 => io::Error::new(io::ErrorKind::ConnectionAborted, "the server shuts down"),
+        SHUTS_DOWN => io::Error::new(io::ErrorKind::ConnectionAborted, "the server shuts down"),
         errno => io::Error::from_raw_os_error(errno as i32),
     }
 }

@@ -344,7 +344,10 @@ impl Frames {
         None
     }
 
-    /// Writes the blocks that have been dirty for longest to the disk, durably.
+    /// Writes the blocks that have been dirty for longest to the disk, durably. One that it refuses stays dirty, and is the last to be asked for again.
+    ///
+    /// # Errors
+    /// [`vfs::Error::NoSpace`] if there is none; that of the disk if it has taken none.
     fn clean_some(&self, state: &mut State) -> Result<()> {
         let (mut written, mut kept) = (Vec::new(), None);
         while written.len() < FLUSH_BATCH
@@ -365,32 +368,43 @@ impl Frames {
             return Err(vfs::Error::NoSpace);
         }
         written.sort_unstable_by_key(|n| state.frames[*n as usize].block);
-        let result = self.write_to_disk(state, &written);
+        let taken = self.write_to_disk(state, &written);
         for n in written {
-            if result.is_ok() {
-                let frame = &mut state.frames[n as usize];
-                frame.dirty = false;
-                state.unlisted.push(n);
-            } else {
-                state.dirty.push_front(n);
+            match &taken {
+                Ok(refused) if refused.contains(&n) => state.dirty.push_back(n),
+                Ok(_) => {
+                    let frame = &mut state.frames[n as usize];
+                    frame.dirty = false;
+                    state.unlisted.push(n);
+                }
+                Err(_) => state.dirty.push_front(n),
             }
         }
-        result
+        taken.map(drop)
     }
 
-    fn write_to_disk(&self, state: &State, frames: &[u32]) -> Result<()> {
+    /// Writes blocks to the disk, durably; gives those that it refuses, which are not all.
+    fn write_to_disk(&self, state: &State, frames: &[u32]) -> Result<Vec<u32>> {
         let mut bytes = vec![0; self.area.block as usize];
         let since = self.disk.since();
+        let mut refused = Vec::new();
         for n in frames {
             self.region.read(self.area.frame_at(*n), &mut bytes);
             self.check()?;
             let at = state.frames[*n as usize].block * self.area.block;
-            self.disk.write(DiskPurpose::Metadata, at, &bytes).map_err(|error| io(&error))?;
+            match self.disk.write(DiskPurpose::Metadata, at, &bytes) {
+                Ok(()) => {}
+                Err(error) if error.is_vanished() || refused.len() + 1 == frames.len() => {
+                    return Err(io(&error));
+                }
+                Err(_) => refused.push(*n),
+            }
         }
         if planted(Fault::EvictedTooEarly) {
-            return Ok(());
+            return Ok(refused);
         }
-        self.disk.flush_since(since).map_err(|error| io(&error))
+        self.disk.flush_since(since).map_err(|error| io(&error))?;
+        Ok(refused)
     }
 
     /// Writes all metadata that the disk has not to it, durably, but for the superblock's block. The log must be empty.

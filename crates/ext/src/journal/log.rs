@@ -45,9 +45,7 @@ struct Reader<'a> {
 
 /// What `journal` has to replay.
 pub(super) fn read(journal: &Journal<'_>) -> Result<Log, Error> {
-    let first = journal.read(0)?;
-    let raw = RawJournal::read_from_prefix(&first).map_err(|_| journal.cannot("it has no superblock"))?.0;
-    raw.check(journal.core.superblock.block, journal.blocks()).map_err(|why| journal.cannot(why))?;
+    let raw = journal.superblock()?;
     if raw.incompat().contains(Incompat::FAST_COMMIT) {
         // Also with nothing in the log itself: they are behind it.
         return Err(Error::FastCommits { disk: journal.core.store.disk().name().into() });

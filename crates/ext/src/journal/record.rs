@@ -68,6 +68,7 @@ pub(super) struct RawJournal {
     pub(super) number: U32,
     /// Where it begins; 0 if there is nothing to replay.
     pub(super) start: U32,
+    /// Why the journal ended, as the kernel's negative error number; 0 if it did not.
     pub(super) error: U32,
     // What follows only the second kind has.
     pub(super) compat: U32,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
+use std::sync::Arc;
 
 use disk::Disk;
 use vfs::{Error, Time};
@@ -117,7 +118,10 @@ fn damage_in_one_leaves_the_others() {
         let left = if links == 0 { vec![numbers[1]] } else { vec![] };
         assert_eq!(scene.volume.reclaim_orphans(), Ok(2));
         assert_eq!(listed(&scene), left);
-        assert!(crate::info(&Disk::memory(scene.image())).unwrap().has_errors, "whoever has it next is told");
+        assert!(
+            crate::info(&Arc::new(Disk::memory(scene.image()))).unwrap().has_errors,
+            "whoever has it next is told"
+        );
         assert_eq!(scene.volume.reclaim_orphans(), Ok(0));
         assert_eq!(listed(&scene), left);
     }

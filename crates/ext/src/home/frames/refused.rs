@@ -13,7 +13,7 @@ use super::{Frame, Frames, Relaxed};
 use crate::kind::Kind;
 
 /// One frame of how many may hold what the disk refuses.
-const SHARE: usize = 16;
+const SHARE: u64 = 16;
 
 /// A block that the disk refuses.
 pub(super) struct Refused {
@@ -29,6 +29,15 @@ impl Frames {
         self.refused.load(Relaxed)
     }
 
+    /// How many more blocks that it refuses have room.
+    pub(crate) fn room_for_refused(&self) -> u64 {
+        self.refused_most().saturating_sub(self.refused_count())
+    }
+
+    fn refused_most(&self) -> u64 {
+        (self.area.frames / SHARE).max(1)
+    }
+
     /// Whether the disk refuses anything.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused_count() > 0
@@ -42,7 +51,7 @@ impl Frames {
         let known = state.refused.get(&block).map(|refused| refused.n);
         let n = match known {
             Some(n) => n,
-            None if state.refused.len() >= (state.frames.len() / SHARE).max(1) => return false,
+            None if state.refused.len() as u64 >= self.refused_most() => return false,
             None => {
                 let spare = if state.free.len() > state.reserved { state.free.pop() } else { None };
                 let Some(n) = spare.or_else(|| self.give_up_clean(state)) else { return false };
