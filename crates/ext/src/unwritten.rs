@@ -9,7 +9,7 @@ use vfs::{Error, Result};
 
 use crate::error::io;
 use crate::files::{Held, State};
-use crate::inode;
+use crate::core::inode;
 use crate::map::{self, Place, Run};
 use crate::pages::Site;
 use crate::volume::Volume;

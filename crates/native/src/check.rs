@@ -359,6 +359,11 @@ impl<'a> Walk<'a> {
         } else {
             self.report.files += 1;
         }
+        if FileKind::from_mode(inode.cold().mode.get()) == Some(FileKind::Symlink)
+            && let Err(error) = self.nodes.target(ino)
+        {
+            self.report.found(error);
+        }
         let mut held = Vec::new();
         let mut blocks = 0;
         match inode.layout() {

@@ -29,6 +29,8 @@ const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
+/// Bytes of a file's own blocks that one transaction writes over on a full volume: what that takes is there while deletions go on.
+const OWN_CHUNK: usize = 64 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §III.A: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 
@@ -143,8 +145,21 @@ impl Core {
             // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
             let room = if appends { most } else { most - (at as usize & (most - 1)) };
             let chunk = &data[done..data.len().min(done + room)];
-            match self.write_chunk(caller, (handle, opened.ino), (!appends).then_some(at), chunk) {
+            let place = (!appends).then_some(at);
+            let written = self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Ordinary);
+            match written {
                 Ok(()) => done += chunk.len(),
+                // What a file has can be written over whatever is free: a mount's kernel may have promised that long ago.
+                Err(Error::NoSpace) if !appends && self.owns_all(handle, at, chunk.len())? => {
+                    match self.write_over(caller, (handle, opened.ino), at, chunk) {
+                        (written, Ok(())) => done += written,
+                        (written, Err(Error::NoSpace)) if done + written > 0 => {
+                            done += written;
+                            break;
+                        }
+                        (_, Err(error)) => return Err(error),
+                    }
+                }
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -158,17 +173,62 @@ impl Core {
         Ok(done)
     }
 
-    /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction.
+    /// Whether a file has room for these bytes already, and needs no more than copies of what it has.
+    fn owns_all(&self, handle: Handle, offset: u64, length: usize) -> Result<bool> {
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+        self.has_blocks(self.nodes.regular(ino)?, offset, length)
+    }
+
+    fn has_blocks(&self, inode: Inode<'_>, offset: u64, length: usize) -> Result<bool> {
+        let end = end_of_range(offset, length as u64)?;
+        if inode.layout() == Layout::Inline {
+            return Ok(end <= inode.inline_capacity() as u64);
+        }
+        let (mut index, end) = (offset / BLOCK, end.div_ceil(BLOCK));
+        while index < end {
+            let (pointer, length) = index::run(&self.nodes, inode, index, end - index)?;
+            if pointer.is_hole() {
+                return Ok(false);
+            }
+            index += length;
+        }
+        Ok(true)
+    }
+
+    /// Writes over blocks that the file has, in transactions so small that they find room on a full volume: what each takes comes back with
+    /// the next checkpoint. Gives the bytes that were written.
+    fn write_over(
+        &self,
+        caller: &Caller,
+        file: (Handle, u32),
+        offset: u64,
+        data: &[u8],
+    ) -> (usize, Result<()>) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let room = OWN_CHUNK - (at as usize & (OWN_CHUNK - 1));
+            let piece = &data[done..data.len().min(done + room)];
+            if let Err(error) = self.write_chunk(caller, file, Some(at), piece, Urgency::Change) {
+                return (done, Err(error));
+            }
+            done += piece.len();
+        }
+        (done, Ok(()))
+    }
+
+    /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction; as a [`Urgency::Change`] only over what the file has.
     fn write_chunk(
         &self,
         caller: &Caller,
         (handle, ino): (Handle, u32),
         offset: Option<u64>,
         data: &[u8],
+        urgency: Urgency,
     ) -> Result<()> {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let journaling = self.options.journaling;
-        let mut operation = self.begin(blocks, log_for(data.len(), journaling), Urgency::Ordinary)?;
+        let mut operation = self.begin(blocks, log_for(data.len(), journaling), urgency)?;
         let (lock, is_crowded) = self.lock_in_crowd(handle, ino)?;
         let (inode, current) = self.nodes.open_inode(ino)?;
         inode.check_regular()?;
@@ -176,6 +236,9 @@ impl Core {
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
         let offset = offset.unwrap_or(size);
+        if urgency == Urgency::Change && !self.has_blocks(inode, offset, data.len())? {
+            return Err(Error::NoSpace); // somebody has cut it meanwhile
+        }
         let end = end_of_range(offset, data.len() as u64)?;
         let new_hot = hot.rewritten(caller).sized(size.max(end));
         let mode = rules::mode_after_write(caller, cold.mode.get());

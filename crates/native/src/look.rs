@@ -7,9 +7,10 @@ use std::ops::Range;
 use vfs::{Caller, DirEntry, Error, FileKind, Ino, OpenFlags, Result, SYMLINK_MAX, SeekFrom, acl, rules};
 
 use crate::directory::{self, FIRST_KEY, Probe};
+use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::index;
-use crate::inode::{Inode, Layout};
+use crate::inode::{Inode, Layout, nid_of};
 use crate::page::Entry;
 use crate::reader::Reader;
 use crate::xattr;
@@ -104,7 +105,7 @@ impl Reader {
         })
     }
 
-    /// A symbolic link's target.
+    /// A symbolic link's target. One that is in a block of its own has no checksum: of that is known that it has some bytes, and no NUL.
     pub(crate) fn target(&self, ino: u32) -> Result<Vec<u8>> {
         let inode = self.inode(ino)?;
         if inode.kind() != FileKind::Symlink {
@@ -112,6 +113,21 @@ impl Reader {
         }
         let mut target = vec![0; inode.size().min(SYMLINK_MAX as u64) as usize];
         self.read_into(inode, 0, &mut target)?;
+        if target.is_empty() || target.len() as u64 != inode.size() || target.contains(&0) {
+            let found = format_args!(
+                "{} bytes, with a NUL at {:?}",
+                inode.size(),
+                target.iter().position(|byte| *byte == 0)
+            );
+            let (what, block) = (format!("symbolic link {ino}"), self.block_of(nid_of(ino))?);
+            return Err(corrupt(
+                &what,
+                block,
+                "target",
+                found,
+                format_args!("1 to {SYMLINK_MAX} without one"),
+            ));
+        }
         Ok(target)
     }
 

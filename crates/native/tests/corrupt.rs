@@ -441,6 +441,30 @@ fn both_root_slots() {
     assert!(error.contains("root slot") && error.contains("both copies"), "{error}");
 }
 
+/// A target in a block of its own has no checksum. One that had become zeros was followed as an empty name.
+#[test]
+fn a_target_that_cannot_be_one() {
+    let specimen = specimen(true);
+    let is_target = |block: &usize| specimen.image[specimen.block(*block)][..4000] == [b's'; 4000];
+    let blocks: Vec<usize> = specimen.of_kind(1..2).into_iter().filter(is_target).collect();
+    let [block] = blocks[..] else { panic!("{blocks:?}") };
+    for damaged in [0..4096, 17..18] {
+        let mut image = specimen.image.clone();
+        image[specimen.block(block)][damaged].fill(0);
+        let (_zone, region) = zone_of(&image);
+        let volume = mount(&region, Durability::Operation);
+        let told = volume.readlink(ino(&volume, "symlink"));
+        assert!(matches!(told, Err(vfs::Error::Corrupt(_))), "{told:?}");
+        volume.close().unwrap();
+        drop(volume);
+        for repair in [false, true] {
+            let report = check(&region, repair).unwrap();
+            let [problem] = &report.problems[..] else { panic!("{report:?}") };
+            assert!(problem.what.contains("symbolic link") && !problem.repaired, "{problem:?}");
+        }
+    }
+}
+
 /// A superblock of a format that is not known yet is not guessed at.
 #[test]
 fn a_later_format() {

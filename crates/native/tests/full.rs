@@ -165,7 +165,7 @@ fn a_failure_changes_nothing() {
             ("link", Box::new(|| volume.link(&root, small, dir, b"new").map(drop))),
             ("tmpfile", Box::new(|| volume.tmpfile(&root, dir, 0o644, RW).map(drop))),
             ("setxattr", Box::new(|| volume.setxattr(&root, dir, b"user.x", &[1; 3000], XattrMode::Either))),
-            ("write", Box::new(|| volume.write(&root, handle, 0, &content(3, 400_000)).map(drop))),
+            ("write", Box::new(|| volume.write(&root, handle, 300_000, &content(3, 400_000)).map(drop))),
             ("growing write", Box::new(|| volume.write(&root, small_handle, 3000, &[9; 90_000]).map(drop))),
         ];
         let mut failed = 0;
@@ -182,7 +182,9 @@ fn a_failure_changes_nothing() {
         drop(attempts);
         volume.syncfs().unwrap();
         assert_sound_if_crashed(&zone);
-        // What frees is possible.
+        // What frees is possible; and to write over what a file has.
+        assert_eq!(volume.write(&root, handle, 100, &content(4, 400_000)), Ok(400_000));
+        assert_eq!(volume.write(&root, small_handle, 0, &content(4, 3000)), Ok(3000));
         volume
             .fallocate(&root, handle, FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE, 1, 70_000)
             .unwrap();
@@ -402,6 +404,47 @@ fn overwriting_goes_on() {
             assert_eq!(volume.read(file.handle, index as u64 * 4096, &mut found), Ok(4096));
             assert!(found == numbers.map(half).concat(), "block {index} is not what was written last");
         }
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// A write over bytes that a file had said ENOSPC on a full volume, since it takes blocks before it gives others back: what programs had
+/// written to a mount's pages, and the kernel to nobody yet, was lost.
+#[test]
+fn writing_over_what_a_file_has_found_no_space() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let file = volume.create(&root, ROOT_INO, b"data", 0o644, RW).unwrap();
+        let bytes = 3_000_000;
+        assert_eq!(volume.write(&root, file.handle, 0, &content(1, bytes)), Ok(bytes));
+        let allocated = volume.create(&root, ROOT_INO, b"allocated", 0o644, RW).unwrap();
+        volume.fallocate(&root, allocated.handle, FallocateMode::empty(), 0, bytes as u64).unwrap();
+        top_up(&volume);
+        assert_eq!(write_file(&volume, ROOT_INO, "new", &content(1, 5000)), Err(Error::NoSpace));
+        for round in 2..5 {
+            for handle in [file.handle, allocated.handle] {
+                assert_eq!(volume.write(&root, handle, 0, &content(round, bytes)), Ok(bytes), "{durability}");
+            }
+            // A hole, and what lies behind the end, are not the file's.
+            let behind = volume.write(&root, file.handle, bytes as u64 + 4096, &content(round, 5000));
+            assert_eq!(behind, Err(Error::NoSpace));
+        }
+        for block in 0..200 {
+            let at = (block * 37 % 700) * 4096 + block % 2 * 1000;
+            assert_eq!(volume.write(&root, file.handle, at, &content(4, 5000)), Ok(5000), "{durability}");
+        }
+        volume.syncfs().unwrap();
+        assert_sound_if_crashed(&zone);
+        assert_eq!(volume.write(&root, file.handle, 0, &content(9, bytes)), Ok(bytes));
+        let mut found = vec![0; bytes];
+        volume.read(file.handle, 0, &mut found).unwrap();
+        assert!(found == content(9, bytes));
+        volume.release(file.handle).unwrap();
+        volume.release(allocated.handle).unwrap();
+        remove_all(&volume, ROOT_INO);
         drop(volume);
         assert_sound(&region);
     }
