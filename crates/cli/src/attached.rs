@@ -6,14 +6,18 @@ use nvm::Region;
 use parking_lot::Mutex;
 
 use crate::admin::account;
-use crate::admin::attachment::open_volume;
+use crate::admin::attachment::{self, open_volume};
 use crate::failure::{Explain, Failure, tell};
 use crate::options::Options;
 use crate::report::{Fields, Value};
+use crate::size;
 
 /// A disk whose metadata is in NVM, in use.
 pub(crate) struct Attached {
     pub(crate) volume: Arc<ext::Volume>,
+    /// Bytes of a block.
+    block_bytes: u64,
+    if_lost: String,
     /// Commits every so often, until it is closed.
     background: Mutex<Option<ext::Background>>,
 }
@@ -37,13 +41,20 @@ impl Attached {
                 Some(begun.doing("beginning to commit")?)
             }
         };
-        Ok(Attached { volume, background: Mutex::new(background) })
+        let (block_bytes, if_lost) = (attachment::of(region)?.block_bytes, attachment::if_lost(region));
+        Ok(Attached { volume, block_bytes, if_lost, background: Mutex::new(background) })
     }
 
-    /// Leaves everything durable, metadata in NVM.
+    /// Leaves everything durable, metadata in NVM. **What ends with the process is told.**
     pub(crate) fn close(&self) -> Result<(), Failure> {
         drop(self.background.lock().take());
-        self.volume.unmount().doing("closing the volume")
+        let closed = self.volume.unmount().doing("closing the volume");
+        closed.map_err(|failure| {
+            let lost = size::human(self.volume.stats().pages_unsaved * self.block_bytes);
+            failure
+                .leaving(format!("it is unmounted; what was synced is in NVM and on the disk, and {lost} that were written and never synced are lost"))
+                .remedy(format!("mount it again when the disk is back; {}", self.if_lost))
+        })
     }
 
     /// What opening the volume had to do.

@@ -284,7 +284,8 @@ fn what_does_not_belong_together_is_refused() {
         .fails(1, &["takes 8 MiB at least", "nothing was changed"]);
     assert!(fs::read(&zone).unwrap() == before, "the zone was changed");
     run(&format!("attach {zone}:disk {disk} --size 12M")).ok();
-    run(&format!("attach {zone}:disk {disk}")).fails(1, &["has a disk"]);
+    run(&format!("attach {zone}:disk {disk}"))
+        .fails(1, &["has a disk", "zone remove-volume ZONE disk --force"]);
     run(&format!("attach {zone}:other {disk} --size 12M"))
         .fails(1, &["newest metadata of this disk is in NVM"]);
     run(&format!("info {disk}")).ok();
@@ -298,7 +299,9 @@ fn what_does_not_belong_together_is_refused() {
     run(&format!("snapshot take {zone}:disk x")).fails(1, &["ext"]);
     let moved = scratch.text("moved");
     fs::rename(&disk, &moved).unwrap();
-    run(&format!("mount {zone}:disk {dir}")).fails(32, &["disk=DISK"]);
+    let if_lost = format!("if it is lost, 'amberfs zone remove-volume {zone} disk --force'");
+    run(&format!("mount {zone}:disk {dir}")).fails(32, &["disk=DISK", &if_lost]);
+    run(&format!("detach {zone}:disk")).fails(1, &["--disk DISK", &if_lost]);
     run(&format!("mount {zone}:disk {dir} -o disk={moved}")).ok();
     fs::write(Path::new(&dir).join("file"), "text").unwrap();
     run(&format!("umount {dir}")).ok();
@@ -317,6 +320,20 @@ fn what_does_not_belong_together_is_refused() {
     // The check that it asks for is made without being forced.
     let checked = Command::new("e2fsck").args(["-p", &moved]).output().unwrap();
     assert!(checked.status.code() < Some(2), "{checked:?}");
+    run(&format!("attach {zone}:disk {moved}")).ok();
+
+    // The NVM is given up, and there still: nothing is left to detach.
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    fs::write(Path::new(&dir).join("other"), "text").unwrap();
+    run(&format!("umount {dir}")).ok();
+    let forced = run(&format!("attach --force-from-disk {moved}")).ok().out;
+    assert!(forced.contains("amberfs zone remove-volume ZONE VOLUME --force"), "{forced}");
+    let checked = Command::new("e2fsck").args(["-p", &moved]).output().unwrap();
+    assert!(checked.status.code() < Some(2), "{checked:?}");
+    for refused in [format!("detach {zone}:disk"), format!("attach {zone}:disk {moved}")] {
+        run(&refused).fails(1, &["amberfs zone remove-volume ZONE disk --force"]);
+    }
+    run(&format!("zone remove-volume {zone} disk --force")).ok();
     run(&format!("attach {zone}:disk {moved}")).ok();
 }
 

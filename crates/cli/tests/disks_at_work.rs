@@ -163,7 +163,9 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
     assert_eq!(refused.raw_os_error(), Some(5), "EIO: {refused}");
     drop(file);
     // Unmounted without its disk: what NVM has stays there, and that not all went well is said; its server had ended before that.
-    run(&format!("umount {dir}")).fails(32, &["it is unmounted"]);
+    let lost = "MiB that were written and never synced are lost";
+    let if_lost = format!("if it is lost, 'amberfs zone remove-volume {zone} disk --force'");
+    run(&format!("umount {dir}")).fails(32, &["it is unmounted", lost, &if_lost]);
     run(&format!("mount {zone}:disk {dir}")).fails(32, &["opening the disk"]);
     server.again();
     assert!(run(&format!("mount {zone}:disk {dir}")).ok().out.contains("replayed"));

@@ -60,7 +60,8 @@ pub enum Error {
     },
     /// The volume has a disk already.
     #[error(
-        "volume '{volume}' has a disk: {disk}; nothing was changed; detach that first, or use another volume"
+        "volume '{volume}' has a disk: {disk}; nothing was changed; detach that first, or use another volume; if that disk is lost, or was made \
+         usable without its NVM, `amberfs zone remove-volume ZONE {volume} --force` gives up what NVM has of it"
     )]
     HasDisk {
         /// The volume.
@@ -69,7 +70,10 @@ pub enum Error {
         disk: String,
     },
     /// The disk is not the one that the volume has.
-    #[error("{disk}: this is not the disk of volume '{volume}': {why}; nothing was changed")]
+    #[error(
+        "{disk}: this is not the disk of volume '{volume}': {why}; nothing was changed; if the volume's own is lost, or was made usable without its \
+         NVM, `amberfs zone remove-volume ZONE {volume} --force` gives up what NVM has of it"
+    )]
     OtherDisk {
         /// The disk.
         disk: String,
@@ -81,7 +85,8 @@ pub enum Error {
     /// The disk has been put back to what it was.
     #[error(
         "{disk}: this is an older copy of the disk of volume '{volume}', whose NVM has been used with a newer one; nothing was changed; use the \
-         newest; if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what this copy has, without what is in NVM"
+         newest; if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what this copy has, without what is in \
+         NVM, and `amberfs zone remove-volume ZONE {volume} --force` gives that up"
     )]
     OlderDisk {
         /// The disk.
@@ -92,7 +97,8 @@ pub enum Error {
     /// The zone has been put back to what it was.
     #[error(
         "{disk}: the NVM of volume '{volume}' is an older copy, since the disk has been used with a newer one; nothing was changed; use the newest; \
-         if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what the disk has, without what was in NVM"
+         if that is lost, `amberfs attach --force-from-disk {disk}` and then `e2fsck -f {disk}` leave what the disk has, without what was in NVM, \
+         and `amberfs zone remove-volume ZONE {volume} --force` gives up the copy"
     )]
     OlderNvm {
         /// The disk.

@@ -99,9 +99,21 @@ pub(crate) fn detach(zone: &Zone, volume: &str, disk: Option<&str>) -> Result<De
     let volume = open_volume(&region, disk, &ext::Options::default())?;
     volume
         .detach()
+        .map_err(|error| match error {
+            ext::Error::Disk(_) | ext::Error::Volume(vfs::Error::Io(_)) => Failure::from(error)
+                .remedy(format!("detach it again when the disk is back; {}", if_lost(&region))),
+            other => Failure::from(other),
+        })
         .doing("writing to the disk what is in NVM")
         .leaving("it is attached still; nothing is lost")?;
     Ok(Detached { disk: volume.disk().name().to_string(), has_errors: volume.has_errors()? })
+}
+
+/// What is left to do where a disk does not come back: without it there is nothing to detach.
+pub(crate) fn if_lost(region: &Region) -> String {
+    let (zone, volume) = (region.zone().info().path, region.name());
+    let zone = zone.display();
+    format!("if it is lost, 'amberfs zone remove-volume {zone} {volume} --force' gives up what NVM has of it")
 }
 
 /// Which disk the volume has.
@@ -143,7 +155,10 @@ pub(crate) fn open_volume(
     let disk = open_disk(now_at.unwrap_or(&attachment.disk));
     let disk = disk.map_err(|failure| match now_at {
         Some(_) => failure,
-        None => failure.remedy("if the disk is elsewhere now, say where: -o disk=DISK"),
+        None => failure.remedy(format!(
+            "if the disk is elsewhere now, say where: -o disk=DISK, or --disk DISK to detach it; {}",
+            if_lost(region)
+        )),
     })?;
     ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
 }

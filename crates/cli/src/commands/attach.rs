@@ -62,7 +62,8 @@ fn force_from_disk(name: &str) -> Result<(), Failure> {
     report::print_text(&match forced {
         true => format!(
             "{name}: the mark is gone. What was in NVM only is lost: metadata changed since it was attached, and synced \
-             writes that were not on the disk yet. Before anything else: e2fsck -f {name}\n"
+             writes that were not on the disk yet. Before anything else: e2fsck -f {name}\n\
+             A volume that had it, if there is one still, can be removed, and not detached: amberfs zone remove-volume ZONE VOLUME --force\n"
         ),
         false => format!("{name}: it has no mark; nothing was changed\n"),
     })
