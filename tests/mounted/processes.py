@@ -350,6 +350,29 @@ def an_unlinked_fifo_still_connects():
 
 
 @check
+def what_is_held_without_a_name_keeps_its_number():
+    os.mkfifo("fifo")
+    os.symlink("target", "link")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    if ROOT:
+        os.mknod("node", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    held = {name: os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in os.listdir(".")}
+    before = {name: os.fstat(fd) for name, fd in held.items()}
+    for name in held:
+        os.unlink(name)
+    numbers = {os.stat(put(f"file-{n}")).st_ino for n in range(100)}
+    for name, fd in held.items():
+        assert before[name].st_ino not in numbers, f"another file has the number of the {name}"
+        if name != "link":
+            os.chmod(f"/proc/self/fd/{fd}", 0o640)
+        after = os.fstat(fd)
+        assert (after.st_ino, stat.S_IFMT(after.st_mode)) == (before[name].st_ino, stat.S_IFMT(before[name].st_mode)), name
+        assert after.st_nlink == 0 and after.st_mode & 0o7777 == (0o777 if name == "link" else 0o640), (name, after)
+    assert os.readlink("", dir_fd=held["link"]) == "target"
+
+
+@check
 def sockets_and_fifos_connect_processes():
     server = socket.socket(socket.AF_UNIX)
     server.bind("socket")

@@ -222,7 +222,7 @@ impl Server {
         let caller = caller(message, umask);
         let created = self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
         let created = created.map_err(in_directory)?;
-        self.inodes.remember_nameless(&created.attr, created.handle);
+        self.inodes.remember_nameless(created.attr.ino, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
         Ok(Created {
             entry: entry_out(&created.attr, LASTING),

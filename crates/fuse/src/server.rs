@@ -99,11 +99,7 @@ impl Server {
 
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.keep_refusal(ino);
-        match self.volume.getattr(ino) {
-            // A symbolic link or fifo without a name that someone still holds open.
-            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
-            attr => attr,
-        }
+        self.volume.getattr(ino)
     }
 
     /// What has number `ino`. Of an inode that the kernel does not hold, nothing is left when its last name has gone.
@@ -156,15 +152,11 @@ impl Server {
             }
         }
         let handle = file.as_deref().map(OpenFile::handle);
-        match self.volume.setattr(&caller, ino, &set, handle) {
-            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
-            attr => {
-                if attr.is_ok() && set.size.is_some() {
-                    self.inodes.forget_refusal(ino);
-                }
-                attr
-            }
+        let attr = self.volume.setattr(&caller, ino, &set, handle)?;
+        if set.size.is_some() {
+            self.inodes.forget_refusal(ino);
         }
+        Ok(attr)
     }
 
     pub(crate) fn write(
@@ -233,11 +225,12 @@ impl Server {
         name: &[u8],
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        // What is wrong with the name, `remove` finds.
         let victim = self.volume.lookup(caller, dir, name).ok();
-        let pin = victim.as_ref().and_then(|attr| self.inodes.before_unlink(attr));
+        let pin = victim.map(|attr| self.inodes.before_unlink(attr.ino)).transpose()?.flatten();
         remove().map_err(in_directory)?;
-        if let Some(attr) = victim {
-            self.inodes.after_unlink(&attr, pin);
+        if let (Some(attr), Some(pin)) = (victim, pin) {
+            self.inodes.after_unlink(attr.ino, pin);
         }
         Ok(())
     }
