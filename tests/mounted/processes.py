@@ -623,6 +623,50 @@ def set_user_id_goes_when_others_change_the_file():
 
 
 @check
+def a_program_runs_without_the_set_user_id_that_a_change_took():
+    if not ROOT:
+        raise Skip("needs root")
+    if os.statvfs(".").f_flag & (os.ST_NOEXEC | os.ST_NOSUID):
+        raise Skip("mounted noexec or nosuid")
+    program = shutil.which("id")
+
+    def opened(flags=0):
+        return os.open("program", os.O_WRONLY | flags)
+
+    def nothing():
+        pass
+
+    def write():
+        os.pwrite(opened(), get(program)[:1], 0)
+
+    def direct():
+        page = mmap.mmap(-1, 4096)
+        page[:] = get(program)[:4096]
+        os.pwrite(opened(os.O_DIRECT), page, 0)
+
+    def allocate():
+        fallocate(opened(), 1, 0, 100)
+
+    def copy():
+        os.copy_file_range(os.open("copy", os.O_RDONLY), opened(), 2, 0, 0)
+
+    def truncate():
+        os.ftruncate(opened(), os.path.getsize(program))
+
+    shutil.copyfile(program, "copy")
+    for change in (nothing, write, direct, allocate, copy, truncate):
+        shutil.copyfile(program, "program")
+        os.chmod("program", 0o4777)
+        # Who runs it has not looked at its mode since the change: the kernel has to know.
+        run = subprocess.run(
+            ["./program", "-u"], user=NOBODY, group=NOBODY, extra_groups=[], preexec_fn=change, capture_output=True
+        )
+        expected = b"0\n" if change is nothing else b"%d\n" % NOBODY
+        assert run.stdout == expected, f"after {change.__name__} it ran as {run.stdout} {run.stderr}"
+        os.unlink("program")
+
+
+@check
 def setting_an_acl_takes_the_set_group_id_of_strange_groups():
     if not ROOT:
         raise Skip("needs root")
