@@ -350,6 +350,29 @@ def an_unlinked_fifo_still_connects():
 
 
 @check
+def what_is_held_without_a_name_keeps_its_number():
+    os.mkfifo("fifo")
+    os.symlink("target", "link")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    if ROOT:
+        os.mknod("node", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    held = {name: os.open(name, os.O_PATH | os.O_NOFOLLOW) for name in os.listdir(".")}
+    before = {name: os.fstat(fd) for name, fd in held.items()}
+    for name in held:
+        os.unlink(name)
+    numbers = {os.stat(put(f"file-{n}")).st_ino for n in range(100)}
+    for name, fd in held.items():
+        assert before[name].st_ino not in numbers, f"another file has the number of the {name}"
+        if name != "link":
+            os.chmod(f"/proc/self/fd/{fd}", 0o640)
+        after = os.fstat(fd)
+        assert (after.st_ino, stat.S_IFMT(after.st_mode)) == (before[name].st_ino, stat.S_IFMT(before[name].st_mode)), name
+        assert after.st_nlink == 0 and after.st_mode & 0o7777 == (0o777 if name == "link" else 0o640), (name, after)
+    assert os.readlink("", dir_fd=held["link"]) == "target"
+
+
+@check
 def sockets_and_fifos_connect_processes():
     server = socket.socket(socket.AF_UNIX)
     server.bind("socket")
@@ -597,6 +620,50 @@ def set_user_id_goes_when_others_change_the_file():
         change()
         assert os.stat("suid").st_mode & 0o7777 == 0o6777, f"after root's {change.__name__}"
         os.unlink("suid")
+
+
+@check
+def a_program_runs_without_the_set_user_id_that_a_change_took():
+    if not ROOT:
+        raise Skip("needs root")
+    if os.statvfs(".").f_flag & (os.ST_NOEXEC | os.ST_NOSUID):
+        raise Skip("mounted noexec or nosuid")
+    program = shutil.which("id")
+
+    def opened(flags=0):
+        return os.open("program", os.O_WRONLY | flags)
+
+    def nothing():
+        pass
+
+    def write():
+        os.pwrite(opened(), get(program)[:1], 0)
+
+    def direct():
+        page = mmap.mmap(-1, 4096)
+        page[:] = get(program)[:4096]
+        os.pwrite(opened(os.O_DIRECT), page, 0)
+
+    def allocate():
+        fallocate(opened(), 1, 0, 100)
+
+    def copy():
+        os.copy_file_range(os.open("copy", os.O_RDONLY), opened(), 2, 0, 0)
+
+    def truncate():
+        os.ftruncate(opened(), os.path.getsize(program))
+
+    shutil.copyfile(program, "copy")
+    for change in (nothing, write, direct, allocate, copy, truncate):
+        shutil.copyfile(program, "program")
+        os.chmod("program", 0o4777)
+        # Who runs it has not looked at its mode since the change: the kernel has to know.
+        run = subprocess.run(
+            ["./program", "-u"], user=NOBODY, group=NOBODY, extra_groups=[], preexec_fn=change, capture_output=True
+        )
+        expected = b"0\n" if change is nothing else b"%d\n" % NOBODY
+        assert run.stdout == expected, f"after {change.__name__} it ran as {run.stdout} {run.stderr}"
+        os.unlink("program")
 
 
 @check

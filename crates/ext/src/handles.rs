@@ -31,8 +31,10 @@ impl Handles {
         Handle(handle)
     }
 
+    /// Of one that does not only hold the inode.
     pub(crate) fn get(&self, handle: Handle) -> Result<Opened> {
-        self.shard(handle.0).read().get(&handle.0).cloned().ok_or(Error::BadHandle)
+        let opened = self.shard(handle.0).read().get(&handle.0).cloned();
+        opened.filter(|(_, flags)| !flags.contains(OpenFlags::PATH)).ok_or(Error::BadHandle)
     }
 
     pub(crate) fn release(&self, handle: Handle) -> Result<Opened> {

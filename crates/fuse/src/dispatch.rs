@@ -140,9 +140,10 @@ impl Server {
             Opcode::Tmpfile => reply.answer(self.handle(Request::Tmpfile, || self.tmpfile(message))),
             Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
-                let file = self.inodes.file_to_change(ino)?;
-                let caller = self.content_changer(message.header.uid == 0);
-                self.volume.fallocate(&caller, file.handle(), fallocate_mode(mode)?, offset, length)
+                let (file, mode) = (self.inodes.file_to_change(ino)?, fallocate_mode(mode)?);
+                self.changing(ino, message.header.uid == 0, |caller| {
+                    self.volume.fallocate(caller, file.handle(), mode, offset, length)
+                })
             })),
             // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
             // With "never ask again", all of every file is data.
@@ -222,7 +223,7 @@ impl Server {
         let caller = caller(message, umask);
         let created = self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
         let created = created.map_err(in_directory)?;
-        self.inodes.remember_nameless(&created.attr, created.handle);
+        self.inodes.remember_nameless(created.attr.ino, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
         Ok(Created {
             entry: entry_out(&created.attr, LASTING),
@@ -316,8 +317,10 @@ impl Server {
     fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file_to_change(nodeid_out)?);
-        let caller = self.content_changer(message.header.uid == 0);
-        self.volume.copy_file_range(&caller, from.handle(), off_in, to.handle(), off_out, len.min(COPY_MAX))
+        self.changing(nodeid_out, message.header.uid == 0, |caller| {
+            let len = len.min(COPY_MAX);
+            self.volume.copy_file_range(caller, from.handle(), off_in, to.handle(), off_out, len)
+        })
     }
 }
 

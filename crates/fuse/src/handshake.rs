@@ -83,6 +83,8 @@ fn wanted(writeback_cache: bool) -> Features {
         | Features::DO_READDIRPLUS
         | Features::READDIRPLUS_AUTO
         | Features::PARALLEL_DIROPS
+        // Direct writes within a file go on side by side. One that would make it longer and fails in the middle has the kernel
+        // cut the file to its length, which nobody else changes meanwhile.
         | Features::ASYNC_DIO
         | Features::CACHE_SYMLINKS
         // Nobody else changes files: cached pages stay until the server says otherwise, which it never

@@ -8,16 +8,15 @@
 //!
 //! - the first read or write of an inode opens it in the volume, for all who will ever ask, and a bounded number
 //!   of those handles is kept;
-//! - before an inode may lose its last name, the server opens it; if the name was the last one, that handle
+//! - before an inode of whatever kind may lose its last name, the server opens it; if the name was the last one, that handle
 //!   stays until the kernel forgets the inode. Open-but-unlinked files live as long as POSIX says, and so do
-//!   removed directories that someone works in.
-//! - what cannot be opened (a symbolic link, fifo, socket or device node) leaves its last attributes instead.
+//!   removed directories that someone works in. **No number that the kernel holds becomes another inode's.**
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfs::{Attr, Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
+use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -53,8 +52,8 @@ struct Node {
     file: Option<Arc<OpenFile>>,
     /// Used since the last look at it by `Shard::trim`.
     recent: bool,
-    /// The inode has no name left: its handle, or these attributes, are all there is of it.
-    last: Option<Box<Attr>>,
+    /// The inode has no name left: this handle is all there is of it.
+    last: Option<Arc<OpenFile>>,
     /// Why what was written back of it last was refused, until a writer is told.
     refusal: Option<Box<Error>>,
 }
@@ -74,8 +73,8 @@ impl Shard {
             patience -= 1;
             let Some(ino) = self.opened.pop_front() else { return };
             let Some(node) = self.nodes.get_mut(&ino) else { continue };
-            if node.last.is_some() || node.file.is_none() {
-                continue; // An orphan's handle goes with the inode; it does not count here.
+            if node.file.is_none() {
+                continue;
             }
             if std::mem::take(&mut node.recent) {
                 self.opened.push_back(ino);
@@ -124,28 +123,21 @@ impl Inodes {
 
     /// As `remember`, for an inode that the volume has just created and opened without a name: its handle is all there is of it,
     /// and stays.
-    pub(crate) fn remember_nameless(&self, attr: &Attr, handle: Handle) {
+    pub(crate) fn remember_nameless(&self, ino: Ino, handle: Handle) {
         let file = Arc::new(OpenFile { volume: self.volume.clone(), handle, protection: None });
-        let mut shard = self.shard(attr.ino);
-        let node = shard.nodes.entry(attr.ino).or_default();
-        node.lookups += 1;
-        node.last = Some(Box::new(*attr));
-        let former = node.file.replace(file);
-        drop(shard);
-        drop(former);
-    }
-
-    /// `ino` has been given a name. If it had none, its handle is one of many again.
-    pub(crate) fn named(&self, ino: Ino) {
         let mut closing = Vec::new();
         let mut shard = self.shard(ino);
-        let Some(node) = shard.nodes.get_mut(&ino) else { return };
-        if node.last.take().is_some()
-            && let Some(file) = node.file.clone()
-        {
-            shard.keep(ino, file, &mut closing);
-        }
+        let node = shard.nodes.entry(ino).or_default();
+        node.lookups += 1;
+        closing.extend(node.last.replace(file.clone()));
+        shard.keep(ino, file, &mut closing);
         drop(shard);
+    }
+
+    /// `ino` has been given a name.
+    pub(crate) fn named(&self, ino: Ino) {
+        let last = self.shard(ino).nodes.get_mut(&ino).and_then(|node| node.last.take());
+        drop(last);
     }
 
     /// The kernel gives back `count` of the times it was told of `ino`.
@@ -222,43 +214,25 @@ impl Inodes {
         Ok(OpenFile { volume: self.volume.clone(), handle, protection })
     }
 
-    /// The inode that `attr` describes is about to lose a name: returns a handle, to be held until
-    /// `after_unlink`, that keeps it alive for the kernel, which may go on using it.
-    pub(crate) fn before_unlink(&self, attr: &Attr) -> Option<Arc<OpenFile>> {
-        let shard = self.shard(attr.ino);
-        let node = shard.nodes.get(&attr.ino)?; // Not there: the kernel does not hold it.
-        if let Some(file) = &node.file {
-            return Some(file.clone());
+    /// `ino` is about to lose a name: returns a handle, to be held until `after_unlink`, that keeps it alive for the kernel, which
+    /// may go on using it; none if the kernel does not hold it.
+    pub(crate) fn before_unlink(&self, ino: Ino) -> Result<Option<Arc<OpenFile>>> {
+        match self.shard(ino).nodes.get(&ino) {
+            None => return Ok(None),
+            Some(Node { file: Some(file), .. }) => return Ok(Some(file.clone())),
+            Some(_) => {}
         }
-        drop(shard);
-        let flags = match attr.kind() {
-            vfs::FileKind::Regular => OpenFlags::READ | OpenFlags::WRITE,
-            vfs::FileKind::Directory => OpenFlags::READ,
-            _ => return None,
-        };
-        self.open(attr.ino, flags).ok().map(Arc::new)
+        self.open(ino, OpenFlags::PATH).map(|file| Some(Arc::new(file)))
     }
 
-    /// The inode that `before` described has lost a name. If it was the last one, keeps `pin` until the
-    /// kernel forgets the inode.
-    pub(crate) fn after_unlink(&self, before: &Attr, pin: Option<Arc<OpenFile>>) {
-        let mut last = match self.volume.getattr(before.ino) {
-            Ok(attr) if attr.nlink > 0 && !attr.is_dir() => return,
-            Ok(attr) => attr,
-            Err(_) => *before,
-        };
-        last.nlink = 0;
-        if let Some(node) = self.shard(before.ino).nodes.get_mut(&before.ino) {
-            node.last = Some(Box::new(last));
-            if node.file.is_none() {
-                node.file = pin;
-            }
+    /// `ino` has lost a name. If it was the last one, keeps `pin` until the kernel forgets the inode.
+    pub(crate) fn after_unlink(&self, ino: Ino, pin: Arc<OpenFile>) {
+        if self.volume.getattr(ino).is_ok_and(|attr| attr.nlink > 0) {
+            return;
         }
-    }
-
-    /// The attributes that `ino` had when it lost its last name, if it has.
-    pub(crate) fn last_attr(&self, ino: Ino) -> Option<Attr> {
-        self.shard(ino).nodes.get(&ino).and_then(|node| node.last.as_deref().copied())
+        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
+            node.last.get_or_insert(pin);
+        }
     }
 
     /// Remembers that something was refused, as long as the kernel holds `ino`.

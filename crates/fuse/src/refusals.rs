@@ -29,9 +29,9 @@ impl Server {
         written
     }
 
-    fn invalidate_attributes(&self, ino: Ino) {
+    pub(crate) fn invalidate_attributes(&self, ino: Ino) {
         if let Some(device) = self.device.upgrade() {
-            // It fails if the kernel does not hold the inode any more: then nobody writes to it.
+            // It fails if the kernel does not hold the inode any more: then it knows nothing of it.
             let _ = device.invalidate_attributes(ino);
         }
     }

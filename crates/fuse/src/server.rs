@@ -99,11 +99,7 @@ impl Server {
 
     pub(crate) fn getattr(&self, ino: Ino) -> Result<Attr> {
         self.keep_refusal(ino);
-        match self.volume.getattr(ino) {
-            // A symbolic link or fifo without a name that someone still holds open.
-            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
-            attr => attr,
-        }
+        self.volume.getattr(ino)
     }
 
     /// What has number `ino`. Of an inode that the kernel does not hold, nothing is left when its last name has gone.
@@ -129,9 +125,27 @@ impl Server {
     /// With a writeback cache the kernel keeps the times of regular files: it has set them before it asks for the change, and sends a `setattr`
     /// when they differ from what it was told. Were they set here as well, a clock that has ticked in between would have the kernel and
     /// the volume disagree for good.
-    pub(crate) fn content_changer(&self, is_privileged: bool) -> Caller {
+    fn content_changer(&self, is_privileged: bool) -> Caller {
         let caller = if is_privileged { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() };
         if self.writeback_cache { caller.keeping_times() } else { caller }
+    }
+
+    /// Runs `change` of the contents of `ino` under that identity. **If it takes set-user-ID or set-group-ID away, the kernel hears of
+    /// it before the answer**: that brings no attributes, and the kernel runs a program with the mode that it knows.
+    pub(crate) fn changing<T>(
+        &self,
+        ino: Ino,
+        is_privileged: bool,
+        change: impl FnOnce(&Caller) -> Result<T>,
+    ) -> Result<T> {
+        let caller = self.content_changer(is_privileged);
+        let takes_away = |attr: Attr| mode_after_write(&caller, attr.mode) != attr.mode;
+        let is_told = !is_privileged && self.volume.getattr(ino).is_ok_and(takes_away);
+        let changed = change(&caller);
+        if is_told {
+            self.invalidate_attributes(ino);
+        }
+        changed
     }
 
     /// With `kill_privileges`, a truncation takes set-user-ID away.
@@ -156,15 +170,11 @@ impl Server {
             }
         }
         let handle = file.as_deref().map(OpenFile::handle);
-        match self.volume.setattr(&caller, ino, &set, handle) {
-            Err(Error::Stale) => self.inodes.last_attr(ino).ok_or(Error::Stale),
-            attr => {
-                if attr.is_ok() && set.size.is_some() {
-                    self.inodes.forget_refusal(ino);
-                }
-                attr
-            }
+        let attr = self.volume.setattr(&caller, ino, &set, handle)?;
+        if set.size.is_some() {
+            self.inodes.forget_refusal(ino);
         }
+        Ok(attr)
     }
 
     pub(crate) fn write(
@@ -175,21 +185,22 @@ impl Server {
         flags: u32,
         open_flags: u32,
     ) -> Result<usize> {
-        // The kernel says whether the writer's privileges let set-user-ID survive the write.
-        let caller = self.content_changer(flags & WRITE_KILL_SUIDGID == 0);
         let is_from_pages = flags & WRITE_CACHE != 0;
-        let write = |done: usize| {
-            let file = self.inodes.file_to_change(ino)?;
-            self.volume.write(&caller, file.handle(), offset + done as u64, &data[done..])
-        };
-        if is_from_pages {
-            self.write_back(ino, data.len(), write)
-        } else if open_flags & OFlags::DIRECT.bits() != 0 {
-            // The kernel makes an I/O error of a part, and takes back by how much the file grew if there is an error.
-            write_all(data.len(), write)
-        } else {
-            write(0)
-        }
+        // The kernel says whether the writer's privileges let set-user-ID survive the write.
+        self.changing(ino, flags & WRITE_KILL_SUIDGID == 0, |caller| {
+            let write = |done: usize| {
+                let file = self.inodes.file_to_change(ino)?;
+                self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+            };
+            if is_from_pages {
+                self.write_back(ino, data.len(), write)
+            } else if open_flags & OFlags::DIRECT.bits() != 0 {
+                // The kernel makes an I/O error of a part, and takes back by how much the file grew if there is an error.
+                write_all(data.len(), write)
+            } else {
+                write(0)
+            }
+        })
     }
 
     pub(crate) fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
@@ -233,11 +244,12 @@ impl Server {
         name: &[u8],
         remove: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        // What is wrong with the name, `remove` finds.
         let victim = self.volume.lookup(caller, dir, name).ok();
-        let pin = victim.as_ref().and_then(|attr| self.inodes.before_unlink(attr));
+        let pin = victim.map(|attr| self.inodes.before_unlink(attr.ino)).transpose()?.flatten();
         remove().map_err(in_directory)?;
-        if let Some(attr) = victim {
-            self.inodes.after_unlink(&attr, pin);
+        if let (Some(attr), Some(pin)) = (victim, pin) {
+            self.inodes.after_unlink(attr.ino, pin);
         }
         Ok(())
     }

@@ -148,9 +148,16 @@ impl Handles {
         Ok(Handle(u64::from(used) << SLOT_BITS | u64::from(index)))
     }
 
-    /// What `handle` stands for; `EBADF` if it is not open.
+    /// What `handle` stands for; `EBADF` if it is not open, or only holds the inode.
     #[inline]
     pub(crate) fn get(&self, handle: Handle) -> Result<Opened> {
+        let opened = self.held(handle)?;
+        if opened.flags.contains(OpenFlags::PATH) { Err(Error::BadHandle) } else { Ok(opened) }
+    }
+
+    /// The same, whatever it was opened for.
+    #[inline]
+    pub(crate) fn held(&self, handle: Handle) -> Result<Opened> {
         let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
         if slot.used.load(Ordering::Acquire) != used {
             return Err(Error::BadHandle);
@@ -179,7 +186,7 @@ impl Handles {
 
     /// Closes a handle. Returns the file's number in its tree, and whether it was the file's last.
     pub(crate) fn close(&self, handle: Handle) -> Result<(u32, bool)> {
-        let Opened { number, ino, .. } = self.get(handle)?;
+        let Opened { number, ino, .. } = self.held(handle)?;
         let (slot, used) = self.slot(handle).ok_or(Error::BadHandle)?;
         let mut table = self.shard(number).table.lock();
         // Of two that close the same handle, one wins.
@@ -268,6 +275,12 @@ mod tests {
         assert_eq!(handles.close(first), Err(Error::BadHandle));
         assert_eq!(handles.get(second).unwrap().flags, OpenFlags::WRITE);
         assert_eq!(handles.get(other).unwrap().ino, 17 + SHARDS as u32);
+        let held = handles.open(17u32, OpenFlags::PATH).unwrap();
+        assert_eq!(
+            (handles.held(held).unwrap().ino, handles.get(held).map(drop)),
+            (17, Err(Error::BadHandle))
+        );
+        assert_eq!(handles.close(held), Ok((17, false)));
         assert_eq!(handles.count(), 2);
         for bad in [0, 1, u64::MAX, 1 << 32 | 5, 2 << 32 | 17, u64::MAX >> 32] {
             assert_eq!(handles.get(Handle(bad)).map(drop), Err(Error::BadHandle));

@@ -38,7 +38,7 @@ impl Core {
         handle: Handle,
         call: impl FnOnce(&dyn Tree) -> Result<T>,
     ) -> Result<T> {
-        self.outside(self.views.handles().get(handle)?.number, call)
+        self.outside(self.views.handles().held(handle)?.number, call)
     }
 
     /// Opens the view of a snapshot: `ESTALE` if it is not kept.

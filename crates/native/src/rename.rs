@@ -15,6 +15,15 @@ use crate::record::Item;
 /// Blocks by which a directory grows for one more entry.
 const GROWTH_BLOCKS: u64 = 4;
 
+/// What a rename is about. It stays so while both directories are locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Pair {
+    /// The inode that moves, and the key of its entry.
+    source: (u32, u64),
+    /// The inode that has the new name, if one has, and the key that its entry has or would have.
+    target: (Option<u32>, u64),
+}
+
 impl Core {
     fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
         Ok(Side { attr, acl: self.nodes.access_acl(inode)? })
@@ -52,7 +61,8 @@ impl Core {
         if dir == new_dir {
             let (operation, may_grow) = self.begin_rename(flags)?;
             let _lock = self.locks.write(dir);
-            let (source, target) = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
+            let pair = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
+            let (source, target) = (pair.source.0, pair.target.0);
             if target == Some(source) {
                 return Ok(());
             }
@@ -62,20 +72,13 @@ impl Core {
                 None => Some(None),
             };
             if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
-                return self.rename_locked(
-                    (operation, may_grow),
-                    caller,
-                    (dir, name),
-                    (dir, new_name),
-                    source,
-                    target,
-                    flags,
-                );
+                return self.rename_locked((operation, may_grow), caller, dir, (dir, new_name), pair, flags);
             }
         }
         let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
         loop {
-            let (source, target) = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
+            let pair = self.rename_pair(caller, (dir, name), (new_dir, new_name), flags)?;
+            let (source, target) = (pair.source.0, pair.target.0);
             // Within one directory nothing can become its own ancestor.
             if dir != new_dir && self.is_in(new_dir, source)? {
                 return Err(Error::Invalid);
@@ -92,15 +95,14 @@ impl Core {
             }
             let (operation, may_grow) = self.begin_rename(flags)?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
-            let again = (self.nodes.find(caller, dir, name)?, self.nodes.find(caller, new_dir, new_name)?);
-            if again == (Some(source), target) {
+            let again = self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags);
+            if again == Ok(pair) {
                 return self.rename_locked(
                     (operation, may_grow),
                     caller,
-                    (dir, name),
+                    dir,
                     (new_dir, new_name),
-                    source,
-                    target,
+                    pair,
                     flags,
                 );
             }
@@ -114,7 +116,7 @@ impl Core {
         (dir, name): (u32, &[u8]),
         (new_dir, new_name): (u32, &[u8]),
         flags: RenameFlags,
-    ) -> Result<(u32, Option<u32>)> {
+    ) -> Result<Pair> {
         {
             let _lock = self.locks.read(new_dir);
             self.inode(new_dir)?;
@@ -129,20 +131,23 @@ impl Core {
         (dir, name): (u32, &[u8]),
         (new_dir, new_name): (u32, &[u8]),
         flags: RenameFlags,
-    ) -> Result<(u32, Option<u32>)> {
-        let found = self.nodes.find(caller, dir, name)?;
-        let target = self.nodes.find(caller, new_dir, new_name)?;
+    ) -> Result<Pair> {
+        let found = self.nodes.find_entry(caller, dir, name)?;
+        let target = match self.nodes.probe(caller, new_dir, new_name)?.ok_or(Error::Busy)? {
+            Probe::Found(entry) => (Some(entry.ino), entry.key),
+            Probe::Vacant(key) => (None, key),
+        };
         let source = found.ok_or(Error::NotFound)?;
-        if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+        if flags.contains(RenameFlags::NOREPLACE) && target.0.is_some() {
             return Err(Error::Exists);
         }
-        if flags.contains(RenameFlags::EXCHANGE) && target.is_none() {
+        if flags.contains(RenameFlags::EXCHANGE) && target.0.is_none() {
             return Err(Error::NotFound);
         }
         if self.inode(new_dir)?.hot().nlink.get() == 0 {
             return Err(Error::NotFound);
         }
-        Ok((source, target))
+        Ok(Pair { source, target })
     }
 
     /// Begins a rename, on a full volume out of what is kept for deletions; but no directory is to grow out of that: says
@@ -160,22 +165,18 @@ impl Core {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // a rename has two names and two inodes
     fn rename_locked(
         &self,
         (mut operation, may_grow): (Operation<'_>, bool),
         caller: &Caller,
-        (dir, name): (u32, &[u8]),
+        dir: u32,
         (new_dir, new_name): (u32, &[u8]),
-        source: u32,
-        target: Option<u32>,
+        pair: Pair,
         flags: RenameFlags,
     ) -> Result<()> {
+        let Pair { source: (source, key), target: (target, new_key) } = pair;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
-        if to.hot().nlink.get() == 0 {
-            return Err(Error::NotFound); // removed since it was looked at, and open
-        }
         let replaced = target.map(|ino| self.inode(ino)).transpose()?;
         let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
         let replaced_attr = replaced.map(|inode| inode.attr());
@@ -208,38 +209,29 @@ impl Core {
 
         let at = Time::now();
         let kind = moved.kind() as u8;
-        let entry = directory::find(&self.nodes, from, name)?.ok_or(Error::NotFound)?;
-        let there = directory::probe(&self.nodes, to, new_name)?;
-        if let Probe::Vacant(key) = there
-            && !may_grow
-            && !directory::has_room(&self.nodes, to, key, new_name)?
-        {
+        if replaced.is_none() && !may_grow && !directory::has_room(&self.nodes, to, new_key, new_name)? {
             return Err(Error::NoSpace);
         }
         let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
-            true => Some(self.make(&mut operation, caller, from, &New::whiteout(entry.key), 1, at)?),
+            true => Some(self.make(&mut operation, caller, from, &New::whiteout(key), 1, at)?),
             false => None,
         };
-        match there {
-            Probe::Vacant(key) => {
-                operation.log(&Item::Enter { dir: new_dir, key, ino: source, kind, name: new_name })
-            }
-            Probe::Found(there) => {
-                operation.log(&Item::Relink { dir: new_dir, key: there.key, ino: source, kind })
-            }
-        }
+        operation.log(&match replaced {
+            None => Item::Enter { dir: new_dir, key: new_key, ino: source, kind, name: new_name },
+            Some(_) => Item::Relink { dir: new_dir, key: new_key, ino: source, kind },
+        });
         match replaced.filter(|_| exchange) {
             Some(other) => {
                 let kind = other.kind() as u8;
-                operation.log(&Item::Relink { dir, key: entry.key, ino: other.ino, kind });
+                operation.log(&Item::Relink { dir, key, ino: other.ino, kind });
                 operation.log_hot(other, &other.hot().changed(at));
             }
             None => match whiteout {
                 Some(ino) => {
                     let kind = FileKind::CharDevice as u8;
-                    operation.log(&Item::Relink { dir, key: entry.key, ino, kind });
+                    operation.log(&Item::Relink { dir, key, ino, kind });
                 }
-                None => operation.log(&Item::Leave { dir, key: entry.key }),
+                None => operation.log(&Item::Leave { dir, key }),
             },
         }
         operation.log_hot(moved, &moved.hot().changed(at));

@@ -57,6 +57,7 @@ cases! {
         files_are_not_directories;
     unlinking:
         an_open_file_outlives_its_name
+        what_is_held_outlives_its_name_whatever_it_is
         a_gone_inode_is_stale
         one_name_of_two
         directories_are_not_unlinked

@@ -37,6 +37,9 @@ bitflags::bitflags! {
         const DSYNC = 64;
         /// The file may not be given a name later (`O_TMPFILE | O_EXCL`).
         const UNLINKABLE = 128;
+        /// Only holds the inode, which may be of any kind (`O_PATH`); alone, and with `open` alone. No permission is asked for, and
+        /// the handle is for nothing but `release`.
+        const PATH = 256;
     }
 
     /// Flags of `renameat2(2)`.
@@ -100,8 +103,8 @@ pub struct DirEntry<'a> {
 /// A mounted volume.
 ///
 /// Offsets and lengths are bytes. Ranges are half-open. Errors are those Linux gives for the same system call.
-/// An inode number stays valid while the file has a name or an open handle; a call on one that is gone
-/// gives [`crate::Error::Stale`]. A handle that is not open, or not for what is asked, gives
+/// An inode number stays valid, and is no other inode's, while the file, of whatever kind, has a name or an open handle; a call on
+/// one that is gone gives [`crate::Error::Stale`]. A handle that is not open, or not for what is asked, gives
 /// [`crate::Error::BadHandle`]. In a removed directory that is still open nothing is found or made
 /// ([`crate::Error::NotFound`]).
 ///
@@ -186,8 +189,8 @@ pub trait FileSystem: Send + Sync {
         flags: RenameFlags,
     ) -> Result<()>;
 
-    /// Opens a file (or, with `READ` alone, a directory); [`crate::rules::may_open`] says who may. `TRUNCATE` sets
-    /// mtime and ctime also of an empty file.
+    /// Opens a file (or, with `READ` alone, a directory; with `PATH` alone, anything); [`crate::rules::may_open`] says who may.
+    /// `TRUNCATE` sets mtime and ctime also of an empty file.
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle>;
 
     /// Opens the regular file `name`, creating it if it does not exist; `mode` before the umask. What is created is

@@ -121,7 +121,7 @@ fn one_of_two_links_may_go() {
 }
 
 #[test]
-fn what_cannot_be_opened_still_has_attributes_without_a_name() {
+fn what_cannot_be_opened_lives_on_without_a_name() {
     let mounted = Mounted::new();
     symlink("target", mounted.path("link")).unwrap();
     // O_PATH | O_NOFOLLOW: a descriptor of the link itself.
@@ -129,6 +129,14 @@ fn what_cannot_be_opened_still_has_attributes_without_a_name() {
     fs::remove_file(mounted.path("link")).unwrap();
     let attributes = link.metadata().unwrap();
     assert_eq!((attributes.nlink(), attributes.file_type().is_symlink()), (0, true));
+    let nobody = Some(rustix::fs::Uid::from_raw(65534));
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::chownat(&link, "", nobody, None, rustix::fs::AtFlags::EMPTY_PATH).unwrap();
+        assert_eq!(link.metadata().unwrap().uid(), 65534);
+    }
+    assert_eq!(rustix::fs::readlinkat(&link, "", Vec::new()).unwrap().as_bytes(), b"target");
+    drop(link);
+    eventually("forgetting the link", || mounted.volume.open_handles() == 0);
 }
 
 fn rustix_open_path(path: &Path) -> File {

@@ -63,6 +63,34 @@ fn half_a_page_cache_was_taken_for_all_of_it() {
     assert_eq!(file.write(&[7]).unwrap_err().kind(), ErrorKind::StorageFull);
 }
 
+/// A direct write that would make the file longer and fails has the kernel cut the file to what it takes for its length: what others
+/// have appended meanwhile is in that, since it locks the file for each of them.
+#[test]
+fn a_direct_write_that_fails_takes_nothing_from_others() {
+    const ROUNDS: u64 = 200;
+    for mounted in [Mounted::writing_back(), Mounted::new()] {
+        let pages = vec![7; PIECE + 4096];
+        let pages = &pages[pages.as_ptr().align_offset(4096)..][..PIECE];
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let file = File::options().write(true).create(true).custom_flags(direct).clone();
+        let file = file.open(mounted.path("file")).unwrap();
+        let mut appended = File::options().append(true).open(mounted.path("file")).unwrap();
+        let room = ROUNDS.next_multiple_of(4096) + 4096;
+        mounted.volume.set_room(room);
+        let appending = std::thread::spawn(move || {
+            (0..ROUNDS).for_each(|n| appended.write_all(&[n as u8]).unwrap());
+        });
+        while !appending.is_finished() {
+            let error = file.write_at(pages, room - 4096).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
+        }
+        appending.join().unwrap();
+        drop(file);
+        let expected: Vec<u8> = (0..ROUNDS).map(|n| n as u8).collect();
+        assert_eq!(fs::read(mounted.again().path("file")).unwrap(), expected);
+    }
+}
+
 /// Of a direct write that only a part had room for, the kernel made an I/O error, and programs took the medium for broken.
 #[test]
 fn a_direct_write_that_half_fitted_was_an_io_error() {

@@ -1,7 +1,7 @@
 //! Names go, and what they named with them, or not yet.
 
 use super::scene::{RW, Scene};
-use crate::{Error, OpenFlags, RenameFlags};
+use crate::{Error, FileKind, OpenFlags, RenameFlags, SeekFrom, SetAttr};
 
 pub(super) fn an_open_file_outlives_its_name(s: &Scene<'_>) {
     let made = s.create("f");
@@ -18,6 +18,39 @@ pub(super) fn an_open_file_outlives_its_name(s: &Scene<'_>) {
     s.file("f", b"another");
     assert_ne!(s.find("f").unwrap().ino, made.attr.ino);
     s.close(again);
+}
+
+/// The number of a fifo, a link, a socket or a device node was free for another file with the last name.
+pub(super) fn what_is_held_outlives_its_name_whatever_it_is(s: &Scene<'_>) {
+    use FileKind::{BlockDevice, CharDevice, Fifo, Regular, Socket};
+    let node = |kind: FileKind| {
+        let mode = kind.mode_bits() | 0o640;
+        s.fs.mknod(&s.root, s.dir, format!("{kind:?}").as_bytes(), mode, 0x501).unwrap()
+    };
+    let link = |name: &[u8], target: &[u8]| s.fs.symlink(&s.root, s.dir, name, target).unwrap();
+    let mut made: Vec<_> = [BlockDevice, CharDevice, Fifo, Regular, Socket].map(node).into();
+    made.extend([link(b"inline", b"target"), link(b"long", &[b't'; 1000]), s.attr(s.mkdir("dir"))]);
+    let held: Vec<_> = made.iter().map(|attr| s.open(attr.ino, OpenFlags::PATH)).collect();
+    for name in s.names(s.dir) {
+        if name == "dir" { s.rmdir(&name) } else { s.unlink(&name) }.unwrap();
+    }
+    for n in 0..2 * made.len() {
+        let other = s.file(&n.to_string(), b"");
+        assert!(made.iter().all(|attr| attr.ino != other), "{other} is used twice");
+    }
+    for (before, handle) in made.iter().zip(held) {
+        let attr = s.set(before.ino, SetAttr { uid: Some(7), ..SetAttr::default() });
+        assert_eq!((attr.mode, attr.rdev, attr.generation), (before.mode, before.rdev, before.generation));
+        assert_eq!((attr.nlink, attr.uid), (0, 7));
+        let is_link = before.kind() == FileKind::Symlink;
+        let target_len = s.fs.readlink(before.ino).map(|target| target.len() as u64);
+        assert_eq!(target_len, if is_link { Ok(before.size) } else { Err(Error::Invalid) });
+        assert_eq!(s.fs.read(handle, 0, &mut [0]), Err(Error::BadHandle));
+        assert_eq!(s.fs.seek(handle, SeekFrom::Hole(0)), Err(Error::BadHandle));
+        assert_eq!(s.fs.fsync(handle, false), Err(Error::BadHandle));
+        s.close(handle);
+        assert_eq!(s.fs.getattr(before.ino), Err(Error::Stale));
+    }
 }
 
 pub(super) fn a_gone_inode_is_stale(s: &Scene<'_>) {

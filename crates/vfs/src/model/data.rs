@@ -15,9 +15,8 @@ impl State {
         handle: Option<Handle>,
     ) -> Result<Attr> {
         self.inode(ino)?;
-        let opened = handle.map(|handle| self.opened(handle)).transpose()?;
+        let opened = handle.filter(|_| set.size.is_some()).map(|handle| self.opened(handle)).transpose()?;
         if let Some(opened) = opened
-            && set.size.is_some()
             && (opened.ino != ino || !opened.flags.contains(OpenFlags::WRITE))
         {
             return Err(Error::Invalid);

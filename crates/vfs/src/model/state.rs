@@ -124,8 +124,10 @@ impl State {
         Arc::make_mut(self.inodes.get_mut(&ino).expect("an entry or a handle keeps its inode"))
     }
 
+    /// What a handle stands for, unless it only holds the inode.
     pub(super) fn opened(&self, handle: Handle) -> Result<Opened> {
-        self.handles.get(&handle.0).copied().ok_or(Error::BadHandle)
+        let opened = self.handles.get(&handle.0).copied();
+        opened.filter(|opened| !opened.flags.contains(OpenFlags::PATH)).ok_or(Error::BadHandle)
     }
 
     /// The inode of a handle that was opened with `needed`.

@@ -71,9 +71,13 @@ pub fn may_link(_caller: &Caller, source: &Attr) -> Result<()> {
 
 /// Whether `caller` may open the inode so: [`Error::Loop`] for a symbolic link, [`Error::IsDirectory`] for a
 /// directory to be written, [`Error::NoSuchOffset`] (`ENXIO`) for what is neither file nor directory, and
-/// [`Error::AccessDenied`]. [`Error::Invalid`] if it is to be opened neither for reading nor for writing.
+/// [`Error::AccessDenied`]. [`Error::Invalid`] if it is to be opened neither for reading nor for writing. With `PATH` alone,
+/// everybody may open everything.
 pub fn may_open(caller: &Caller, attr: &Attr, acl: Option<&[u8]>, flags: OpenFlags) -> Result<()> {
-    if !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
+    if flags == OpenFlags::PATH {
+        return Ok(());
+    }
+    if flags.contains(OpenFlags::PATH) || !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
         return Err(Error::Invalid);
     }
     let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
@@ -201,5 +205,9 @@ mod tests {
         assert_eq!(may_open(&owner, &inode(FileKind::Symlink, 0o777), None, r), Err(Error::Loop));
         assert_eq!(may_open(&owner, &inode(FileKind::Socket, 0o777), None, r), Err(Error::NoSuchOffset));
         assert_eq!(may_open(&owner, &file(0o600), None, OpenFlags::APPEND), Err(Error::Invalid));
+        for kind in [FileKind::Regular, FileKind::Symlink, FileKind::Socket, FileKind::CharDevice] {
+            assert_eq!(may_open(&Caller::user(5, 5), &inode(kind, 0), None, OpenFlags::PATH), Ok(()));
+        }
+        assert_eq!(may_open(&owner, &file(0o600), None, r | OpenFlags::PATH), Err(Error::Invalid));
     }
 }

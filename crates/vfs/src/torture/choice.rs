@@ -372,6 +372,9 @@ impl Torture {
         if self.full_of_handles() {
             return self.releasing();
         }
+        if self.random.one_in(10) {
+            return Some(Operation::Open { ino: self.inode(), flags: OpenFlags::PATH });
+        }
         let mut flags = self.open_flags();
         let ino = match self.random.within(0..10) {
             0 => self.inode(),
