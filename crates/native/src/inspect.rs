@@ -123,6 +123,12 @@ pub fn snapshots(region: &Region) -> Result<Vec<Snapshot>, Error> {
     }
 }
 
+/// Whether a volume that is not mounted has something to finish, or to replay.
+pub(crate) fn needs_recovery(region: &Region) -> Result<bool, Error> {
+    let at_rest = AtRest::read(region)?;
+    Ok(at_rest.needs_recovery(&at_rest.log()))
+}
+
 /// What the volume in `region` says of itself.
 pub fn info(region: &Region) -> Result<Info, Error> {
     let at_rest = AtRest::read(region)?;
@@ -151,12 +157,12 @@ pub fn info(region: &Region) -> Result<Info, Error> {
     })
 }
 
-/// Brings an unmounted volume that crashed to its newest state, as mounting it would; but what of its log can't be
-/// replayed is dropped. Returns how many transactions were.
-pub(crate) fn recover(region: &Region) -> Result<u64, Error> {
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would. What of its log can't be
+/// replayed is an error, or dropped. Returns how many transactions were.
+pub(crate) fn recover(region: &Region, rest: Rest) -> Result<u64, Error> {
     let superblock = Superblock::read(region)?;
     let options = crate::MountOptions::default();
-    let (core, recovery) = recovery::open(region.clone(), &superblock, &options, Rest::Drop)?;
+    let (core, recovery) = recovery::open(region.clone(), &superblock, &options, rest)?;
     core.finish()?;
     Ok(recovery.transactions_left_out)
 }
