@@ -50,7 +50,11 @@ pub(crate) enum Command {
     Umount(Umount),
     /// Check a volume, and repair it where asked
     #[command(
-        after_help = "Exit codes: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 usage."
+        after_help = "Without -p or -y nothing is changed. -p (-a, as at boot) replays the log, if all of it can be replayed, and writes anew what is \
+                      there twice (superblock, root slot, the zone's entrance) or follows from the files (which blocks are in use, and whose \
+                      they are). -y also drops what of the log cannot be replayed, and makes the list of snapshots and that of files without a \
+                      name anew. What is repaired with loss says so.\n\n\
+                      Exit codes, as fsck(8) has them: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 usage; 5 is 1 and 4."
     )]
     Fsck(Fsck),
     /// Tell what a zone, a volume or an ext disk is
@@ -253,9 +257,12 @@ pub(crate) struct Fsck {
     /// The zone and the volume's name
     #[arg(value_name = "ZONE:VOLUME")]
     pub(crate) place: VolumePlace,
-    /// Repair what can be repaired
-    #[arg(long, short = 'y', visible_short_aliases = ['p', 'a'], conflicts_with = "no", overrides_with = "repair")]
+    /// Repair what can be repaired, and give up what is damaged where the rest can be used without it
+    #[arg(long, short = 'y', conflicts_with_all = ["no", "preen"], overrides_with = "repair")]
     pub(crate) repair: bool,
+    /// Repair only that by which nothing is lost; if anything else is wrong, change nothing, and exit with 4
+    #[arg(long, short = 'p', visible_short_alias = 'a', conflicts_with = "no", overrides_with = "preen")]
+    pub(crate) preen: bool,
     /// Change nothing (the default)
     #[arg(short = 'n')]
     pub(crate) no: bool,

@@ -81,8 +81,13 @@ pub(crate) enum Request {
     Detach { volume: String, disk: Option<String> },
     /// Make a file system on another volume of the zone.
     Format { volume: String, settings: Settings },
-    /// Check another volume of the zone, and repair it: as `amberfs fsck`, with its problems in parts.
-    Check { volume: String, repair: bool },
+    /// Check another volume of the zone, and repair it or `preen` it: as `amberfs fsck`, with its problems in parts.
+    Check {
+        volume: String,
+        repair: bool,
+        #[serde(default)]
+        preen: bool,
+    },
     /// A structure of another volume of the zone, or its entrance: as `amberfs dump`, with text or JSON in parts.
     Dump { volume: Option<String>, structure: String, form: Form },
     /// Remove another volume of the zone.

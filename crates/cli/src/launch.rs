@@ -14,11 +14,10 @@ use serde_json::Value as Json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::exit;
 use crate::failure::{Failure, tell};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
-use crate::server;
+use crate::{exit, log, server};
 
 /// A child's report, one line.
 #[derive(Serialize, Deserialize)]
@@ -113,6 +112,7 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let mounted = Cell::new(false);
     let result = log_file(options).and_then(|log| {
+        log::start(log.try_clone().ok());
         server::run(&request, options, |answer| {
             mounted.set(true);
             send(&Report::Mounted(answer.clone()));
@@ -127,6 +127,8 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
             // To the log: whoever waited for the mount has been told all, or is told by the report.
             if mounted.get() {
                 tell(format_args!("amberfs: {failure}"));
+            } else {
+                log::note(format_args!("amberfs: {failure}"));
             }
             let code = failure.exit;
             send(&Report::Failed(failure));
@@ -152,14 +154,15 @@ fn log_file(options: &Options) -> Result<File, Failure> {
 }
 
 /// Standard output closes the caller's pipe; standard error goes to the log.
-fn leave_terminal(log: File) -> Result<(), Failure> {
+fn leave_terminal(file: File) -> Result<(), Failure> {
     let fail = |what: &str, error: std::io::Error| Failure::new(format!("{what}: {error}"));
     let null = OpenOptions::new().read(true).write(true).open("/dev/null");
     let null = null.map_err(|error| fail("/dev/null", error))?;
     let to =
         |result: rustix::io::Result<()>| result.map_err(|errno| fail("leaving the terminal", errno.into()));
     to(rustix::stdio::dup2_stdout(null.as_fd()))?;
-    to(rustix::stdio::dup2_stderr(log.as_fd()))?;
+    to(rustix::stdio::dup2_stderr(file.as_fd()))?;
+    log::is_standard_error();
     let _ = std::env::set_current_dir("/");
     Ok(())
 }

@@ -12,6 +12,7 @@ mod exit;
 mod failure;
 mod find_server;
 mod launch;
+mod log;
 mod metering;
 mod mount_namespace;
 mod mount_request;

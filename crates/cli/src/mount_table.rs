@@ -16,6 +16,8 @@ pub(crate) struct MountEntry {
     pub(crate) source: String,
     /// Of a FUSE mount: who mounted it.
     pub(crate) user: Option<u32>,
+    /// Nobody changes anything through it.
+    pub(crate) read_only: bool,
 }
 
 /// All mounts, in the order in which they were made.
@@ -37,6 +39,12 @@ pub(crate) fn place_of(source: &str, dir: &Path) -> Option<PathBuf> {
         Some(newest) if shows(newest) => Some(dir.to_path_buf()),
         _ => mounts.into_iter().rev().find(shows).map(|entry| entry.dir),
     }
+}
+
+/// Whether the newest mount on `dir` is one of `source` that is read-only, also by a remount of which only the kernel knows.
+pub(crate) fn is_read_only(source: &str, dir: &Path) -> bool {
+    let newest = at(dir).ok().flatten();
+    newest.is_some_and(|entry| entry.kind == TYPE && entry.source == source && entry.read_only)
 }
 
 /// Whether `path` is a directory: that a volume is mounted there tells it without asking the volume, which may not be able to
@@ -62,12 +70,14 @@ pub(crate) fn resolve(dir: &Path) -> std::io::Result<PathBuf> {
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let dir = fields.nth(4)?;
+    let of_mount = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = String::from_utf8_lossy(&unescape(rest.next()?)).into_owned();
     let options = rest.next().map(String::from_utf8_lossy).unwrap_or_default();
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
-    Some(MountEntry { dir: OsString::from_vec(unescape(dir)).into(), kind, source, user })
+    let read_only = of_mount.split(',').chain(options.split(',')).any(|option| option == "ro");
+    Some(MountEntry { read_only, dir: OsString::from_vec(unescape(dir)).into(), kind, source, user })
 }
 
 /// The kernel writes blanks, newlines and backslashes as three octal digits.
@@ -102,6 +112,10 @@ mod tests {
         assert_eq!(entry.dir, Path::new("/mnt/my files"));
         assert_eq!(entry.user, Some(1000));
         assert_eq!((entry.kind.as_str(), entry.source.as_str()), (TYPE, "/dev/shm/a\\b:home"));
+        assert!(
+            !entry.read_only
+                && parse(b"1 2 0:5 / /m rw shared:1 - fuse.amberfs z:v ro,user_id=0").unwrap().read_only
+        );
         assert_eq!(parse(b"36 35 0:52 / /mnt rw - proc proc rw").unwrap().kind, "proc");
         assert_eq!(parse(b""), None);
     }

@@ -19,6 +19,8 @@ const LOOK_MAX: i64 = 30;
 pub(crate) trait Keeps: Send + Sync + 'static {
     /// Its snapshots, in the order in which they were taken.
     fn snapshots(&self) -> Result<Vec<native::Snapshot>, Failure>;
+    /// Whether nothing of it is to be changed just now.
+    fn is_read_only(&self) -> bool;
     /// Whether anything has changed since this snapshot.
     fn has_changed_since(&self, name: &str) -> Result<bool, Failure>;
     fn take(&self, name: &str) -> Result<(), Failure>;
@@ -47,20 +49,28 @@ impl Keeper {
     /// seconds there is nothing to do.
     fn look(&mut self, now: i64, volume: &dyn Keeps) -> i64 {
         let mut wrong = BTreeSet::new();
-        if let Err(failure) = self.take(now, volume) {
-            wrong.insert(format!("no snapshot is taken as its policy says: {}", one_line(&failure)));
-        }
-        match volume.snapshots() {
-            Ok(snapshots) => self.prune(&Scheduled::among(&snapshots), volume, &mut wrong),
-            Err(failure) => {
-                wrong.insert(one_line(&failure));
-            }
+        if volume.is_read_only() {
+            wrong.insert("it is mounted read-only: no snapshots are taken, none removed".to_string());
+        } else {
+            self.keep(now, volume, &mut wrong);
         }
         for what in wrong.difference(&self.told) {
             tracing::warn!("volume '{}': {what}; not told again until that is over", self.volume);
         }
         self.told = wrong;
         (self.policy.next(now) - now).clamp(1, LOOK_MAX)
+    }
+
+    fn keep(&mut self, now: i64, volume: &dyn Keeps, wrong: &mut BTreeSet<String>) {
+        if let Err(failure) = self.take(now, volume) {
+            wrong.insert(format!("no snapshot is taken as its policy says: {}", one_line(&failure)));
+        }
+        match volume.snapshots() {
+            Ok(snapshots) => self.prune(&Scheduled::among(&snapshots), volume, wrong),
+            Err(failure) => {
+                wrong.insert(one_line(&failure));
+            }
+        }
     }
 
     fn take(&mut self, now: i64, volume: &dyn Keeps) -> Result<(), Failure> {
@@ -158,6 +168,7 @@ mod tests {
         snapshots: Vec<native::Snapshot>,
         changed: bool,
         is_full: bool,
+        is_read_only: bool,
         in_use: Option<String>,
         attempts: u32,
     }
@@ -165,6 +176,10 @@ mod tests {
     impl Keeps for Volume {
         fn snapshots(&self) -> Result<Vec<native::Snapshot>, Failure> {
             Ok(self.0.lock().snapshots.clone())
+        }
+
+        fn is_read_only(&self) -> bool {
+            self.0.lock().is_read_only
         }
 
         fn has_changed_since(&self, _: &str) -> Result<bool, Failure> {
@@ -272,6 +287,20 @@ mod tests {
         volume.0.lock().in_use = None;
         keeper.look(3630, &volume);
         assert_eq!(volume.names(), ["auto-19700101T010000Z"]);
+        assert!(keeper.told.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_taken_or_removed_while_it_is_read_only() {
+        let (volume, mut keeper) = (Volume::default(), keeper("hourly=1"));
+        keeper.look(0, &volume);
+        volume.change();
+        volume.0.lock().is_read_only = true;
+        keeper.look(3600, &volume);
+        assert_eq!((volume.names().len(), keeper.told.len()), (1, 1));
+        volume.0.lock().is_read_only = false;
+        keeper.look(3601, &volume);
+        assert_eq!(volume.names(), ["auto-19700101T010001Z"]);
         assert!(keeper.told.is_empty());
     }
 

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
 use nvm::{Account, Region, VolumeKind, Zone};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value as Json, json};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
@@ -26,6 +26,10 @@ use crate::read_disk;
 use crate::report::{self, Fields, Value};
 use crate::retention;
 use crate::schedule::{Keeper, Keeps, Schedule};
+
+/// How long who exchanges the volume waits for who uses it.
+const ALONE_PATIENCE: Duration = Duration::from_secs(3);
+const ALONE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A volume being served.
 pub(crate) struct Served {
@@ -222,14 +226,36 @@ impl Served {
         }
     }
 
+    /// Whether the mount is read-only now, as the kernel says it is: a remount tells it, and not always us.
+    fn is_read_only(&self) -> bool {
+        self.options.read_only || mount_table::is_read_only(&self.source, &self.dir)
+    }
+
+    /// An error if nothing of the volume is to be changed, its snapshots included.
+    fn check_writable(&self) -> Result<(), Failure> {
+        if !self.is_read_only() {
+            return Ok(());
+        }
+        let dir = self.dir.display();
+        let failure = Failure::new(format!("{} is mounted read-only on {dir}", self.source));
+        let failure = failure.leaving("nothing was changed");
+        Err(match self.options.read_only {
+            true => failure.remedy(format!("amberfs umount {dir}, then mount it for writing")),
+            false => failure.remedy(format!("mount -o remount,rw {dir}, and try again")),
+        })
+    }
+
     /// What programs have written may be in the kernel's pages: brings it to the volume.
     fn write_back(&self) -> Result<(), Failure> {
         pages::write_back(&self.dir).doing("writing the kernel's pages back")
     }
 
     /// The volume's snapshots, if it is open.
-    pub(crate) fn list_snapshots(&self) -> Option<Value> {
-        self.with_volume(|volume| Ok(snapshots::listed(volume))).ok()
+    pub(crate) fn list_snapshots(&self) -> Option<Result<Value, Failure>> {
+        match &*self.shown() {
+            Shown::Volume(volume) => Some(snapshots::listed(volume)),
+            _ => None,
+        }
     }
 
     /// Compares a snapshot with another, or with what programs have written.
@@ -243,9 +269,10 @@ impl Served {
     /// Returns the volume to a snapshot while it is mounted: at a moment at which the kernel holds nothing of it, it is closed,
     /// returned as one that is not mounted, and opened anew; requests that come meanwhile wait.
     pub(crate) fn roll_back(&self, volume: &str, to: &str, discard_newer: bool) -> Result<Fields, Failure> {
+        self.check_writable()?;
         self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
             .leaving("nothing was changed")?;
-        let mut shown = self.shown.write();
+        let mut shown = self.alone()?;
         let within = |entry: &MountEntry| entry.dir != self.dir && entry.dir.starts_with(&self.dir);
         if let Some(other) = mount_table::read()?.into_iter().find(within) {
             let other = other.dir.display();
@@ -261,6 +288,25 @@ impl Served {
             let remedy = format!("{}; end that, or unmount it, and try again", self.who_uses_it());
             Err(Failure::new(what).leaving("nothing was changed").remedy(remedy))
         })
+    }
+
+    /// Waits a moment for who uses the volume beside the mount. Who would wait longer is refused, and nobody waits behind him meanwhile: a lock
+    /// that waits for readers keeps new ones out.
+    fn alone(&self) -> Result<RwLockWriteGuard<'_, Shown>, Failure> {
+        let patience = Instant::now() + ALONE_PATIENCE;
+        loop {
+            match self.shown.try_write() {
+                Some(shown) => return Ok(shown),
+                None if Instant::now() < patience => std::thread::sleep(ALONE_PAUSE),
+                None => {
+                    return Err(Failure::new(
+                        "another command uses the volume: a snapshot is being copied or compared",
+                    )
+                    .leaving("nothing was changed")
+                    .remedy("try again when that has ended"));
+                }
+            }
+        }
     }
 
     /// Closes the volume, returns it to a snapshot, and opens it again, also if it could not be returned.
@@ -317,6 +363,9 @@ impl Served {
 
     /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
     pub(crate) fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
+        if !ask.changes_nothing() && !matches!(ask, Ask::Show { .. }) {
+            self.check_writable()?;
+        }
         self.with_volume(|volume| match ask {
             Ask::Take { .. } => {
                 self.write_back()?;
@@ -367,10 +416,10 @@ impl Served {
         }
     }
 
-    /// Adds what DRAM the volume's caches take, and may take.
+    /// Adds what only who has the volume open knows of it: what DRAM its caches take, and may take; whether it failed.
     pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
         match &*self.shown() {
-            Shown::Volume(volume) => account::caches(fields, &volume.stats()),
+            Shown::Volume(volume) => account::failure(account::caches(fields, &volume.stats()), volume),
             Shown::Disk(disk) => disk.caches(fields),
             Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
         }
@@ -403,7 +452,7 @@ impl Served {
             None => fields,
         };
         let fields = match &*self.shown() {
-            Shown::Volume(volume) => fields
+            Shown::Volume(volume) => account::failure(fields, volume)
                 .with("native", Value::Fields(account::native(&volume.stats())))
                 .with("recovery", Value::Fields(account::recovery(&volume.recovery()))),
             Shown::Disk(disk) => fields
@@ -422,6 +471,10 @@ impl Served {
 impl Keeps for Served {
     fn snapshots(&self) -> Result<Vec<native::Snapshot>, Failure> {
         self.with_volume(|volume| Ok(volume.snapshots()))
+    }
+
+    fn is_read_only(&self) -> bool {
+        Served::is_read_only(self)
     }
 
     fn has_changed_since(&self, name: &str) -> Result<bool, Failure> {

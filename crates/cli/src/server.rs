@@ -74,7 +74,6 @@ pub(crate) fn run(
     options: &Options,
     ready: impl FnOnce(&Json),
 ) -> Result<(), Failure> {
-    start_logging();
     // Before any thread, so that none takes the signal instead.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(format!("cannot watch signals: {error}")))?;
@@ -148,7 +147,11 @@ fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
     let zone = open(options.read_only)?;
     if options.read_only && options.snapshot.is_none() && mountable(&zone, &place.volume, options)?.1 {
         drop(zone);
-        return open(false).leaving("opening the volume has to write, if only to recover it");
+        // As ext4 does: what a crash has left is finished first, and from then on nothing is changed.
+        return open(false).map_err(|failure| {
+            let doing = "opening the zone for writing: the volume's log is to be replayed before it is read";
+            Failure { doing: Some(doing.into()), ..failure }
+        });
     }
     Ok(zone)
 }
@@ -462,7 +465,12 @@ impl Server {
                 let _at_work = self.reserve(&volume)?;
                 Ok(json!({ "bytes": format::format(&zone()?, &volume, &settings)? }))
             }
-            Request::Check { volume, repair } => {
+            Request::Check { volume, repair, preen } => {
+                let repair = match (repair, preen) {
+                    (true, _) => check::Repair::Everything,
+                    (false, true) => check::Repair::Preen,
+                    (false, false) => check::Repair::Nothing,
+                };
                 let checked = {
                     let _at_work = self.reserve(&volume)?;
                     check::check(&zone()?, &volume, repair)?
@@ -547,13 +555,4 @@ impl Drop for AtWork<'_> {
         state.at_work.remove(&self.volume);
         self.server.end_if_idle(&mut state);
     }
-}
-
-/// What the layers below have to say goes to standard error: the terminal, or the log.
-fn start_logging() {
-    let _ = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_max_level(tracing::Level::INFO)
-        .try_init();
 }

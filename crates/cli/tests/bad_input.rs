@@ -24,7 +24,8 @@ fn usage_errors_have_the_codes_of_the_programs_we_stand_in_for() {
     }
     run("mount none /tmp").fails(32, &["none: No such file", "ZONE:VOLUME"]);
     let zone = scratch.zone();
-    run(&format!("fsck -a -p -y {zone}:home")).ok();
+    run(&format!("fsck -a -p {zone}:home")).ok();
+    run(&format!("fsck -p -y {zone}:home")).fails(16, &["cannot be used with"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 
+use rustix::mount::MountFlags;
 use support::mounted::place;
 use support::{eventually, run};
 
@@ -126,6 +127,41 @@ fn a_full_volume_is_told_once() {
     files.iter().for_each(|path| fs::remove_file(path).unwrap());
     before.iter().for_each(|name| drop(run(&format!("snapshot remove {dir} {name} --wait"))));
     eventually("another snapshot", || scheduled(&dir).iter().any(|name| !before.contains(name)));
+    run(&format!("umount {dir}")).ok();
+    run(&format!("fsck {zone}:home")).ok();
+}
+
+/// Remounted to be read, a volume was given snapshots and returned to them all the same.
+#[test]
+fn a_remount_to_be_read_stops_snapshots() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let log = scratch.text("log");
+    run(&format!("mount {zone}:home {dir} -o keep=1s=3,keep_unchanged,log={log}")).ok();
+    eventually("the first one", || !scheduled(&dir).is_empty());
+    run(&format!("snapshot take {dir} mine")).ok();
+    let by_us = |how: &str| run(&format!("mount {zone}:home {dir} -o remount,{how}")).code == 0;
+    let by_the_kernel = |how: &str| {
+        let flags = if how == "ro" { MountFlags::RDONLY } else { MountFlags::empty() };
+        rustix::mount::mount_remount(dir.as_str(), flags, "").is_ok()
+    };
+    // By whom is all the same.
+    let all: [&dyn Fn(&str) -> bool; 2] = [&by_us, &by_the_kernel];
+    for remount in all {
+        let stops = || fs::read_to_string(&log).unwrap().matches("it is mounted read-only").count();
+        let before = stops();
+        eventually("nobody has a file open for writing", || remount("ro"));
+        eventually("the log says why none are taken", || stops() > before);
+        let (kept, last) = (names(&dir), scheduled(&dir).pop());
+        let refused = ["take mount other", "rollback mount mine", "remove mount mine", "hold mount mine tag"];
+        for refused in refused.map(|line| line.replace("mount", &dir)) {
+            run(&format!("snapshot {refused}")).fails(1, &["is mounted read-only on", "remount,rw"]);
+        }
+        assert!(run(&format!("snapshot show {dir} mine")).ok().out.contains("mine"));
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        assert_eq!(names(&dir), kept);
+        assert!(remount("rw"));
+        eventually("another one", || scheduled(&dir).pop() > last);
+    }
     run(&format!("umount {dir}")).ok();
     run(&format!("fsck {zone}:home")).ok();
 }

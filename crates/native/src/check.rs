@@ -10,10 +10,11 @@ use vfs::{FileKind, InoMap, InoSet};
 
 use crate::Error;
 use crate::bia::BlockKind;
-use crate::check_report::{CheckReport, Problem};
+use crate::check_report::CheckReport;
 use crate::check_snapshots::{Broken, Reached, reach_snapshots};
 use crate::directory;
-use crate::geometry::{BLOCK, FILE_MAX, SEGMENT_BLOCKS};
+use crate::error::{check_writable, without_advice};
+use crate::geometry::{FILE_MAX, SEGMENT_BLOCKS};
 use crate::index;
 use crate::inode::{Layout, number_of, slots_in};
 use crate::inspect::{self, AtRest};
@@ -21,25 +22,69 @@ use crate::mend_snapshots;
 use crate::nat;
 use crate::node::{self, ORPHANS};
 use crate::reader::Reader;
-use crate::recovery;
+use crate::recovery::{self, Rest};
 use crate::sit::{Bitmap, SegmentKind, SitEntry};
-use crate::superblock::Superblock;
+use crate::superblock::{Root, Superblock};
 
-/// Checks the volume in `region`, which nobody has mounted. With `repair`, a log left by a crash is replayed first, and
+/// What a check does about what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mend {
+    /// Nothing: the volume is left as it is.
+    Nothing,
+    /// What is there twice or follows from the rest, and the log if all of it can be replayed.
+    Derivable,
+    /// The same, and what is damaged is given up where the rest can be used without it.
+    Everything,
+}
+
+/// Checks the volume in `region`, which nobody has mounted. With `repair`, a log left by a crash is replayed, and
 /// what can be rebuilt from the tree is: valid bits, segment counts, the hidden directory, the list of snapshots, a damaged
-/// superblock or its copy. A snapshot that was removed and that damage keeps from going is let go. What the tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
+/// superblock, root slot or copy of them. A snapshot that was removed and that damage keeps from going is let go, and so are
+/// transactions that cannot be replayed. What the tree itself has lost is reported, not guessed. Without `repair`, nothing is changed.
+///
+/// What is called repaired is not found by another check. Nothing is changed before all of the volume has been looked at, and could be
+/// read.
 ///
 /// `Err` only if there is no volume to check: no superblock, no checkpoint.
 pub fn check(region: &Region, repair: bool) -> Result<CheckReport, Error> {
-    let report = check_what_is_read(region, repair)?;
-    // Zeros in place of what could not be read are no damage, and what was mended of them is not on the medium.
-    inspect::readable(region)?;
-    Ok(report)
+    check_and(region, if repair { Mend::Everything } else { Mend::Nothing })
 }
 
-fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Error> {
+/// The same, where only that is mended by which nothing is lost: what is there twice, what follows from the tree, and the log if all of it
+/// can be replayed. If anything else is wrong, nothing is changed.
+pub fn preen(region: &Region) -> Result<CheckReport, Error> {
+    check_and(region, Mend::Derivable)
+}
+
+fn check_and(region: &Region, mend: Mend) -> Result<CheckReport, Error> {
+    if mend != Mend::Nothing {
+        check_writable(region, "repair the volume")?;
+    }
+    let found = check_once(region, Mend::Nothing)?;
+    let is_sound = found.problems.is_empty() && !found.needs_recovery;
+    let loses = found.problems.iter().any(|problem| problem.with_loss);
+    match mend {
+        Mend::Nothing => Ok(found),
+        _ if is_sound => Ok(found),
+        Mend::Derivable if loses => Ok(found),
+        _ => check_once(region, mend),
+    }
+}
+
+fn check_once(region: &Region, mend: Mend) -> Result<CheckReport, Error> {
+    let checked = check_what_is_read(region, mend);
+    // Zeros in place of what could not be read are no damage, and what was mended of them is not on the medium.
+    inspect::readable(region)?;
+    checked.map_err(|error| match error {
+        Error::Volume(vfs::Error::Corrupt(what)) => Error::Volume(vfs::Error::Corrupt(without_advice(what))),
+        other => other,
+    })
+}
+
+fn check_what_is_read(region: &Region, mend: Mend) -> Result<CheckReport, Error> {
+    let (repair, gives_up) = (mend != Mend::Nothing, mend == Mend::Everything);
     let mut report = CheckReport::default();
-    check_superblocks(region, repair, &mut report)?;
+    check_twins(region, repair, &mut report)?;
     let before = AtRest::read(region)?;
     let log = before.log();
     let (needs_recovery, broken) = (before.needs_recovery(&log), log.broken);
@@ -47,29 +92,33 @@ fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Erro
         // Recovery needs room to work in, so that comes first.
         rebuild_sit(&before, &mut report);
     }
-    let hidden = hidden_directory(&before);
-    if let Err(error) = &hidden
-        && repair
-    {
-        // Recovery makes it anew.
-        report.mended(format!("the hidden directory: {error}"));
-    }
-    if (needs_recovery || hidden.is_err()) && repair {
-        match recovery::recover(region) {
+    let hidden = hidden_directory(&before).err().filter(|_| gives_up);
+    if (needs_recovery || hidden.is_some()) && repair {
+        let rest = if gives_up { Rest::Drop } else { Rest::Refuse };
+        match recovery::recover(region, rest) {
             Ok(left_out) => {
-                (report.recovered, report.transactions_dropped) = (true, left_out);
+                (report.recovered, report.transactions_dropped) = (needs_recovery, left_out);
+                if let Some(error) = hidden {
+                    report.given_up(format!("the hidden directory: {error}"));
+                }
                 if left_out > 0 {
-                    report.mended(format!("{left_out} transactions of the log could not be replayed"));
+                    report.given_up(match left_out {
+                        1 => "1 transaction of the log could not be replayed, and was dropped".to_string(),
+                        n => format!("{n} transactions of the log could not be replayed, and were dropped"),
+                    });
                 }
             }
-            Err(error) => report.found(format!("recovery fails: {error}")),
+            Err(error) => {
+                report.found(format!("recovery fails: {error}"));
+                report.needs_recovery = needs_recovery;
+            }
         }
     }
-    report.needs_recovery = needs_recovery && !repair;
+    report.needs_recovery |= needs_recovery && !repair;
     if let Some(error) = broken.filter(|_| !repair) {
-        report.found(error.to_string());
+        report.found(error);
     }
-    let is_settled = repair && report.is_clean();
+    let is_settled = gives_up && report.is_clean();
     if is_settled {
         mend_snapshots::mend_list(region, &mut report)?;
     }
@@ -77,7 +126,7 @@ fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Erro
     report.blocks_total = at_rest.medium.geometry.main_blocks();
     if !repair {
         for (_, what) in damaged_segments(&at_rest) {
-            report.found(what);
+            report.derivable(what, false);
         }
     }
     loop {
@@ -98,7 +147,7 @@ fn check_what_is_read(region: &Region, repair: bool) -> Result<CheckReport, Erro
             if repaired {
                 recovery::recount(region, blocks)?;
             }
-            walk.report.problems.push(Problem { what, repaired });
+            walk.report.derivable(what, repaired);
         }
         return Ok(walked);
     }
@@ -110,16 +159,26 @@ fn hidden_directory(at_rest: &AtRest) -> vfs::Result<()> {
     directory::list(&nodes, nodes.inode(ORPHANS)?, 0, &mut |_| true)
 }
 
-fn check_superblocks(region: &Region, repair: bool, report: &mut CheckReport) -> Result<(), Error> {
+/// Looks at what is there twice: superblocks and root slots, of which one of each suffices, and writes the other anew.
+fn check_twins(region: &Region, repair: bool, report: &mut CheckReport) -> Result<(), Error> {
     let intact = Superblock::read(region)?;
-    let blocks = crate::geometry::SUPERBLOCKS.map(|at| region.load::<[u8; 184]>(at * BLOCK));
-    if blocks[0] != blocks[1] {
+    for at in intact.damaged_copies(region) {
         if repair {
-            intact.write(region).ignore();
+            intact.write_copy(region, at).ignore();
         }
-        report
-            .problems
-            .push(Problem { what: "one of the two superblocks is damaged".into(), repaired: repair });
+        report.derivable(
+            format!("of the two superblocks, that at block {at} is damaged; the other serves"),
+            repair,
+        );
+    }
+    if let Some(at) = Root::damaged_slot(region) {
+        if repair {
+            Root::read(region)?.write_twin(region, at).ignore();
+        }
+        report.derivable(
+            format!("of the two root slots, that at block {at} is damaged; the other serves"),
+            repair,
+        );
     }
     Ok(())
 }
@@ -151,7 +210,7 @@ fn rebuild_sit(at_rest: &AtRest, report: &mut CheckReport) {
         let (bits, version) = (&reached[segment as usize], at_rest.checkpoint.body.version.get());
         flushed = flushed
             .and(SitEntry::new(segment, walk.segment_kind(segment), version, bits).write(medium, segment));
-        report.mended(what);
+        report.derivable(what, true);
     }
     medium.region.fence(flushed).ignore();
 }

@@ -1,5 +1,9 @@
 //! What a check says.
 
+use std::fmt::Display;
+
+use crate::error::without_advice;
+
 /// What a check found.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
@@ -30,13 +34,18 @@ impl CheckReport {
     }
 
     /// Adds what is wrong and stays so.
-    pub(crate) fn found(&mut self, what: String) {
-        self.problems.push(Problem { what, repaired: false });
+    pub(crate) fn found(&mut self, what: impl Display) {
+        self.problems.push(Problem { what: without_advice(what), repaired: false, with_loss: true });
     }
 
-    /// Adds what was wrong.
-    pub(crate) fn mended(&mut self, what: String) {
-        self.problems.push(Problem { what, repaired: true });
+    /// Adds what is wrong, or was if it is `repaired`, and can be derived from what is there: nothing is lost by mending it.
+    pub(crate) fn derivable(&mut self, what: impl Display, repaired: bool) {
+        self.problems.push(Problem { what: without_advice(what), repaired, with_loss: false });
+    }
+
+    /// Adds what was wrong, and took something with it that nobody has any more.
+    pub(crate) fn given_up(&mut self, what: impl Display) {
+        self.problems.push(Problem { what: without_advice(what), repaired: true, with_loss: true });
     }
 }
 
@@ -45,6 +54,8 @@ impl CheckReport {
 pub struct Problem {
     /// What, and where.
     pub what: String,
-    /// Whether it was mended.
+    /// Whether it was mended: another check does not find it.
     pub repaired: bool,
+    /// Whether something is lost by mending it, or would be; also of what cannot be mended at all.
+    pub with_loss: bool,
 }

@@ -11,6 +11,7 @@ use crate::bia::BlockKind;
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
 use crate::core::Core;
+use crate::error::check_writable;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BIA_ENTRY, BLOCK, Medium, SUPERBLOCKS};
 use crate::inspect::AtRest;
@@ -57,6 +58,7 @@ fn clone_record(
     to: &Region,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
+    check_writable(to, "copy a snapshot there")?;
     let claimed = to.claim().ok_or(Error::Mounted)?;
     let superblock = Superblock::read(&medium.region)?;
     let bytes = medium.geometry.blocks * BLOCK;

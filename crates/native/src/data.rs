@@ -146,7 +146,14 @@ impl Core {
             let room = if appends { most } else { most - (at as usize & (most - 1)) };
             let chunk = &data[done..data.len().min(done + room)];
             let place = (!appends).then_some(at);
-            let written = self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Ordinary);
+            let blocks = blocks_for(chunk.len() as u64 / BLOCK + 3);
+            let is_full = !appends && self.nodes.allocator.is_full_for(blocks);
+            // Not a checkpoint for each write, to find the same again.
+            let written = if is_full && self.owns_all(handle, at, chunk.len())? {
+                Err(Error::NoSpace)
+            } else {
+                self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Ordinary)
+            };
             match written {
                 Ok(()) => done += chunk.len(),
                 // What a file has can be written over whatever is free: a mount's kernel may have promised that long ago.

@@ -55,9 +55,15 @@ pub enum Error {
     /// This process has the volume mounted already.
     #[error("the volume is mounted already, by this very process")]
     Mounted,
-    /// A read-only open of a volume that needs recovery.
-    #[error("the volume was not unmounted cleanly and its log must be replayed: open it for writing once")]
+    /// A volume that needs recovery, in a zone that cannot be written to.
+    #[error(
+        "the volume was not unmounted cleanly, and its log must be replayed before it can be read, but the zone is open for reading only: \
+         open it for writing once"
+    )]
     NeedsRecovery,
+    /// Something that has to write, in a zone that cannot be written to.
+    #[error("the zone is open for reading only: to {0}, open it for writing")]
+    ReadOnlyZone(&'static str),
     /// No snapshot can have this name, comment or tag.
     #[error("{0}")]
     SnapshotText(String),
@@ -144,9 +150,23 @@ impl From<Error> for vfs::Error {
             | Error::NoSpaceForSnapshot
             | Error::NoRoomToCompare
             | Error::CloneTooSmall { .. } => vfs::Error::NoSpace,
+            Error::ReadOnlyZone(_) => vfs::Error::ReadOnly,
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }
+}
+
+/// An error if nothing can be stored to `region`, where a store panics. `doing` is what has to write.
+pub(crate) fn check_writable(region: &nvm::Region, doing: &'static str) -> Result<(), Error> {
+    if region.is_read_only() { Err(Error::ReadOnlyZone(doing)) } else { Ok(()) }
+}
+
+/// What an error of damage tells who has not checked the volume.
+const ADVICE: &str = "; the volume is left as it is, run `amberfs fsck`";
+
+/// An error's text for who is just checking the volume, and is not to be told to do that.
+pub(crate) fn without_advice(error: impl std::fmt::Display) -> String {
+    error.to_string().replace(ADVICE, "")
 }
 
 /// A damaged structure, in words: which, where, which field, what it holds and what it should.
@@ -158,7 +178,6 @@ pub(crate) fn corrupt(
     expected: impl std::fmt::Display,
 ) -> vfs::Error {
     vfs::Error::Corrupt(format!(
-        "{structure} at block {block} is damaged: {field} is {found}, expected {expected}; \
-         the volume is left as it is, run `amberfs fsck`"
+        "{structure} at block {block} is damaged: {field} is {found}, expected {expected}{ADVICE}"
     ))
 }

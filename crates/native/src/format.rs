@@ -10,6 +10,7 @@ use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
+use crate::error::check_writable;
 use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
@@ -27,6 +28,7 @@ const EMPTY_VERSION: u32 = 1;
 /// Makes a volume of all of `region`, whatever was there, unless somebody has it mounted. A power cut meanwhile leaves no
 /// volume: the superblocks are removed first and written last.
 pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
+    check_writable(region, "make a volume there")?;
     let geometry = Geometry::lay_out(region.len(), options.log_bytes)?;
     let claimed = region.claim().ok_or(Error::Mounted)?;
     let medium = Medium { region: region.clone(), geometry };

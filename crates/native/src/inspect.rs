@@ -121,6 +121,12 @@ pub fn snapshots(region: &Region) -> Result<Vec<Snapshot>, Error> {
     }
 }
 
+/// Whether a volume that is not mounted has something to finish, or to replay.
+pub(crate) fn needs_recovery(region: &Region) -> Result<bool, Error> {
+    let at_rest = AtRest::read(region)?;
+    Ok(at_rest.needs_recovery(&at_rest.log()))
+}
+
 /// What the volume in `region` says of itself.
 pub fn info(region: &Region) -> Result<Info, Error> {
     let at_rest = AtRest::read(region)?;

@@ -92,7 +92,7 @@ mod views;
 mod volume;
 mod xattr;
 
-pub use check::check;
+pub use check::{check, preen};
 pub use check_report::{CheckReport, Problem};
 pub use clone::clone_snapshot;
 pub use diff::{Aspect, Difference, DifferenceKind, diff};

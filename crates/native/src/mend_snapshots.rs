@@ -37,13 +37,13 @@ pub(crate) fn mend_list(region: &Region, report: &mut CheckReport) -> Result<(),
             kept.put(record);
         } else {
             told.push(format!(
-                "the list has no room for {:?}, a snapshot that it does not tell of",
+                "the list has no room for {:?}, a snapshot that it does not tell of, and which is lost",
                 record.name
             ));
         }
     }
     recovery::replace_list(region, kept)?;
-    told.into_iter().for_each(|what| report.mended(what));
+    told.into_iter().for_each(|what| report.given_up(what));
     Ok(())
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn drop_broken(region: &Region, broken: &[Broken], report: &mut Check
     let (mut kept, _) = Kept::read(&medium, &newest);
     broken.iter().for_each(|broken| kept.forget(broken.version));
     recovery::replace_list(region, kept)?;
-    broken.iter().for_each(|broken| report.mended(broken.what.clone()));
+    broken.iter().for_each(|broken| report.given_up(&broken.what));
     Ok(())
 }
 

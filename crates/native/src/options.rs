@@ -111,7 +111,7 @@ pub struct MountOptions {
     pub journaling: Journaling,
     /// Longest time between checkpoints while there are changes.
     pub commit_interval: Duration,
-    /// Nothing is changed, not even for recovery.
+    /// Nothing is changed once the volume is open. If it was not closed, it is recovered before, which needs a zone that can be written to.
     pub read_only: bool,
     /// Pointers to be looked at, at most, for one checkpoint, to give back what a removed snapshot had: that keeps it
     /// from holding up what waits for the checkpoint by more than some ms.

@@ -8,6 +8,7 @@ use vfs::{
 use crate::core::Core;
 use crate::kept::{Record, State};
 use crate::read_only::{ReadOnly, Readable, Tree};
+use crate::snapshots::named;
 use crate::view::{Numbering, SnapshotView};
 use crate::views::{DIRECTORY, DOTS, is_directory, is_one_tree, is_own, version_of};
 
@@ -143,8 +144,8 @@ impl Readable for Directory<'_> {
             b".." => Ok(ROOT_INO),
             _ => {
                 let kept = self.0.snapshots.read();
-                let record = std::str::from_utf8(name).ok().and_then(|name| kept.find(name));
-                record.map(root_of).ok_or(Error::NotFound)
+                let name = std::str::from_utf8(name).map_err(|_| Error::NotFound)?;
+                Ok(root_of(named(&kept, name)?))
             }
         }
     }
@@ -183,7 +184,8 @@ impl Readable for Directory<'_> {
         Err(Error::IsDirectory)
     }
 
-    /// A snapshot's cookie is its version, moved up behind those of the dots.
+    /// A snapshot's cookie is its version, moved up behind those of the dots. A damaged list ends with an error, behind those that it tells
+    /// of: it is not taken for one that is empty.
     fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
         self.check(dir)?;
         let kind = FileKind::Directory;
@@ -192,16 +194,19 @@ impl Readable for Directory<'_> {
                 return Ok(());
             }
         }
-        let kept = self.0.snapshots.read();
+        let (kept, mut is_end) = (self.0.snapshots.read(), from >= DOTS);
         let mut version = from.saturating_sub(DOTS).min(u32::MAX.into()) as u32;
         while let Some(record) = kept.after(version) {
             version = record.version;
             let (next, name) = (DOTS + u64::from(version), record.name.as_bytes());
-            if record.state == State::Kept && !sink(DirEntry { ino: root_of(record), kind, next, name }) {
-                return Ok(());
+            if record.state == State::Kept {
+                is_end = false;
+                if !sink(DirEntry { ino: root_of(record), kind, next, name }) {
+                    return Ok(());
+                }
             }
         }
-        Ok(())
+        if is_end { Ok(self.0.check_list()?) } else { Ok(()) }
     }
 
     fn statfs(&self) -> Result<Statfs> {

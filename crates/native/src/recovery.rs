@@ -11,6 +11,7 @@ use nvm::Region;
 use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
+use crate::error::check_writable;
 use crate::fault::{Fault, planted};
 use crate::geometry::Medium;
 use crate::hints::Hints;
@@ -21,7 +22,7 @@ use crate::reader::Reader;
 use crate::replay::replay;
 use crate::scan::Log;
 use crate::superblock::{Root, Superblock};
-use crate::{Error, MountOptions, Recovery};
+use crate::{Error, MountOptions, Recovery, inspect};
 
 /// The newest checkpoint of an unopened volume and the root slot that leads to it. If its publishing was cut short,
 /// that is finished first, unless `read_only`.
@@ -46,12 +47,35 @@ pub(crate) fn newest(medium: &Medium, read_only: bool) -> std::result::Result<(R
 pub(crate) enum Rest {
     /// Mount with everything before it, and change nothing.
     Keep,
+    /// Open nothing, and change nothing.
+    Refuse,
     /// Let go of it and of all that follow; and of a hidden directory that is damaged.
     Drop,
 }
 
-/// Opens the volume that `superblock` describes, and removes what a crash left without a name.
+/// Opens the volume that `superblock` describes, and removes what a crash left without a name. One that is only to be read is recovered
+/// first, where its zone can be written to; from then on nothing is changed.
 pub(crate) fn open(
+    region: Region,
+    superblock: &Superblock,
+    options: &MountOptions,
+    rest: Rest,
+) -> std::result::Result<(Core, Recovery), Error> {
+    if !options.read_only || region.is_read_only() || !inspect::needs_recovery(&region)? {
+        return open_as_it_is(region, superblock, options, rest);
+    }
+    let writing = MountOptions { read_only: false, background: false, ..options.clone() };
+    let (core, recovery) = open_as_it_is(region.clone(), superblock, &writing, rest)?;
+    if core.failure().is_some() {
+        return Ok((core, recovery)); // it can only be read
+    }
+    core.finish()?;
+    drop(core);
+    let (core, _) = open_as_it_is(region, superblock, options, rest)?;
+    Ok((core, recovery))
+}
+
+fn open_as_it_is(
     region: Region,
     superblock: &Superblock,
     options: &MountOptions,
@@ -92,6 +116,9 @@ pub(crate) fn open_bare(
     options: &MountOptions,
     rest: Rest,
 ) -> std::result::Result<(Core, Recovery), Error> {
+    if !options.read_only {
+        check_writable(&region, "change the volume")?;
+    }
     let mounted = region.claim().ok_or(Error::Mounted)?;
     let medium = Arc::new(Medium { region, geometry: superblock.geometry() });
     let (mut root, checkpoint) = newest(&medium, options.read_only)?;
@@ -144,6 +171,7 @@ pub(crate) fn open_bare(
     let publisher = Publisher { root, newest: checkpoint };
     let core = Core::new(medium.clone(), replayed.nodes, journal, publisher, kept, options.clone(), mounted);
     match replayed.stopped {
+        Some(error) if rest == Rest::Refuse => return Err(error.into()),
         Some(error) if rest == Rest::Keep => core.fail_at_mount(&error, &recovery),
         _ if options.read_only => {}
         // Also if its only transaction was left out: then it must not be met again.
@@ -154,12 +182,12 @@ pub(crate) fn open_bare(
     Ok((core, recovery))
 }
 
-/// Brings an unmounted volume that crashed to its newest state, as mounting it would; but what of its log can't be
-/// replayed is dropped. Returns how many transactions were.
-pub(crate) fn recover(region: &Region) -> std::result::Result<u64, Error> {
+/// Brings an unmounted volume that crashed to its newest state, as mounting it would. What of its log can't be
+/// replayed is an error, or dropped. Returns how many transactions were.
+pub(crate) fn recover(region: &Region, rest: Rest) -> std::result::Result<u64, Error> {
     let superblock = Superblock::read(region)?;
     let options = MountOptions::default();
-    let (core, recovery) = open(region.clone(), &superblock, &options, Rest::Drop)?;
+    let (core, recovery) = open(region.clone(), &superblock, &options, rest)?;
     core.finish()?;
     Ok(recovery.transactions_left_out)
 }

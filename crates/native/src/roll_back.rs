@@ -13,6 +13,7 @@ use crate::core::{Aim, Core, NextLog};
 use crate::fault::{Fault, planted};
 use crate::kept::{Record, Snapshot, State};
 use crate::recovery::{self, Rest};
+use crate::snapshots::named;
 use crate::superblock::Superblock;
 use crate::{Error, MountOptions};
 
@@ -70,7 +71,7 @@ impl Core {
                 let what = "a snapshot cannot be removed, because of damage; run `amberfs fsck --repair`, and try again";
                 return Err(vfs::Error::Corrupt(what.into()).into());
             }
-            let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+            let record = named(&kept, name)?;
             let given_up = Record {
                 version: 0, // known when its epoch ends, as is its block
                 block: 0,

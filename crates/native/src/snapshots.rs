@@ -47,6 +47,21 @@ fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// The snapshot called `name`. That there is none, a damaged list does not know.
+pub(crate) fn named<'k>(kept: &'k Kept, name: &str) -> Result<&'k Record, Error> {
+    match kept.find(name) {
+        Some(record) => Ok(record),
+        None if kept.is_damaged() => Err(list_damaged()),
+        None => Err(Error::NoSnapshot(name.into())),
+    }
+}
+
+fn list_damaged() -> Error {
+    let what = "the list of snapshots is damaged: it may not tell of all there are, and none is taken, removed or changed; unmount the volume and \
+                run `amberfs fsck --repair`";
+    vfs::Error::Corrupt(what.into()).into()
+}
+
 /// A snapshot that is not removed while somebody reads it.
 pub(crate) struct InUse<'a> {
     core: &'a Core,
@@ -111,7 +126,7 @@ impl Core {
         // What is being taken is in the list, and may not be on the medium.
         let _publisher = self.publisher();
         let mut kept = self.snapshots.write();
-        let record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        let record = named(&kept, name)?.clone();
         kept.begin_use(record.version);
         Ok(InUse { core: self, record })
     }
@@ -150,7 +165,7 @@ impl Core {
     /// The snapshot called `name`.
     pub(crate) fn snapshot(&self, name: &str) -> Result<Snapshot, Error> {
         let kept = self.snapshots.read();
-        kept.find(name).map(Snapshot::from).ok_or_else(|| Error::NoSnapshot(name.into()))
+        named(&kept, name).map(Snapshot::from)
     }
 
     /// Lets go of a snapshot. When this returns, it is gone for good; its space comes back with the checkpoints that
@@ -217,7 +232,7 @@ impl Core {
         self.check_list_changeable()?;
         {
             let mut kept = self.snapshots.write();
-            let mut record = kept.find(name).cloned().ok_or_else(|| Error::NoSnapshot(name.into()))?;
+            let mut record = named(&kept, name)?.clone();
             change(&kept, &mut record)?;
             if !kept.has_room(&record) {
                 return Err(Error::TooManySnapshots);
@@ -240,11 +255,12 @@ impl Core {
     /// The same for the list of snapshots.
     pub(crate) fn check_list_changeable(&self) -> Result<(), Error> {
         self.check_changeable()?;
-        if self.snapshots.read().is_damaged() {
-            let what = "the list of snapshots is damaged, so none is taken, removed or changed; unmount the volume and run `amberfs fsck --repair`";
-            return Err(vfs::Error::Corrupt(what.into()).into());
-        }
-        Ok(())
+        self.check_list()
+    }
+
+    /// An error if there may be more snapshots than the list tells of.
+    pub(crate) fn check_list(&self) -> Result<(), Error> {
+        if self.snapshots.read().is_damaged() { Err(list_damaged()) } else { Ok(()) }
     }
 
     /// Makes checkpoints until nothing waits to be removed.
@@ -268,7 +284,7 @@ impl Core {
         // No checkpoint is made meanwhile: both trees stay.
         let publisher: &Publisher = &self.publisher();
         let kept = self.snapshots.read();
-        let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        let record = named(&kept, name)?;
         let trees = [record.checkpoint(&self.medium)?.body.tree(), publisher.newest.body.tree()];
         // What is above the nodes may be written anew for garbage collection's sake; a node that both have moves in both.
         let mut changed = false;
@@ -284,7 +300,7 @@ impl Core {
         // No checkpoint is made meanwhile: what a snapshot has stays.
         let publisher: &Publisher = &self.publisher();
         let kept = self.snapshots.read();
-        let record = kept.find(name).ok_or_else(|| Error::NoSnapshot(name.into()))?;
+        let record = named(&kept, name)?;
         Ok(usage(&self.medium, &kept, record, &publisher.newest)?)
     }
 }

@@ -92,14 +92,25 @@ impl Superblock {
     }
 
     pub(crate) fn write(&self, region: &Region) -> Durable {
+        let [first, second] = SUPERBLOCKS.map(|at| self.stream_copy(region, at));
+        region.fence(first.and(second))
+    }
+
+    /// Writes one copy anew, from this, which is the other.
+    pub(crate) fn write_copy(&self, region: &Region, at: u64) -> Durable {
+        region.fence(self.stream_copy(region, at))
+    }
+
+    fn stream_copy(&self, region: &Region, at: u64) -> Flushed {
         let mut block = vec![0; BLOCK as usize];
         block[..size_of::<Superblock>()].copy_from_slice(self.as_bytes());
-        let flushed = SUPERBLOCKS
-            .map(|at| region.stream(Purpose::Metadata, at * BLOCK, &block))
-            .into_iter()
-            .reduce(nvm::Flushed::and)
-            .expect("two superblocks");
-        region.fence(flushed)
+        region.stream(Purpose::Metadata, at * BLOCK, &block)
+    }
+
+    /// Blocks of the copies that are not what this is, which is intact.
+    pub(crate) fn damaged_copies(&self, region: &Region) -> Vec<u64> {
+        let differs = |at: &u64| region.load::<Superblock>(at * BLOCK).as_bytes() != self.as_bytes();
+        SUPERBLOCKS.into_iter().filter(differs).collect()
     }
 
     /// The first intact copy, verified against the region.
@@ -200,12 +211,35 @@ impl Root {
         fault::stream(region, Fault::RootNotSent, Purpose::Metadata, slot * BLOCK, self.as_bytes())
     }
 
+    /// Writes over the slot at block `at`, which is damaged, what this says, which is the other slot.
+    pub(crate) fn write_twin(&mut self, region: &Region, at: u64) -> Durable {
+        // A slot has all numbers that are even, or that are odd.
+        if ROOT_SLOTS[((self.sequence.get() + 1) % 2) as usize] != at {
+            self.sequence = (self.sequence.get() + 1).into();
+        }
+        let (checkpoint, clean) = (self.checkpoint.get(), self.clean.get() == 1);
+        region.fence(self.write_slot(region, checkpoint, clean))
+    }
+
+    /// The block of the slot that is damaged, if the other is not.
+    pub(crate) fn damaged_slot(region: &Region) -> Option<u64> {
+        let is_damaged = |at: &u64| !region.load::<Root>(at * BLOCK).is_intact();
+        match ROOT_SLOTS.into_iter().filter(is_damaged).collect::<Vec<_>>()[..] {
+            [at] => Some(at),
+            _ => None,
+        }
+    }
+
+    fn is_intact(&self) -> bool {
+        checksum::of(&self.as_bytes()[4..]) == self.crc.get()
+    }
+
     /// The newest intact slot.
     pub(crate) fn read(region: &Region) -> vfs::Result<Root> {
         ROOT_SLOTS
             .iter()
             .map(|slot| region.load::<Root>(slot * BLOCK))
-            .filter(|root| checksum::of(&root.as_bytes()[4..]) == root.crc.get())
+            .filter(Root::is_intact)
             .max_by_key(|root| root.sequence.get())
             .ok_or_else(|| {
                 crate::error::corrupt(

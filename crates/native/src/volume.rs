@@ -110,9 +110,14 @@ impl Volume {
         self.core.take_snapshot(name, comment)
     }
 
-    /// The snapshots that are kept, oldest first.
+    /// The snapshots that are kept, oldest first; of a damaged list, those that can be read.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         self.core.list_snapshots()
+    }
+
+    /// An error if the list of snapshots is damaged, and there may be more than it tells of.
+    pub fn check_snapshots(&self) -> std::result::Result<(), Error> {
+        self.core.check_list()
     }
 
     /// The snapshot called `name`.

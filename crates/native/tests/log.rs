@@ -3,7 +3,7 @@
 
 mod volumes;
 
-use native::{Durability, FormatOptions, Volume, check, format};
+use native::{Durability, FormatOptions, Volume, check, format, preen};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO, XattrMode};
 use volumes::*;
@@ -66,6 +66,10 @@ fn a_damaged_transaction_ends_it() {
     }
     let seen = check(&region, false).unwrap();
     assert!(seen.needs_recovery && !seen.is_clean(), "{seen:?}");
+    let before = zone.snapshot_image();
+    let left = preen(&region).unwrap();
+    assert!(left.needs_recovery && !left.is_clean(), "{left:?}");
+    assert!(zone.snapshot_image() == before, "who preens drops no transactions");
     let mended = check(&region, true).unwrap();
     assert!(mended.is_clean() && mended.transactions_dropped > 100, "{mended:?}");
     let volume = mount(&region, Durability::Operation);

@@ -315,8 +315,23 @@ fn a_damaged_list_is_made_anew() {
 /// Changes all that there is in a volume with a damaged list, which lets nothing be done to snapshots.
 fn use_it_all(region: &Region, is_killed: bool) -> Tree {
     let volume = open(region);
-    assert!(volume.snapshots().is_empty());
+    // It is not taken for a list of none.
+    assert!(volume.snapshots().is_empty() && volume.check_snapshots().is_err());
+    let root = &Caller::root();
+    let dir = volume.lookup(root, ROOT_INO, b".snapshots").unwrap().ino;
+    assert!(matches!(volume.lookup(root, dir, b"first"), Err(vfs::Error::Corrupt(_))));
+    let mut listed = Vec::new();
+    let mut list = |from| {
+        volume.readdir(dir, from, &mut |entry| {
+            listed.push(entry.next);
+            true
+        })
+    };
+    let (dots, end) = (list(0), list(2));
+    assert!(dots.is_ok() && matches!(end, Err(vfs::Error::Corrupt(_))), "{dots:?}, {end:?}");
+    assert_eq!(listed, [1, 2]);
     let refused = [
+        volume.snapshot("first").map(drop),
         volume.take_snapshot("fourth", "").map(drop),
         volume.check_roll_back("first", true).map(drop),
         volume.finish_removals(),
@@ -326,7 +341,6 @@ fn use_it_all(region: &Region, is_killed: bool) -> Tree {
         assert!(error.contains("list of snapshots is damaged") && error.contains("fsck --repair"), "{error}");
     }
     // All that the snapshots could have goes, and as much comes.
-    let root = &Caller::root();
     for (name, kind, _) in names(&volume, ROOT_INO).unwrap() {
         if kind == FileKind::Directory {
             let other = [b"other-", &name[..]].concat();

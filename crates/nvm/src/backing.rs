@@ -168,6 +168,32 @@ impl Place {
         Ok(())
     }
 
+    /// Gives a file the space that it has not: a copy may have left out what was zero, and a store there, when the file system has become full, is
+    /// a SIGBUS, as that of a medium that fails.
+    pub(crate) fn fill_holes(&self) -> Result<(), Error> {
+        if !matches!(self.backing, Backing::Tmpfs | Backing::PlainFile { .. }) {
+            return Ok(());
+        }
+        let look = |error| io("look at it", &self.path)(error);
+        let there = self.file.metadata().map_err(look)?.blocks() * 512;
+        let missing = self.bytes.saturating_sub(there);
+        if missing == 0 {
+            return Ok(());
+        }
+        // What is allocated before the last of it fails may stay, and fill the file system.
+        let around = rustix::fs::fstatvfs(&self.file).map_err(|errno| look(errno.into()))?;
+        let fits = missing <= around.f_bavail * around.f_frsize;
+        let sparse = Err(Error::Sparse { path: self.path.clone(), missing });
+        if !fits {
+            return sparse;
+        }
+        match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, self.bytes) {
+            Err(Errno::NOSPC | Errno::DQUOT) => sparse,
+            // Where that cannot be asked for, or space is counted otherwise, it is as it is.
+            _ => Ok(()),
+        }
+    }
+
     /// The way of file systems without fallocate.
     fn write_zeros(&self, from: u64, to: u64) -> std::io::Result<()> {
         let zeros = vec![0; 1 << 20];

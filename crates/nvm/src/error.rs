@@ -93,6 +93,17 @@ pub enum Error {
         /// Bytes that are there.
         actual: u64,
     },
+    /// A file with holes, on a file system without room for them.
+    #[error(
+        "{path} has holes, as a sparse copy has: {missing} bytes of it have no space of their own, and its file system has no room for them; make \
+         room there, or copy the zone to where there is some (cp --sparse=never)", path = path.display()
+    )]
+    Sparse {
+        /// The path given.
+        path: PathBuf,
+        /// Bytes without space.
+        missing: u64,
+    },
     /// Too few bytes for a zone.
     #[error("{path}: {} are too few for a zone, which needs at least {}", bytes_or_mib(*.bytes), bytes_or_mib(*.min), path = path.display())]
     TooSmall {

@@ -331,6 +331,19 @@ impl Zone {
         [0, 1].map(|copy| EntranceCopy::of(COPIES[copy], opening::read_copy(&window, copy)))
     }
 
+    /// Writes a copy of the entrance anew that is damaged, from what the zone has. The other one stays as it is meanwhile.
+    pub fn mend_entrance(&self) -> Result<(), Error> {
+        self.refuse_read_only("write its entrance anew")?;
+        let copies = self.entrance_copies();
+        let state = self.inner.state.lock();
+        if let [first, second] = copies.map(|copy| copy.content.is_err())
+            && first != second
+        {
+            self.write_copy(&state, usize::from(second));
+        }
+        Ok(self.check()?)
+    }
+
     /// What was stored to the entrance itself since the zone was opened.
     pub fn entrance_account(&self) -> Account {
         self.inner.entrance_volume.ledger.account()

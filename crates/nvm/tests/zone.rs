@@ -4,7 +4,7 @@ mod scratch;
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nvm::{Backing, EntranceHealth, Error, OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
@@ -317,4 +317,39 @@ fn a_zone_tells_what_it_is() {
     let zone = Zone::anonymous(BYTES, &OpenOptions { prefault: true, ..writable() }).unwrap();
     assert_eq!(zone.info().backing, Backing::Memory);
     assert!(zone.info().huge_bytes.is_some_and(|huge| huge <= BYTES), "{:?}", zone.info().huge_bytes);
+}
+
+/// A sparse copy of a zone was opened as it was, and a store to one of its holes took a full file system for a medium that fails.
+#[test]
+fn holes_are_filled_before_anything_is_stored_to_them() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    drop(create(&path));
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.set_len(2 * SEGMENT).unwrap();
+    file.set_len(BYTES).unwrap();
+    let allocated = || file.metadata().unwrap().blocks() * 512;
+    assert!(allocated() < BYTES);
+    drop(Zone::open(&path, &read_only()).unwrap());
+    assert!(allocated() < BYTES, "who reads takes no space");
+    drop(Zone::open(&path, &writable()).unwrap());
+    assert!(allocated() >= BYTES, "{} of {BYTES} bytes", allocated());
+}
+
+/// A copy that went bad while the zone was open is written anew, and the other one left.
+#[test]
+fn a_copy_of_the_entrance_is_mended_while_the_zone_is_open() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    for at in [0, 1 << 20] {
+        let zone = Zone::create(&path, BYTES, true, &writable()).unwrap();
+        let damaged = || zone.entrance_copies().map(|copy| copy.content.is_err());
+        File::options().write(true).open(&path).unwrap().write_all_at(&[0x5a; 20], at + 40).unwrap();
+        assert_eq!(damaged(), [at == 0, at != 0]);
+        zone.mend_entrance().unwrap();
+        assert_eq!(damaged(), [false; 2]);
+        zone.create_volume("later", VolumeKind::Native, None).unwrap();
+        drop(zone);
+        assert_eq!(Zone::open(&path, &writable()).unwrap().info().entrance, EntranceHealth::Sound);
+    }
 }

@@ -33,12 +33,19 @@ pub(crate) fn caches(fields: Fields, stats: &native::Stats) -> Fields {
         .with("table_bytes", Value::Bytes(stats.table_bytes))
 }
 
+/// Why nothing of a volume can be changed any more, if that is so.
+pub(crate) fn failure(fields: Fields, volume: &native::Volume) -> Fields {
+    let failure = volume.failure().map(|failure| failure.to_string());
+    fields.with("failure", failure.map_or(Value::None, Value::Text))
+}
+
 /// What opening a volume had to do.
 pub(crate) fn recovery(recovery: &native::Recovery) -> Fields {
     Fields::new()
         .with("was_clean", recovery.was_clean)
         .with("transactions_replayed", Value::Count(recovery.transactions_replayed))
         .with("log_bytes_replayed", Value::Bytes(recovery.log_bytes_replayed))
+        .with("transactions_left_out", Value::Count(recovery.transactions_left_out))
         .with("orphans_reclaimed", Value::Count(recovery.orphans_reclaimed))
         .with("seconds", Value::Seconds(recovery.duration.as_secs_f64()))
 }

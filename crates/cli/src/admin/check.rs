@@ -1,6 +1,6 @@
-//! Checking a volume that is not mounted, and repairing it.
+//! Checking a volume that is not mounted, and repairing it; with the entrance of the zone that it is in.
 
-use nvm::{Region, VolumeKind, Zone};
+use nvm::{EntranceHealth, Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
 use crate::admin::attachment::open_volume;
@@ -23,6 +23,17 @@ pub(crate) struct Checked {
 pub(crate) struct Problem {
     pub(crate) what: String,
     pub(crate) repaired: bool,
+    /// Something was lost with it, or would be.
+    pub(crate) with_loss: bool,
+}
+
+/// What is to be done about problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    Nothing,
+    /// What can be repaired without losing anything, if nothing else is wrong.
+    Preen,
+    Everything,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,31 +62,70 @@ impl Checked {
 }
 
 /// Checks a volume that nobody mounts meanwhile.
-pub(crate) fn check(zone: &Zone, volume: &str, repair: bool) -> Result<Checked, Failure> {
+pub(crate) fn check(zone: &Zone, volume: &str, repair: Repair) -> Result<Checked, Failure> {
     let region = zone.volume(volume).doing("opening the volume").leaving("nothing was checked")?;
-    if zone.is_read_only() && (repair || region.kind() == VolumeKind::Ext) {
+    if zone.is_read_only() && (repair != Repair::Nothing || region.kind() == VolumeKind::Ext) {
         return Err(Failure::new("the zone's server has it open for reading only")
             .leaving("nothing was checked")
             .remedy("unmount the zone's other volumes"));
     }
-    match region.kind() {
-        VolumeKind::Native => check_native(&region, volume, repair),
-        VolumeKind::Ext => check_ext(&region),
-        kind => Err(Failure::new(format!(
-            "volume '{volume}' is of kind {kind}, which this version does not check"
-        ))),
+    let mut checked = match region.kind() {
+        VolumeKind::Native => check_native(&region, volume, repair)?,
+        VolumeKind::Ext => check_ext(&region)?,
+        kind => {
+            return Err(Failure::new(format!(
+                "volume '{volume}' is of kind {kind}, which this version does not check"
+            )));
+        }
+    };
+    checked.problems.splice(0..0, check_entrance(zone, repair)?);
+    Ok(checked)
+}
+
+/// A copy of the zone's entrance that does not count, and is written anew from the other.
+fn check_entrance(zone: &Zone, repair: Repair) -> Result<Option<Problem>, Failure> {
+    let mut copies = zone.entrance_copies().into_iter().enumerate();
+    let Some((copy, what)) = copies.find_map(|(copy, there)| Some((copy, there.content.err()?))) else {
+        return Ok(None);
+    };
+    let repaired = repair != Repair::Nothing;
+    if repaired {
+        zone.mend_entrance().doing("writing the zone's entrance anew")?;
+    }
+    Ok(Some(damaged_entrance(copy, &what, repaired)))
+}
+
+/// What opening the zone for writing has repaired.
+pub(crate) fn repaired_by_opening(zone: &Zone) -> Option<Problem> {
+    match zone.info().entrance {
+        EntranceHealth::Damaged { copy, what, repaired: true } => Some(damaged_entrance(copy, &what, true)),
+        _ => None,
     }
 }
 
-fn check_native(region: &Region, volume: &str, repair: bool) -> Result<Checked, Failure> {
+fn damaged_entrance(copy: usize, what: &str, repaired: bool) -> Problem {
+    let what = format!("copy {copy} of the zone's entrance: {what}; the other copy serves");
+    Problem { what, repaired, with_loss: false }
+}
+
+fn check_native(region: &Region, volume: &str, repair: Repair) -> Result<Checked, Failure> {
     if !native::recognise(region) {
         return Err(Failure::new(format!("volume '{volume}' holds no native file system"))
             .doing("looking for its superblock")
             .leaving("nothing was checked")
             .remedy("'amberfs mkfs' makes one; 'amberfs zone show' lists the zone's volumes"));
     }
-    let checked = native::check(region, repair).doing("checking the volume")?;
-    let told = |problem: native::Problem| Problem { what: problem.what, repaired: problem.repaired };
+    let checked = match repair {
+        Repair::Nothing => native::check(region, false),
+        Repair::Preen => native::preen(region),
+        Repair::Everything => native::check(region, true),
+    };
+    let checked = checked.doing("checking the volume")?;
+    let told = |problem: native::Problem| Problem {
+        what: problem.what,
+        repaired: problem.repaired,
+        with_loss: problem.with_loss,
+    };
     let found = Found::Native {
         files: checked.files,
         directories: checked.directories,
@@ -100,6 +150,6 @@ fn check_ext(region: &Region) -> Result<Checked, Failure> {
         count: checked.count,
         not_checked: checked.not_checked,
     };
-    let told = |what| Problem { what, repaired: false };
+    let told = |what| Problem { what, repaired: false, with_loss: true };
     Ok(Checked { problems: checked.findings.into_iter().map(told).collect(), found })
 }

@@ -45,7 +45,11 @@ pub(crate) fn at_work(zone: &Zone, name: &str, at_work: Failure) -> Result<Field
 }
 
 /// What a volume is. Who has it open knows its `snapshots`.
-pub(crate) fn volume(zone: &Zone, name: &str, snapshots: Option<Value>) -> Result<Fields, Failure> {
+pub(crate) fn volume(
+    zone: &Zone,
+    name: &str,
+    snapshots: Option<Result<Value, Failure>>,
+) -> Result<Fields, Failure> {
     let region = zone.volume(name).doing("opening the volume")?;
     let about_zone = zone.info();
     let fields = Fields::new()
@@ -63,14 +67,20 @@ pub(crate) fn volume(zone: &Zone, name: &str, snapshots: Option<Value>) -> Resul
     }
 }
 
-fn native(region: &Region, fields: Fields, snapshots: Option<Value>) -> Result<Fields, Failure> {
+fn native(
+    region: &Region,
+    fields: Fields,
+    snapshots: Option<Result<Value, Failure>>,
+) -> Result<Fields, Failure> {
     if !native::recognise(region) {
         return Ok(fields.with("bytes", Value::Bytes(region.len())).with("formatted", false));
     }
     let info = native::info(region).doing("reading the superblock and the newest checkpoint")?;
-    let snapshots = match snapshots {
-        Some(snapshots) => snapshots,
-        None => snapshots::listed_at_rest(region)?,
+    // That they cannot be told keeps nothing else from being told.
+    let snapshots = snapshots.unwrap_or_else(|| snapshots::listed_at_rest(region));
+    let fields = match &snapshots {
+        Ok(_) => fields,
+        Err(failure) => fields.with("snapshots_not_known", failure.what.as_str()),
     };
     Ok(fields
         .with("uuid", report::hyphenated(info.uuid))
@@ -85,7 +95,7 @@ fn native(region: &Region, fields: Fields, snapshots: Option<Value>) -> Result<F
         .with("inodes", Value::Count(info.inodes))
         .with("log_bytes", Value::Bytes(info.log_bytes))
         .with("checkpoint_version", Value::Count(info.checkpoint_version.into()))
-        .with("snapshots", snapshots))
+        .with("snapshots", snapshots.unwrap_or(Value::None)))
 }
 
 fn ext(region: &Region, fields: Fields) -> Result<Fields, Failure> {

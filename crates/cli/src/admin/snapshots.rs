@@ -70,7 +70,7 @@ pub(crate) fn of_unmounted(
 /// Does what is asked; gives what is left of the snapshot.
 pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Failure> {
     let name = match ask {
-        Ask::List => return Ok(Fields::new().with("snapshots", listed(volume))),
+        Ask::List => return Ok(Fields::new().with("snapshots", listed(volume)?)),
         Ask::Show { name } => {
             let usage = volume.snapshot_usage(name)?;
             return Ok(measured(described(&volume.snapshot(name)?), Some(usage)));
@@ -174,12 +174,13 @@ fn rows(snapshots: impl Iterator<Item = (native::Snapshot, Option<SnapshotUsage>
     Value::Rows(snapshots.map(|(snapshot, usage)| measured(described(&snapshot), usage)).collect())
 }
 
-/// The snapshots of a volume, and what each takes.
-pub(crate) fn listed(volume: &native::Volume) -> Value {
-    rows(volume.snapshots().into_iter().map(|snapshot| {
+/// The snapshots of a volume, and what each takes. A damaged list is an error: it looks like one that is shorter, or empty.
+pub(crate) fn listed(volume: &native::Volume) -> Result<Value, Failure> {
+    volume.check_snapshots().doing("reading the list of snapshots")?;
+    Ok(rows(volume.snapshots().into_iter().map(|snapshot| {
         let usage = volume.snapshot_usage(&snapshot.name).ok();
         (snapshot, usage)
-    }))
+    })))
 }
 
 /// The same of one that is not mounted.

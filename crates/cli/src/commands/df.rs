@@ -31,7 +31,8 @@ pub(crate) fn run(arguments: &Df) -> Result<(), Failure> {
     } else {
         answer.add_zone(&place.zone, place.volume.as_deref())?;
     }
-    let snapshots = if answer.snapshots_unknown { Value::None } else { Value::Rows(answer.snapshots) };
+    let unknown = answer.snapshots_unknown && answer.snapshots.is_empty();
+    let snapshots = if unknown { Value::None } else { Value::Rows(answer.snapshots) };
     let fields = Fields::new().with("volumes", Value::Rows(answer.volumes)).with("snapshots", snapshots);
     report::print(&fields, arguments.json)
 }
@@ -83,6 +84,10 @@ impl Answer {
 
     /// Adds what it tells of the volume's snapshots, or of one of them.
     fn add_snapshots(&mut self, volume: &str, told: &Json, only: Option<&str>) {
+        if let Some(why) = told["snapshots_not_known"].as_str() {
+            tell(format_args!("amberfs: {volume}: what snapshots it has is not known: {why}"));
+            self.snapshots_unknown = true;
+        }
         for snapshot in told["snapshots"].as_array().into_iter().flatten() {
             let name = snapshot["name"].as_str().unwrap_or_default();
             if only.is_some_and(|only| only != name) {

@@ -4,7 +4,7 @@
 
 use nvm::{VolumeKind, Zone};
 
-use crate::admin::check::{self, Checked, Found, Problem};
+use crate::admin::check::{self, Checked, Found, Problem, Repair};
 use crate::command_line::Fsck;
 use crate::control::Request;
 use crate::exit;
@@ -19,7 +19,12 @@ pub(crate) fn run(arguments: &Fsck) -> Result<u8, Failure> {
 
 fn check(arguments: &Fsck) -> Result<u8, Failure> {
     let place = &arguments.place;
-    let mut access = reach(&place.zone, arguments.repair)?;
+    let repair = match (arguments.repair, arguments.preen) {
+        (true, _) => Repair::Everything,
+        (false, true) => Repair::Preen,
+        (false, false) => Repair::Nothing,
+    };
+    let mut access = reach(&place.zone, repair != Repair::Nothing)?;
     if let Access::Open(zone) = &access
         && zone.is_read_only()
         && is_ext(zone, &place.volume)
@@ -29,13 +34,21 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         access = reach(&place.zone, true)?;
     }
     let checked = match access {
-        Access::Open(zone) => check::check(&zone, &place.volume, arguments.repair)?,
+        Access::Open(zone) => {
+            let mut checked = check::check(&zone, &place.volume, repair)?;
+            checked.problems.splice(0..0, check::repaired_by_opening(&zone));
+            checked
+        }
         Access::Served(mut client) => {
             if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| *volume == place.volume) {
                 return Err(is_mounted(&client.source_of(&place.volume), dir, client.hello.pid)
                     .leaving("nothing was checked"));
             }
-            let request = Request::Check { volume: place.volume.clone(), repair: arguments.repair };
+            let request = Request::Check {
+                volume: place.volume.clone(),
+                repair: arguments.repair,
+                preen: arguments.preen,
+            };
             let mut problems = Vec::new();
             let end = client.ask_for_parts(&request, &mut |part| {
                 problems.append(&mut serde_json::from_value(part).map_err(Failure::new)?);
@@ -58,9 +71,11 @@ fn is_ext(zone: &Zone, volume: &str) -> bool {
 /// Problems that were repaired, and those that are left.
 fn counts(checked: &Checked) -> (u64, u64) {
     let repaired = checked.problems.iter().filter(|problem| problem.repaired).count() as u64;
+    let told = checked.problems.len() as u64;
     match checked.found {
-        Found::Native { .. } => (repaired, checked.problems.len() as u64 - repaired),
-        Found::Ext { count, .. } => (0, count),
+        Found::Native { .. } => (repaired, told - repaired),
+        // Of all its problems the first are told; one more may be of the zone.
+        Found::Ext { count, .. } => (repaired, count.max(told - repaired)),
     }
 }
 
@@ -75,7 +90,10 @@ fn code(checked: &Checked) -> u8 {
 
 fn fields(checked: &Checked, place: &VolumePlace) -> Fields {
     let row = |problem: &Problem| {
-        Fields::new().with("problem", problem.what.as_str()).with("repaired", problem.repaired)
+        Fields::new()
+            .with("problem", problem.what.as_str())
+            .with("repaired", problem.repaired)
+            .with("with_loss", problem.with_loss)
     };
     let problems = Value::Rows(checked.problems.iter().map(row).collect());
     let fields = Fields::new().with("volume", place.to_string());
@@ -109,14 +127,19 @@ fn fields(checked: &Checked, place: &VolumePlace) -> Fields {
 fn text(checked: &Checked, place: &VolumePlace) -> String {
     let mut text = String::new();
     for problem in &checked.problems {
-        let done = if problem.repaired { "repaired" } else { "left" };
+        let done = match (problem.repaired, problem.with_loss) {
+            (true, false) => "repaired",
+            (true, true) => "repaired with loss",
+            (false, _) => "left",
+        };
         text.push_str(&format!("{place}: {} ({done})\n", problem.what));
     }
     let verdict = match counts(checked) {
         (0, 0) => "clean".to_string(),
+        (1, 0) => "1 problem, repaired".to_string(),
         (repaired, 0) => format!("{repaired} problems, all repaired"),
-        (0, left) => format!("{left} problems"),
-        (repaired, left) => format!("{repaired} problems repaired, {left} left"),
+        (0, left) => of_them(left, "problem"),
+        (repaired, left) => format!("{} repaired, {left} left", of_them(repaired, "problem")),
     };
     match &checked.found {
         Found::Native {
@@ -125,12 +148,17 @@ fn text(checked: &Checked, place: &VolumePlace) -> String {
             let replayed = match (log_replayed, needs_recovery) {
                 (true, _) => ", log replayed",
                 (false, true) => {
-                    " as of its newest checkpoint; it was not unmounted cleanly, and mounting or --repair replays its log"
+                    " as of its newest checkpoint; it was not unmounted cleanly, and mounting, -p or -y replays its log"
                 }
                 (false, false) => "",
             };
             text.push_str(&format!(
-                "{place}: {verdict}{replayed}: {files} files, {directories} directories, {blocks_used} of {blocks_total} blocks used\n"
+                "{place}: {verdict}{replayed}: {}, {}, {blocks_used} of {blocks_total} blocks used\n",
+                of_them(*files, "file"),
+                match directories {
+                    1 => "1 directory".to_string(),
+                    n => format!("{n} directories"),
+                },
             ));
         }
         Found::Ext { inodes, blocks_used, count, not_checked, .. } => {
@@ -142,9 +170,16 @@ fn text(checked: &Checked, place: &VolumePlace) -> String {
                 _ => format!("; to repair: amberfs detach {place}, then e2fsck -f on the disk"),
             };
             text.push_str(&format!(
-                "{place}: {verdict}: {inodes} inodes, {blocks_used} blocks used{advice}\n"
+                "{place}: {verdict}: {}, {} used{advice}\n",
+                of_them(*inodes, "inode"),
+                of_them(*blocks_used, "block"),
             ));
         }
     }
     text
+}
+
+/// So many, in words: the plural of what only takes an s.
+fn of_them(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

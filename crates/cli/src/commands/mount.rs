@@ -13,7 +13,7 @@ use crate::mount_request::{MountRequest, fuse_options};
 use crate::options::Options;
 use crate::place::MountSource;
 use crate::server;
-use crate::{find_server, mount_namespace, mount_table, report, size};
+use crate::{find_server, log, mount_namespace, mount_table, report, size};
 
 /// What a remount leaves that fails.
 const AS_IT_WAS: &str = "it stays mounted as it was";
@@ -74,6 +74,7 @@ fn mount(request: &MountRequest, options: &Options, foreground: bool) -> Result<
         None => {}
     }
     if foreground {
+        log::start(None);
         server::run(request, options, |answer| {
             let _ = tell(answer, request, true);
         })?;

@@ -142,6 +142,12 @@ impl Allocator {
         self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
     }
 
+    /// Whether an ordinary operation finds so many blocks only when a checkpoint has given some back, if then.
+    #[inline]
+    pub(crate) fn is_full_for(&self, blocks: u64) -> bool {
+        self.free.load(Relaxed) - (blocks as i64) < self.checkpoint_reserve() + self.deletion_reserve()
+    }
+
     /// Promises `blocks` blocks to what moves, if that leaves as many to others as it takes: what it takes comes back with the
     /// checkpoint that publishes the move, and who finds none meanwhile waits for that.
     pub(crate) fn reserve_to_move(&self, blocks: u64) -> Option<Budget<'_>> {

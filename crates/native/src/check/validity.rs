@@ -4,7 +4,6 @@ use nvm::Flushed;
 
 use super::Walk;
 use crate::bia::Entry;
-use crate::check_report::Problem;
 use crate::geometry::BIA_ENTRY;
 use crate::sit::{Bitmap, SegmentKind, SitEntry, ones};
 
@@ -42,8 +41,7 @@ impl Walk<'_> {
                 let kind = if kind == SegmentKind::Free { self.segment_kind(segment) } else { kind };
                 flushed = flushed.and(SitEntry::new(segment, kind, version, &reached).write(medium, segment));
             }
-            let told = found.into_iter().map(|what| Problem { what, repaired: mend });
-            self.report.problems.extend(told);
+            found.into_iter().for_each(|what| self.report.derivable(what, mend));
         }
         medium.region.fence(flushed).ignore();
         let what = match leaked[..] {
@@ -53,7 +51,7 @@ impl Walk<'_> {
                 format!("{} blocks are valid but nothing reaches them, block {block} the first", leaked.len())
             }
         };
-        self.report.problems.push(Problem { what, repaired: mend });
+        self.report.derivable(what, mend);
     }
 
     /// Compares what blocks are reached as, whose they are and where, with what the BIA says.
@@ -80,7 +78,7 @@ impl Walk<'_> {
                 ),
                 false => format!("block {block} is {kind:?}, the BIA says kind {}", entry.kind),
             };
-            self.report.problems.push(Problem { what, repaired: mend });
+            self.report.derivable(what, mend);
         }
         flushed
     }

@@ -122,6 +122,9 @@ impl Zone {
         if bytes < ZONE_BYTES_MIN {
             return Err(Self::refuse_small(&place));
         }
+        if writable {
+            place.fill_holes()?;
+        }
         let mapping = place.map(bytes, writable, None)?;
         if options.prefault {
             mapping.prefault();
