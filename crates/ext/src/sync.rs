@@ -9,7 +9,7 @@ use crate::volume::Volume;
 /// Pages of a file that an `fsync` hands to the log. More go to the disk: it is as fast, and the log is not for everything.
 const COLLECT_MAX: u64 = 256;
 
-/// Which operations are durable when they return, without an `fsync` (FSMAC V.D).
+/// Which operations are durable when they return, without an `fsync` (FSMAC IV.D).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
     /// None.

@@ -29,7 +29,7 @@ const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
-/// Largest change of a block that is logged as a difference (Shortcut-JFS §III.A: half a block).
+/// Largest change of a block that is logged as a difference (Shortcut-JFS §II: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 
 /// Whether a change of `bytes` of a block is logged as a difference. Half a block is as many bytes either way: what stays of one to
