@@ -11,6 +11,11 @@ pub(crate) use self::snapshot::{SnapshotCommand, SnapshotDiff, SnapshotNamed};
 use crate::place::{MountSource, Place, VolumePlace};
 use crate::{options, size};
 
+/// Of commands that have no others.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 it was done, 1 it failed, 2 usage.";
+const EXIT_CODES_OF_MOUNT: &str = "Exit codes: 0 it is mounted, or what was to be mounted is not there and 'nofail' was given, 1 usage, 2 a system error, 8 interrupted, 32 the \
+                                   mount failed.";
+
 /// File systems in byte-addressable non-volatile memory.
 ///
 /// A zone is one piece of NVM: a DAX device, a file on a DAX file system, a file in tmpfs, or a plain file. It
@@ -34,6 +39,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Zone(ZoneCommand),
     /// Make a file system on a volume; makes the volume, too
+    #[command(after_help = "'mkfs -t amberfs' runs it as mkfs.amberfs.\n\n\
+                      Exit codes: 0 it was made, 1 it could not be, and as mkfs.amberfs usage, too, 2 usage.")]
     Mkfs(Mkfs),
     /// Give an ext2, ext3 or ext4 disk its metadata in NVM: from now on a volume is mounted in its place
     #[command(
@@ -44,9 +51,12 @@ pub(crate) enum Command {
     /// Make an attached disk a plain ext disk again
     Detach(Detach),
     /// Mount a volume on a directory, or a disk to be read
-    #[command(after_long_help = options::help())]
+    #[command(after_help = EXIT_CODES_OF_MOUNT, after_long_help = format!("{}\n{EXIT_CODES_OF_MOUNT}", options::help()))]
     Mount(Mount),
     /// Unmount, and wait until the volume is closed
+    #[command(
+        after_help = "Exit codes: 0 it is unmounted, 1 usage, 32 it is not, or what came behind that failed."
+    )]
     Umount(Umount),
     /// Check a volume, and repair it where asked
     #[command(
@@ -74,10 +84,8 @@ pub(crate) enum Command {
     )]
     Crash(Crash),
     /// Measure a file system beside others: directories of mounted ones, volumes in this process, and peers that it sets up
-    #[command(
-        after_help = "Exit codes: 0 it was measured, 1 it could not be, 2 usage, 130 interrupted. What it makes is gone when it ends, \
-                      however it ends."
-    )]
+    #[command(after_help = "What it makes is gone when it ends, however it ends.\n\n\
+                      Exit codes: 0 it was measured, 1 it could not be, 2 usage, 130 interrupted.")]
     Bench(Bench),
     /// Print a completion script for a shell
     Completions(Completions),
@@ -329,20 +337,21 @@ pub(crate) struct Crash {
     /// Workloads: names of operations as --list shows them, joined by '+'; or random-COUNT
     #[arg(conflicts_with_all = ["one", "two", "three", "random", "replay", "list"])]
     pub(crate) names: Vec<String>,
-    /// All sequences of one operation (the default)
+    /// Each operation of --list by itself, crashed at each of its moments (the default)
     #[arg(long)]
     pub(crate) one: bool,
-    /// All sequences of two operations, or so many of them, spread over all
+    /// All sequences of two operations, of which the second is crashed (the first by itself is one of --one); or so many of them, spread over all
     #[arg(long, value_name = "COUNT", num_args = 0..=1, conflicts_with = "one")]
     #[allow(clippy::option_option, reason = "the option may come without a value")]
     pub(crate) two: Option<Option<usize>>,
-    /// So many sequences of three operations, chosen by the seed
+    /// So many sequences of three operations, of which the third is crashed, chosen by the seed
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["one", "two"])]
     pub(crate) three: Option<usize>,
     /// Random sequences of 30 operations, chosen by the seed, for so many seconds, of which each promise has its share
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["one", "two", "three"])]
     pub(crate) random: Option<u64>,
-    /// Two operations at the same time, each pair of a list, with so many ways to take turns as schedules are asked for
+    /// Two operations at the same time, on two threads that take turns by a schedule: each pair of a list, an operation with itself included, first
+    /// without and then with one or two interruptions, so many schedules a pair, spread over all; a native volume, durability=op
     #[arg(long, value_name = "SCHEDULES", conflicts_with_all = ["one", "two", "three", "random"])]
     pub(crate) concurrent: Option<usize>,
     /// Repairs of a native volume: one bit is turned in each word that a check reads, or in every SHAREth, and what fsck stores to mend it is

@@ -328,9 +328,15 @@ fn distance(left: &str, right: &str) -> usize {
     rows[left.len()][right.len()]
 }
 
-/// The table as help and man page show it.
+/// The table as help shows it.
 pub(crate) fn help() -> String {
-    let mut text = String::from("Mount options (-o, separated by commas):\n");
+    let each = documented().into_iter().map(|(option, what)| format!("  {option}\n        {what}\n"));
+    format!("Mount options (-o, separated by commas):\n{}", each.collect::<String>())
+}
+
+/// What help and man page tell: each option with its values, and what it does.
+pub(crate) fn documented() -> Vec<(String, String)> {
+    let mut all = Vec::new();
     for option in TABLE.iter().filter(|option| !option.help.is_empty()) {
         let (name, of) = match option.effect {
             Effect::Value(values, _) => (format!("{}={values}", option.name), ""),
@@ -338,15 +344,20 @@ pub(crate) fn help() -> String {
             Effect::OfNative(values, _) => (format!("{}={values}", option.name), "for a native volume: "),
             _ => (option.name.to_string(), ""),
         };
-        text.push_str(&format!("  {name}\n        {of}{}\n", option.help));
+        all.push((name, format!("{of}{}", option.help)));
     }
-    text.push_str(
-        "  defaults, noauto, user, _netdev, relatime, x-* and other options of mount(8)\n        \
-         accepted; those that concern mount(8) and fstab alone change nothing here\n  \
-         acl, user_xattr, delalloc, nodiscard, noquota, sysvgroups\n        \
-         accepted, as it is so anyhow; their opposites are refused\n",
-    );
-    text
+    let others = [
+        (
+            "defaults, noauto, user, _netdev, relatime, x-* and other options of mount(8)",
+            "accepted; those that concern mount(8) and fstab alone change nothing here",
+        ),
+        (
+            "acl, user_xattr, delalloc, nodiscard, noquota, sysvgroups",
+            "accepted, as it is so anyhow; their opposites are refused",
+        ),
+    ];
+    all.extend(others.map(|(names, what)| (names.to_string(), what.to_string())));
+    all
 }
 
 #[cfg(test)]

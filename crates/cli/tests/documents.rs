@@ -62,6 +62,29 @@ fn every_command_has_a_man_page() {
         assert!(page(&format!("amberfs-{command}")).contains(&format!("amberfs\\-{command}")), "{command}");
     }
     assert!(page("amberfs-mount").contains("durability"));
-    assert!(page("amberfs-zone-create").contains("size"));
+    assert!(
+        page("amberfs-zone-create").contains("[\\-\\-size SIZE]"),
+        "a synopsis says that there is a value"
+    );
     assert_eq!(page("mount.amberfs"), ".so man8/amberfs-mount.8\n");
+}
+
+/// Mount options and exit codes stood together in one section, as lines that ran into each other.
+#[test]
+fn man_pages_have_sections_for_mount_options_and_exit_codes() {
+    let scratch = Scratch::new();
+    let dir = scratch.text("man8");
+    amberfs(&["man", &dir]).ok();
+    let page = |name: &str| std::fs::read_to_string(scratch.path("man8").join(format!("{name}.8"))).unwrap();
+    for command in COMMANDS {
+        assert!(
+            page(&format!("amberfs-{command}")).contains(".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\n"),
+            "{command}"
+        );
+    }
+    assert!(page("amberfs-fsck").contains("\\fB16\\fR\nusage\n"));
+    let mount = page("amberfs-mount");
+    assert!(mount.contains(".SH \"MOUNT OPTIONS\""));
+    assert!(mount.contains(".TP\n\\fBtransport=auto|io_uring|device\\fR\n"), "{mount}");
+    assert!(mount.contains("\\fB32\\fR\n"), "{mount}");
 }

@@ -102,9 +102,10 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "transport",
-        help: "how requests come from the kernel: through io_uring, which takes about half the time, if the kernel offers \
-               it (auto, the default); not otherwise (io_uring); or through /dev/fuse (device). Linux 6.14 and later offer it \
-               once 'Y' has been written to /sys/module/fuse/parameters/enable_uring",
+        help: "how requests come from the kernel: through io_uring where the kernel offers that, else through /dev/fuse (auto, the default); \
+               through io_uring, and where the kernel does not offer it the mount fails (io_uring); always through /dev/fuse (device). io_uring \
+               takes a half to a third of the time. Linux 6.14 and later offer it once root has written 'Y' to \
+               /sys/module/fuse/parameters/enable_uring; 'amberfs stats' tells which it is",
         effect: Effect::Value("auto|io_uring|device", |options, value| {
             options.transport = match value {
                 "auto" => Transport::Automatic,
@@ -179,8 +180,9 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "consistency",
-        help: "metadata has versions until it is committed, as always here (versions). UNSAFE, and only for \
-               'amberfs bench' and a volume in process, to measure what that takes: it has none, and a crash leaves anything (none)",
+        help: "metadata has versions until it is committed: always so on a mount, which refuses anything else (versions). 'amberfs bench' takes \
+               consistency=none, UNSAFE, for a volume in process that it makes itself, to measure what versions cost: without them a crash leaves \
+               anything",
         effect: Effect::OfExt("versions|none", |options, value| {
             options.without_consistency = match value {
                 "versions" => false,
