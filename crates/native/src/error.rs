@@ -55,6 +55,9 @@ pub enum Error {
     /// This process has the volume mounted already.
     #[error("the volume is mounted already, by this very process")]
     Mounted,
+    /// The zone was opened read-only, and the volume would be written to.
+    #[error("the zone is open read-only, since its file cannot be written to: nothing in it can be changed")]
+    ReadOnlyZone,
     /// A read-only open of a volume that needs recovery.
     #[error("the volume was not unmounted cleanly and its log must be replayed: open it for writing once")]
     NeedsRecovery,
@@ -135,6 +138,7 @@ impl From<Error> for vfs::Error {
             | Error::SnapshotText(_)
             | Error::SameSnapshot(_) => vfs::Error::Invalid,
             Error::SnapshotExists(_) => vfs::Error::Exists,
+            Error::ReadOnlyZone => vfs::Error::ReadOnly,
             Error::NoSnapshot(_) | Error::NoStructure(_) => vfs::Error::NotFound,
             Error::SnapshotHeld { .. }
             | Error::SnapshotHold { .. }
@@ -147,6 +151,11 @@ impl From<Error> for vfs::Error {
             other => vfs::Error::Corrupt(other.to_string()),
         }
     }
+}
+
+/// Asked before anything is stored: a store to a region of a zone that is open read-only panics.
+pub(crate) fn refuse_read_only(region: &nvm::Region) -> Result<(), Error> {
+    if region.is_read_only() { Err(Error::ReadOnlyZone) } else { Ok(()) }
 }
 
 /// A damaged structure, in words: which, where, which field, what it holds and what it should.

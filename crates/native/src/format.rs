@@ -10,6 +10,7 @@ use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry};
 use crate::checkpoint::{Checkpoint, Facts};
 use crate::checksum;
+use crate::error::refuse_read_only;
 use crate::geometry::{BIA_ENTRY, BLOCK, Geometry, Medium, SUPERBLOCKS};
 use crate::inode::{Cold, Hot};
 use crate::nat::Tree;
@@ -28,6 +29,7 @@ const EMPTY_VERSION: u32 = 1;
 /// volume: the superblocks are removed first and written last.
 pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     let geometry = Geometry::lay_out(region.len(), options.log_bytes)?;
+    refuse_read_only(region)?;
     let claimed = region.claim().ok_or(Error::Mounted)?;
     let medium = Medium { region: region.clone(), geometry };
     let removed = SUPERBLOCKS.map(|at| region.stream_zero(Purpose::Metadata, at * BLOCK, BLOCK));

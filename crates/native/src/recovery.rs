@@ -11,6 +11,7 @@ use nvm::Region;
 use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
 use crate::core::{Core, NextLog, Publisher};
+use crate::error::refuse_read_only;
 use crate::fault::{Fault, planted};
 use crate::geometry::Medium;
 use crate::hints::Hints;
@@ -92,6 +93,9 @@ pub(crate) fn open_bare(
     options: &MountOptions,
     rest: Rest,
 ) -> std::result::Result<(Core, Recovery), Error> {
+    if !options.read_only {
+        refuse_read_only(&region)?;
+    }
     let mounted = region.claim().ok_or(Error::Mounted)?;
     let medium = Arc::new(Medium { region, geometry: superblock.geometry() });
     let (mut root, checkpoint) = newest(&medium, options.read_only)?;
