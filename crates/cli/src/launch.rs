@@ -128,11 +128,16 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
             if mounted.get() {
                 tell(format_args!("amberfs: {failure}"));
             }
-            let code = failure.exit;
-            send(&Report::Failed(failure));
-            code
+            report_failure(failure)
         }
     }
+}
+
+/// Tells whoever waits for a mount why there is none, and nobody else; gives the exit code.
+pub(crate) fn report_failure(failure: Failure) -> u8 {
+    let code = failure.exit;
+    send(&Report::Failed(failure));
+    code
 }
 
 fn send(report: &Report) {
