@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
+use native::Durability;
 use nvm::{Account, Region, VolumeKind, Zone};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use serde_json::{Value as Json, json};
@@ -15,25 +16,30 @@ use crate::admin::account;
 use crate::admin::differences::Pair;
 use crate::admin::snapshots::{self, Ask};
 use crate::attached::Attached;
-use crate::control::Asker;
+use crate::control::{Asker, Mounted};
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_request::{MountRequest, fuse_options};
-use crate::mount_table::{self, MountEntry};
+use crate::mount_table::{self, Whereabouts};
 use crate::options::Options;
 use crate::pages;
 use crate::read_disk;
 use crate::report::{self, Fields, Value};
 use crate::retention;
 use crate::schedule::{Keeper, Keeps, Schedule};
+use crate::zone_access::is_mounted;
 
 /// A volume being served.
 pub(crate) struct Served {
-    pub(crate) dir: PathBuf,
+    /// Where it was mounted; where it is now, its device tells.
+    dir: PathBuf,
+    device: String,
     /// What `/proc/mounts` says is mounted.
     pub(crate) source: String,
     option_list: String,
     pub(crate) options: Options,
+    /// What survives a crash, in force.
+    promise: Promise,
     since: SystemTime,
     started: Instant,
     /// Shared by who uses it beside the mount, exclusively by who exchanges it. Requests of the kernel don't wait for it.
@@ -47,6 +53,24 @@ pub(crate) struct Served {
     pub(crate) unmounter: fuse::Unmounter,
     kernel_cache: fuse::KernelCache,
     keeping: Mutex<Keeping>,
+}
+
+/// What of what was done survives a crash; nothing is done to what is read-only.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    durability: Option<Durability>,
+    /// Operations on names, and with them those that change no bytes of files, are durable when they return.
+    at_once: Option<bool>,
+}
+
+impl Promise {
+    fn described(self, fields: Fields) -> Fields {
+        let durability =
+            self.durability.map_or(Value::None, |durability| Value::Text(durability.to_string()));
+        fields
+            .with("durability", durability)
+            .with("names_durable_at_once", self.at_once.map_or(Value::None, Value::Flag))
+    }
 }
 
 /// What is to be served.
@@ -87,17 +111,24 @@ impl Served {
         options: &Options,
         medium: Medium,
     ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
-        let (at_once, account, (shown, tree)) = match medium {
+        let (at_once, promise, account, (shown, tree)) = match medium {
             Medium::Volume { region, account } => {
                 let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
+                let promise = if options.read_only {
+                    Promise::default()
+                } else {
+                    let durability = Some(options.durability);
+                    Promise { durability, at_once: Some(at_once || options.dirsync) }
+                };
                 let before = account.account();
-                (at_once, Some((account, before)), open(region, options)?)
+                (at_once, promise, Some((account, before)), open(region, options)?)
             }
             Medium::Disk(disk) => {
                 let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
                 let volume = ext::Volume::open(disk, &how).doing("opening the disk's file system")?;
                 let volume = Arc::new(volume);
-                (true, None, (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>))
+                let shown = (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>);
+                (true, Promise::default(), None, shown)
             }
         };
         let meter = Arc::new(Meter::default());
@@ -110,6 +141,8 @@ impl Served {
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
+            device: mount.device().to_string(),
+            promise,
             source: request.source.to_string(),
             option_list: request.option_lists.join(","),
             options: options.clone(),
@@ -126,6 +159,30 @@ impl Served {
             keeping: Mutex::new(Keeping::Nobody),
         };
         Ok((Arc::new(served), mount))
+    }
+
+    /// Where it is mounted now.
+    pub(crate) fn whereabouts(&self) -> Whereabouts {
+        mount_table::whereabouts(&self.device, &self.dir)
+    }
+
+    /// The same as a directory; if it is nowhere, where it was.
+    pub(crate) fn place(&self) -> PathBuf {
+        match self.whereabouts() {
+            Whereabouts::Shown(dir) | Whereabouts::Covered(dir) => dir,
+            Whereabouts::Nowhere => self.dir.clone(),
+        }
+    }
+
+    /// How it is mounted, as a hello tells it. JSON is made of characters.
+    pub(crate) fn mounted(&self, volume: &str) -> Mounted {
+        let dir = self.place().display().to_string().into();
+        Mounted { volume: volume.to_string(), dir, device: self.device.clone() }
+    }
+
+    /// Why nobody else can have the volume.
+    pub(crate) fn is_mounted(&self) -> Failure {
+        is_mounted(&self.source, &self.mounted(""), std::process::id())
     }
 
     /// Closes the volume when its mount has ended, and whoever used it beside that; and lets go of it, so that somebody else can open it.
@@ -214,17 +271,19 @@ impl Served {
             }
             Shown::Snapshot => {
                 Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
-                    .remedy(format!("amberfs umount {}, and try again", self.dir.display())))
+                    .remedy(format!("amberfs umount {}, and try again", self.place().display())))
             }
             Shown::Ended => Err(Failure::ending("the volume's mount")),
             Shown::Nothing => Err(Failure::new("the volume could not be opened again; nothing is served")
-                .remedy(format!("amberfs umount {}, then fsck", self.dir.display()))),
+                .remedy(format!("amberfs umount {}, then fsck", self.place().display()))),
         }
     }
 
     /// What programs have written may be in the kernel's pages: brings it to the volume.
     fn write_back(&self) -> Result<(), Failure> {
-        pages::write_back(&self.dir).doing("writing the kernel's pages back")
+        pages::write_back(&self.device, &self.dir)
+            .doing("writing the kernel's pages back")
+            .leaving("nothing was changed")
     }
 
     /// The volume's snapshots, if it is open.
@@ -246,8 +305,7 @@ impl Served {
         self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
             .leaving("nothing was changed")?;
         let mut shown = self.shown.write();
-        let within = |entry: &MountEntry| entry.dir != self.dir && entry.dir.starts_with(&self.dir);
-        if let Some(other) = mount_table::read()?.into_iter().find(within) {
+        if let Some(other) = mount_table::within(&self.device)? {
             let other = other.dir.display();
             return Err(Failure::new(format!("something is mounted on {other}, in the volume"))
                 .leaving("nothing was changed")
@@ -257,7 +315,7 @@ impl Served {
             .kernel_cache
             .exchange(&[".snapshots"], || self.open_again(&mut shown, volume, to, discard_newer));
         exchanged.unwrap_or_else(|| {
-            let what = format!("files in {} are open, or somebody works in it", self.dir.display());
+            let what = format!("files in {} are open, or somebody works in it", self.place().display());
             let remedy = format!("{}; end that, or unmount it, and try again", self.who_uses_it());
             Err(Failure::new(what).leaving("nothing was changed").remedy(remedy))
         })
@@ -293,7 +351,8 @@ impl Served {
                     "volume '{name}': every request fails until it is unmounted: {}",
                     failure.what
                 );
-                let dir = self.dir.display();
+                let dir = self.place();
+                let dir = dir.display();
                 let what = match returned {
                     Ok(_) => failure.what,
                     Err(returned) => format!("{returned}; and then: {}", failure.what),
@@ -347,7 +406,7 @@ impl Served {
     }
 
     fn who_uses_it(&self) -> String {
-        format!("'fuser -vm {}' tells who uses files of the mount", self.dir.display())
+        format!("'fuser -vm {}' tells who uses files of the mount", self.place().display())
     }
 
     /// Begins to take snapshots, if they are to be taken.
@@ -367,13 +426,40 @@ impl Served {
         }
     }
 
-    /// Adds what DRAM the volume's caches take, and may take.
-    pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
-        match &*self.shown() {
+    /// What the volume is in use, where `fields` tell what it is at rest: space as the mount tells it, what its caches take, and how it is
+    /// mounted.
+    pub(crate) fn describe(&self, fields: Fields) -> Fields {
+        let fields = match self.metered.statfs() {
+            Ok(space) => {
+                let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
+                let fields = match &*self.shown() {
+                    Shown::Volume(_) => fields.with_now("blocks_free", Value::Count(space.blocks_free)),
+                    _ => fields,
+                };
+                fields
+                    .with_now("space_bytes", bytes(space.blocks))
+                    .with_now("used_bytes", bytes(space.blocks.saturating_sub(space.blocks_free)))
+                    .with_now("free_bytes", bytes(space.blocks_available))
+                    .with_now("inodes", Value::Count(space.files.saturating_sub(space.files_free)))
+            }
+            Err(error) => fields.with("use_not_known", error.to_string()),
+        };
+        let fields = match &*self.shown() {
             Shown::Volume(volume) => account::caches(fields, &volume.stats()),
-            Shown::Disk(disk) => disk.caches(fields),
+            Shown::Disk(disk) => disk.describe(fields),
             Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
-        }
+        };
+        let text = |dir: PathBuf| Some(dir.display().to_string());
+        let (mounted, detached_from) = match self.whereabouts() {
+            Whereabouts::Shown(dir) | Whereabouts::Covered(dir) => (text(dir), None),
+            Whereabouts::Nowhere => (None, text(self.dir.clone())),
+        };
+        let fields = fields
+            .with("mounted", mounted)
+            .with("detached_from", detached_from)
+            .with("mounted_read_only", self.options.read_only)
+            .with("mounted_snapshot", self.options.snapshot.clone());
+        self.promise.described(fields)
     }
 
     /// What the volume has done since it was mounted.
@@ -390,12 +476,13 @@ impl Served {
             .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
         let fields = Fields::new()
             .with("volume", self.source.as_str())
-            .with("dir", self.dir.display().to_string())
+            .with("dir", self.place().display().to_string())
             .with("options", self.option_list.as_str())
             .with("pid", Value::Count(std::process::id().into()))
             .with("mounted_since", report::date(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
             .with("user", Value::Fields(user));
+        let fields = self.promise.described(fields);
         let fields = match &self.account {
             Some((region, before)) => {
                 fields.with("nvm", Value::Fields(account::nvm(&(region.account() - *before))))

@@ -87,6 +87,15 @@ fn volumes_that_cannot_be_are_refused_and_leave_nothing() {
     run(&format!("dump {zone}:home everything")).fails(2, &["superblock"]);
 }
 
+/// Whatever tells of it would have had to leave out, or to do, what such a label says.
+#[test]
+fn a_label_has_no_control_characters() {
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    amberfs(&["mkfs", &format!("{zone}:new"), "--label", "two\nlines"]).fails(1, &["control characters"]);
+    amberfs(&["mkfs", &format!("{zone}:new"), "--label", "größe 名", "--size", "16M"]).ok();
+}
+
 #[test]
 fn wrong_mount_points_are_told_apart() {
     let scratch = Scratch::new();
