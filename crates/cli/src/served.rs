@@ -20,7 +20,7 @@ use crate::control::{Asker, Mounted};
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_request::{MountRequest, fuse_options};
-use crate::mount_table::{self, Whereabouts};
+use crate::mount_table::{self, MountEntry, Whereabouts};
 use crate::options::Options;
 use crate::pages;
 use crate::read_disk;
@@ -50,7 +50,7 @@ pub(crate) struct Served {
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
     over_io_uring: bool,
-    pub(crate) unmounter: fuse::Unmounter,
+    unmounter: fuse::Unmounter,
     kernel_cache: fuse::KernelCache,
     keeping: Mutex<Keeping>,
 }
@@ -172,6 +172,17 @@ impl Served {
             Whereabouts::Shown(dir) | Whereabouts::Covered(dir) => dir,
             Whereabouts::Nowhere => self.dir.clone(),
         }
+    }
+
+    /// Unmounts it, wherever it was bound or moved to.
+    pub(crate) fn unmount(&self, lazy: bool) -> Result<(), Failure> {
+        self.unmounter.unmount(lazy)?;
+        // If that was all, its device may be another mount's by now; its source is not, as long as this one is served.
+        let is_it = |entry: &MountEntry| entry.is_amberfs() && entry.source == self.source;
+        for entry in mount_table::showing(&self.device)?.into_iter().filter(is_it) {
+            fuse::unmount(&entry.dir, lazy)?;
+        }
+        Ok(())
     }
 
     /// How it is mounted, as a hello tells it. JSON is made of characters.

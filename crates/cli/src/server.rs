@@ -326,8 +326,8 @@ impl Server {
             for served in &served {
                 if told {
                     let _ = served.close();
-                } else if let Err(error) = served.unmounter.unmount(false) {
-                    let lazily = served.unmounter.unmount(true).is_ok();
+                } else if let Err(error) = served.unmount(false) {
+                    let lazily = served.unmount(true).is_ok();
                     let now = if lazily {
                         "detached; it ends when the last file is closed"
                     } else {

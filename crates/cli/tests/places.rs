@@ -132,6 +132,7 @@ fn a_zone_that_was_replaced_was_taken_for_the_one_that_is_served() {
     run(&format!("zone create {zone} --size 64M")).ok();
     run(&format!("mkfs {zone}:home --size 16M --label new")).ok();
     assert_eq!(info(&format!("{zone}:home"))["label"], "new");
+    run(&format!("umount --detach {dir}")).fails(32, &["not at", "any more", "stays mounted"]);
     run(&format!("mount {zone}:home {other}")).ok();
     assert_ne!(pid(&format!("{zone}:home")), server);
     assert_eq!(pid(&other), pid(&format!("{zone}:home")));
@@ -192,6 +193,18 @@ fn a_mount_is_found_where_it_was_bound_or_moved() {
     run(&format!("umount {bound}")).fails(32, &["is not a mount point"]);
     run(&format!("umount {moved}")).ok();
     run(&format!("fsck {zone}:home")).ok();
+}
+
+/// It unmounted where the volume had been mounted, which it was no longer, and went on serving.
+#[test]
+fn a_signal_ends_a_mount_wherever_it_is_bound() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let bound = scratch.mount_point("bound");
+    run(&format!("mount {zone}:home {dir}")).ok();
+    shell(&format!("mount --bind {dir} {bound} && umount {dir}")).ok();
+    shell(&format!("kill {}", pid(&bound))).ok();
+    eventually("its end", || run(&format!("fsck {zone}:home")).code == 0);
+    assert_eq!(info(&format!("{zone}:home"))["clean"], true);
 }
 
 /// Of mounts over each other the lower one's server answered for the upper one, or its file system was taken for ours.

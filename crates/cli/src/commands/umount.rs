@@ -11,6 +11,7 @@ use crate::failure::{Explain, Failure};
 use crate::mount_table::MountEntry;
 use crate::place::VolumePlace;
 use crate::runtime_directory::this_user;
+use crate::zone_file::ZoneFile;
 use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
@@ -139,6 +140,13 @@ fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, F
         |what: String| Failure::new(what).leaving("it stays mounted").remedy("unmount it without --detach");
     let place: VolumePlace = source.parse().map_err(no_disk)?;
     if let Some(server) = server {
+        // The table of mounts names it by the path by which it was opened, where another zone may be by now.
+        if server.hello.file != ZoneFile::at(&place.zone) {
+            let zone = place.zone.display();
+            let what = format!("the zone is not at {zone} any more, where it was when it was mounted");
+            let remedy = "unmount it without --detach, then: amberfs detach ZONE:VOLUME";
+            return Err(Failure::new(what).leaving("it stays mounted").remedy(remedy));
+        }
         let told = unpack(server.ask(&Request::Info { volume: place.volume.clone() })?).1;
         if told["attached"] != true {
             return Err(no_disk(format!(
