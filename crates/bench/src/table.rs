@@ -158,12 +158,12 @@ fn few(value: f64) -> String {
 }
 
 fn rate(figure: &Figure, series: &Series) -> Option<String> {
-    let (spread, unit) = match figure.by_bytes {
-        true => (series.spread(|sample| sample.byte_rate() / MIB)?, " MiB"),
-        false => (series.spread(|sample| sample.rate())?, ""),
+    let (spread, written): (Spread, fn(f64) -> String) = match figure.by_bytes {
+        true => (series.spread(|sample| sample.byte_rate() / MIB)?, mebibytes),
+        false => (series.spread(|sample| sample.rate())?, short),
     };
     let around = 50.0 * (spread.high - spread.low) / spread.median.max(f64::MIN_POSITIVE);
-    Some(format!("{}{unit} ±{around:.0}%", short(spread.median)))
+    Some(format!("{} ±{around:.0}%", written(spread.median)))
 }
 
 fn cpu(series: &Series) -> Option<Spread> {
@@ -173,6 +173,11 @@ fn cpu(series: &Series) -> Option<Spread> {
 fn percentile(series: &Series, percent: f64) -> Option<String> {
     let latencies = series.tally.latencies();
     (latencies.count() > 0).then(|| micros(latencies.percentile_ns(percent) as f64 / 1e3))
+}
+
+/// Three digits at least, without a unit of thousands before the one of 1024: what stands side by side has one unit.
+fn mebibytes(value: f64) -> String {
+    if value >= 999.5 { format!("{value:.0} MiB") } else { format!("{} MiB", short(value)) }
 }
 
 /// Three digits and a unit of thousands.
@@ -248,6 +253,7 @@ mod tests {
     fn numbers_have_three_digits() {
         let texts = [0.0, 0.5, 9.99, 12.34, 123.4, 999.4, 1000.0, 12_345.0, 1.5e6, 2e9].map(short);
         assert_eq!(texts, ["0.00", "0.50", "9.99", "12.3", "123", "999", "1.00k", "12.3k", "1.50M", "2.00G"]);
+        assert_eq!([3.456, 456.7, 3660.4].map(mebibytes), ["3.46 MiB", "457 MiB", "3660 MiB"]);
         assert_eq!([0.123, 12.3, 456.7].map(micros), ["0.12", "12.3", "457"]);
     }
 

@@ -68,8 +68,21 @@ impl Attached {
             .with("seconds", Value::Seconds(replayed.duration.as_secs_f64()))
     }
 
+    /// What of the volume is otherwise in use than at rest, where `fields` tell that.
+    pub(crate) fn describe(&self, fields: Fields) -> Fields {
+        let stats = self.volume.stats();
+        let fields = fields
+            .with_now("frames_used", Value::Count(stats.frames_used))
+            .with_now("frames_dirty", Value::Count(stats.frames_dirty))
+            .with_now("blocks_refused", Value::Count(stats.blocks_refused));
+        self.caches(match self.volume.has_errors() {
+            Ok(has_errors) => fields.with_now("has_errors", has_errors),
+            Err(_) => fields,
+        })
+    }
+
     /// Adds what DRAM bytes of files take as the disk has them, and may take.
-    pub(crate) fn caches(&self, fields: Fields) -> Fields {
+    fn caches(&self, fields: Fields) -> Fields {
         let stats = self.volume.stats();
         fields
             .with("clean_limit_bytes", Value::Bytes(stats.clean_limit_bytes))
@@ -88,7 +101,7 @@ impl Attached {
             .with("seconds", Value::Seconds(fetched.duration.as_secs_f64()));
         self.caches(Fields::new())
             .with("transactions", Value::Count(stats.transactions))
-            .with("log_bytes", Value::Bytes(stats.log_bytes))
+            .with("log_half_bytes", Value::Bytes(stats.log_bytes))
             .with("log_used_bytes", Value::Bytes(stats.log_used_bytes))
             .with("frames", Value::Count(stats.frames))
             .with("frames_used", Value::Count(stats.frames_used))

@@ -158,11 +158,11 @@ pub(crate) struct ZoneGrow {
 
 #[derive(Args, Debug)]
 pub(crate) struct RemoveVolume {
-    /// The zone
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub(crate) path: PathBuf,
-    /// The volume's name
-    pub(crate) name: String,
+    /// The zone and the volume's name
+    #[arg(value_name = "ZONE:VOLUME")]
+    pub(crate) place: Place,
+    /// The volume's name, if it does not stand behind the zone
+    pub(crate) name: Option<String>,
     /// Needed if there is a file system on it
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,6 +1,7 @@
 //! The control socket, by which commands talk to the server of a zone.
 //!
-//! A server has one zone open and serves volumes of it. While it runs it listens on `RUNTIME-DIRECTORY/ZONE-UUID.sock`, and answers the user as
+//! A server has one zone open and serves volumes of it. While it runs it listens on `RUNTIME-DIRECTORY/ZONE-UUID.sock` (beside that of another which has
+//! a copy of the zone), and answers the user as
 //! whom it runs, and root. A connection carries requests and responses in turn, each one line of JSON:
 //!
 //! ```text
@@ -17,10 +18,12 @@
 //! Root also talks to servers of other users, which may be anything that these have written: they are waited for so long and no longer, and
 //! what they say is text without control characters, of so many bytes and no more.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,9 +36,11 @@ use crate::admin::differences::Pair;
 use crate::admin::format::Settings;
 use crate::admin::snapshots::Ask;
 use crate::failure::{Failure, printable};
+use crate::mount_table::{self, Whereabouts};
 use crate::place::VolumePlace;
 use crate::report::{Fields, Form, Parts};
 use crate::runtime_directory::{RuntimeDirectory, peer, this_user};
+use crate::zone_file::ZoneFile;
 
 /// Longest line that a server accepts.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -97,12 +102,24 @@ pub(crate) enum Request {
 }
 
 /// What a server says of itself.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) pid: u32,
+    /// The path by which it opened the zone, or the disk; that may lead elsewhere by now.
     pub(crate) zone: PathBuf,
-    /// Volumes served, and where they are mounted.
-    pub(crate) mounts: Vec<(String, PathBuf)>,
+    /// Which file that was.
+    pub(crate) file: Option<ZoneFile>,
+    pub(crate) mounts: Vec<Mounted>,
+}
+
+/// A volume that is served.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Mounted {
+    pub(crate) volume: String,
+    /// Where it is mounted: now, as far as that is seen here; or where it was.
+    pub(crate) dir: PathBuf,
+    /// The mount's device, as the table of mounts has it.
+    pub(crate) device: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -210,14 +227,19 @@ pub(crate) fn unpack(mut answer: Json) -> (String, Json) {
 }
 
 impl Listener {
-    /// Listens for the server of the zone with this UUID. The zone's lock is what keeps a second server away,
-    /// so a socket that is there already belonged to a server that is gone.
+    /// Listens for the server of the zone with this UUID. The zone's lock keeps a second server away from its file; but a copy of that has the
+    /// same UUID, and others may read a zone that nobody can write to: if somebody listens there, this one does beside it.
     pub(crate) fn start(
         zone_uuid: &str,
         handler: Handler,
         answering: Arc<Answering>,
     ) -> Result<Listener, Failure> {
-        Listener::at(&RuntimeDirectory::make()?, &format!("{zone_uuid}.sock"), handler, answering)
+        let dir = RuntimeDirectory::make()?;
+        let mut name = format!("{zone_uuid}.sock");
+        if dir.connect(OsStr::new(&name)).is_ok() {
+            name = format!("{zone_uuid}-{}.sock", std::process::id());
+        }
+        Listener::at(&dir, &name, handler, answering)
     }
 
     pub(crate) fn at(
@@ -265,7 +287,7 @@ fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
             return answering.end();
         };
         let result = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => handler(request, &mut asker),
+            Ok(request) => answered(handler, request, &mut asker),
             Err(error) => Err(Failure::new(format!("the server does not know this request: {error}"))
                 .remedy("client and server are of different versions: unmount and mount again")),
         };
@@ -279,6 +301,17 @@ fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
             return;
         }
     }
+}
+
+/// Who asks gets an answer in any case. A panic is a bug; what had been done before it was done.
+fn answered(handler: &Handler, request: Request, asker: &mut Asker) -> Result<Json, Failure> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| handler(request, asker))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Err(Failure::new(format!("the server panicked: {text}"))
+            .leaving("it serves what it served; how far the command came is not known")
+            .remedy("unmount what it serves, check the volume with 'amberfs fsck', and report this"))
+    })
 }
 
 /// Waits until there is something to read, or nothing ever; reads nothing.
@@ -371,13 +404,15 @@ pub(crate) struct Client {
     left: u64,
     /// The server has ended, and not read what it was asked last.
     is_unread: bool,
+    /// An answer was not there in time.
+    was_late: bool,
 }
 
 impl Client {
     /// Learns who the server of `user` is at the other end, within `patience`.
     pub(crate) fn meet(stream: UnixStream, user: u32, patience: Duration) -> Result<Client, Failure> {
         let pid = peer(&stream)?.pid().try_into().unwrap_or(0);
-        let hello = Hello { pid, zone: PathBuf::new(), mounts: Vec::new() };
+        let hello = Hello { pid, ..Hello::default() };
         let lines = BufReader::new(stream);
         let mut client = Client {
             lines,
@@ -387,12 +422,20 @@ impl Client {
             longest: HELLO_BYTES_MAX,
             left: 0,
             is_unread: false,
+            was_late: false,
         };
         client.lines.get_ref().set_write_timeout(Some(patience))?;
         client.hello = serde_json::from_value(client.ask(&Request::Hello)?).map_err(Failure::new)?;
         // What number it has is not its own to say. (The kernel says 0 of a process that has none here.)
         if pid != 0 || client.is_others() {
             client.hello.pid = pid;
+        }
+        for mount in &mut client.hello.mounts {
+            if let Whereabouts::Shown(dir) | Whereabouts::Covered(dir) =
+                mount_table::whereabouts(&mount.device, &mount.dir)
+            {
+                mount.dir = dir;
+            }
         }
         client.patience = client.is_others().then_some(PATIENCE_WITH_OTHERS);
         client.longest = if client.is_others() { ANSWER_OF_OTHERS_BYTES_MAX } else { ANSWER_BYTES_MAX };
@@ -478,6 +521,7 @@ impl Client {
             Err(error) => {
                 let why = match (error.kind(), self.patience) {
                     (ErrorKind::TimedOut | ErrorKind::WouldBlock, Some(patience)) => {
+                        self.was_late = true;
                         format!("none within {} s", patience.as_secs())
                     }
                     _ => error.to_string(),
@@ -497,6 +541,16 @@ impl Client {
         self.patience = Some(limit);
     }
 
+    /// The same until it says something.
+    pub(crate) fn wait_without_limit(&mut self) {
+        self.patience = None;
+    }
+
+    /// Whether it failed since it took too long.
+    pub(crate) fn was_late(&self) -> bool {
+        self.was_late
+    }
+
     /// Waits until the server's process closes the connection, which it does by ending.
     pub(crate) fn wait_for_end(mut self) {
         let until = self.patience.map(|patience| Instant::now() + patience);
@@ -511,9 +565,14 @@ impl Client {
         VolumePlace { zone: self.hello.zone.clone(), volume: volume.to_string() }.to_string()
     }
 
-    /// The volume mounted on `dir`, if this server serves one there.
-    pub(crate) fn volume_at(&self, dir: &Path) -> Option<&str> {
-        self.hello.mounts.iter().find(|(_, at)| at == dir).map(|(volume, _)| volume.as_str())
+    /// The volume whose mount has this device, if this server serves it.
+    pub(crate) fn volume_of(&self, device: &str) -> Option<&str> {
+        self.hello.mounts.iter().find(|mount| mount.device == device).map(|mount| mount.volume.as_str())
+    }
+
+    /// How a volume is mounted, if it is.
+    pub(crate) fn mount_of(&self, volume: &str) -> Option<&Mounted> {
+        self.hello.mounts.iter().find(|mount| mount.volume == volume)
     }
 }
 

@@ -1,13 +1,15 @@
 //! Finding the server that a command has to ask.
 //!
 //! **A command talks only to a server that runs as the user in whose private directory it listens, and believes what it says of a mount or a zone only if that
-//! user may serve it**: a mount, if the kernel says that this user mounted it; a zone, if it is this process's user or owns the zone's file. So nobody
+//! user may serve it**: a mount, which is told by its device, if the kernel says that this user mounted it; a zone, which is told by its file and not by a path,
+//! if it is this process's user or owns that. So nobody
 //! else is asked at all: who answers for a mount or a zone is looked for where these users' servers listen.
 //!
 //! What others have put there costs root two seconds at most: their directories are read, and their servers met, in threads of their own, that are not waited for
 //! any longer.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -20,6 +22,7 @@ use crate::control::Client;
 use crate::failure::Failure;
 use crate::mount_table::{self, MountEntry};
 use crate::runtime_directory::{RuntimeDirectory, other_users, this_user};
+use crate::zone_file::ZoneFile;
 
 /// How long this user's servers may take to say who they are, all together.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -76,9 +79,9 @@ fn meet_all<T: Send + 'static>(user: u32, patience: Duration, take: &impl Take<T
 fn believed(mut client: Client) -> Client {
     if client.is_others() {
         let (user, mounts) = (Some(client.user), mount_table::read().unwrap_or_default());
-        let theirs = |mount: &MountEntry| mount.kind == mount_table::TYPE && mount.user == user;
-        let newest_on = |dir: &Path| mounts.iter().rev().find(|mount| mount.dir == dir);
-        client.hello.mounts.retain(|(_, dir)| newest_on(dir).is_some_and(theirs));
+        let theirs = |mount: &MountEntry| mount.is_amberfs() && mount.user == user;
+        let is_there = |device: &str| mounts.iter().any(|mount| mount.device == device && theirs(mount));
+        client.hello.mounts.retain(|mount| is_there(&mount.device));
     }
     client
 }
@@ -107,22 +110,25 @@ fn first<T: Send + 'static>(other: u32, take: impl Take<T>) -> Option<T> {
     own.or_else(|| if other == this_user() { None } else { ask(vec![other], take).next() })
 }
 
-/// The server that has this zone open: one of this user's, or of the user who owns its file.
+/// The server that has this zone open, by whatever path: one of this user's, or of the user who owns its file.
 pub(crate) fn of_zone(zone: &Path) -> Option<Client> {
-    let zone = std::fs::canonicalize(zone).ok()?;
-    let owner = std::fs::metadata(&zone).ok()?.uid();
-    first(owner, move |client| (client.hello.zone == zone).then_some(client))
+    let metadata = std::fs::metadata(zone).ok()?;
+    let (owner, file) = (metadata.uid(), Some(ZoneFile::of(&metadata)));
+    first(owner, move |client| (client.hello.file == file).then_some(client))
 }
 
-/// The server of what is mounted on `dir` (a path without symbolic links): one of the user who mounted it.
-pub(crate) fn of_mount(dir: &Path) -> Option<Client> {
-    let entry = mount_table::at(dir).ok()?.filter(|entry| entry.kind == mount_table::TYPE)?;
-    let dir = dir.to_path_buf();
-    ask(vec![entry.user?], move |client: Client| client.volume_at(&dir).is_some().then_some(client)).next()
+/// The server of a mount, and its volume: one of the user who mounted it.
+pub(crate) fn of_mount(entry: &MountEntry) -> Option<(Client, String)> {
+    let device = entry.device.clone();
+    let serves = move |client: Client| {
+        let volume = client.volume_of(&device)?.to_string();
+        Some((client, volume))
+    };
+    ask(vec![entry.user.filter(|_| entry.is_amberfs())?], serves).next()
 }
 
-/// Who owns the file that another user names; unless looking at it could lead elsewhere, or wait for a server of theirs.
-fn owner(path: &Path) -> Option<u32> {
+/// Who owns the file that another user names, and which it is; unless looking at it could lead elsewhere, or wait for a server of theirs.
+fn looked_at(path: &Path) -> Option<(u32, ZoneFile)> {
     // Also one that another mount hides, or seems to: which of them is looked up is not to be told from the table.
     let may_wait = |mount: &MountEntry| mount.kind.starts_with("fuse") && path.starts_with(&mount.dir);
     if mount_table::read().ok()?.iter().any(may_wait) {
@@ -131,7 +137,8 @@ fn owner(path: &Path) -> Option<u32> {
     let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let plain = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let opened = rustix::fs::openat2(rustix::fs::CWD, path, how, Mode::empty(), plain).ok()?;
-    Some(rustix::fs::fstat(opened).ok()?.st_uid)
+    let metadata = File::from(opened).metadata().ok()?;
+    Some((metadata.uid(), ZoneFile::of(&metadata)))
 }
 
 /// What `take` takes of all servers that have a zone open which they may serve.
@@ -141,7 +148,8 @@ pub(crate) fn of_all_zones<T: Send + 'static>(
     let theirs = take.clone();
     let theirs = move |mut client: Client| {
         client.limit_answers();
-        (owner(&client.hello.zone)? == client.user).then_some(client).and_then(&theirs)
+        let (owner, file) = looked_at(&client.hello.zone)?;
+        (owner == client.user && client.hello.file == Some(file)).then_some(client).and_then(&theirs)
     };
     let others: Vec<u32> = other_users().into_iter().collect();
     let mut all: Vec<T> = ask(vec![this_user()], take).collect();
@@ -149,13 +157,12 @@ pub(crate) fn of_all_zones<T: Send + 'static>(
     all
 }
 
-/// The same, and the volume's name; or why nobody answers for it.
+/// The server of what is mounted on `dir` (a path without symbolic links), and its volume; or why nobody answers for it.
 pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
-    if let Some(client) = of_mount(dir) {
-        let volume = client.volume_at(dir).unwrap_or_default().to_string();
-        return Ok((client, volume));
+    let entry = mount_table::at(dir)?.filter(MountEntry::is_amberfs);
+    if let Some(found) = entry.as_ref().and_then(of_mount) {
+        return Ok(found);
     }
-    let entry = mount_table::at(dir)?.filter(|entry| entry.kind == mount_table::TYPE);
     let failure = |what: String| Failure::new(what).doing("looking for its server");
     Err(match entry {
         None => failure(format!("no volume is served on {}", dir.display()))
@@ -181,7 +188,6 @@ pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
-    use std::path::PathBuf;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -197,7 +203,7 @@ mod tests {
         let name = OsStr::new("zone.sock");
         let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
         let handler: Handler = Arc::new(|_, _| {
-            let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+            let hello = Hello { pid: 1, ..Hello::default() };
             serde_json::to_value(hello).map_err(Failure::new)
         });
         let done = AtomicBool::new(false);

@@ -130,11 +130,16 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
             } else {
                 log::note(format_args!("amberfs: {failure}"));
             }
-            let code = failure.exit;
-            send(&Report::Failed(failure));
-            code
+            report_failure(failure)
         }
     }
+}
+
+/// Tells whoever waits for a mount why there is none, and nobody else; gives the exit code.
+pub(crate) fn report_failure(failure: Failure) -> u8 {
+    let code = failure.exit;
+    send(&Report::Failed(failure));
+    code
 }
 
 fn send(report: &Report) {

@@ -30,6 +30,7 @@ mod served;
 mod server;
 mod size;
 mod zone_access;
+mod zone_file;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,4 +1,7 @@
 //! What is mounted where, as the kernel tells in `/proc/self/mountinfo`.
+//!
+//! **A mount is known by its device, not by its path**: bound to a second directory, moved, or below another mount, it has the same one, and no
+//! other has it meanwhile. Which mount a path leads to is told from the table alone, so that no server is asked, which may be dead.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,6 +13,13 @@ pub(crate) const TYPE: &str = "fuse.amberfs";
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
+    id: u64,
+    /// The mount on which this one is.
+    parent: u64,
+    /// As `major:minor`: of all that shows the same file system.
+    pub(crate) device: String,
+    /// What of the file system it shows: all of it, or a directory that was bound.
+    pub(crate) root: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) kind: String,
     /// For a volume: `ZONE:VOLUME`.
@@ -20,38 +30,109 @@ pub(crate) struct MountEntry {
     pub(crate) read_only: bool,
 }
 
+/// Where a mount is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// Its directory shows it.
+    Shown(PathBuf),
+    /// Something else is mounted over it.
+    Covered(PathBuf),
+    /// It was detached, or is in another mount namespace.
+    Nowhere,
+}
+
 /// All mounts, in the order in which they were made.
 pub(crate) fn read() -> std::io::Result<Vec<MountEntry>> {
     Ok(std::fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// What is mounted on `dir` (the newest, where several are), if anything is.
+/// What is mounted on `dir`, if anything is: of several, the one that is seen.
 pub(crate) fn at(dir: &Path) -> std::io::Result<Option<MountEntry>> {
-    Ok(read()?.into_iter().rev().find(|entry| entry.dir == dir))
+    Ok(seen_at(dir, &read()?).cloned())
 }
 
-/// Where a volume is mounted that was on `dir`: there, or elsewhere (`mount --bind`); nowhere, if it was detached.
-pub(crate) fn place_of(source: &str, dir: &Path) -> Option<PathBuf> {
-    let Ok(mounts) = read() else { return Some(dir.to_path_buf()) };
-    let shows = |entry: &MountEntry| entry.kind == TYPE && entry.source == source;
-    let there = |entry: &&MountEntry| entry.dir == dir;
-    match mounts.iter().rev().find(there) {
-        Some(newest) if shows(newest) => Some(dir.to_path_buf()),
-        _ => mounts.into_iter().rev().find(shows).map(|entry| entry.dir),
+fn seen_at<'a>(dir: &Path, mounts: &'a [MountEntry]) -> Option<&'a MountEntry> {
+    mounts.iter().rev().find(|entry| entry.dir == dir && !entry.is_hidden(mounts))
+}
+
+/// The mount to which a path without symbolic links leads.
+pub(crate) fn around(path: &Path) -> std::io::Result<Option<MountEntry>> {
+    let mounts = read()?;
+    Ok(path.ancestors().find_map(|above| seen_at(above, &mounts)).cloned())
+}
+
+/// The mounts that show the file system of `device`, so that a path leads to them; those that show all of it come first.
+pub(crate) fn showing(device: &str) -> std::io::Result<Vec<MountEntry>> {
+    Ok(showing_among(device, &read()?))
+}
+
+fn showing_among(device: &str, mounts: &[MountEntry]) -> Vec<MountEntry> {
+    let shows = |entry: &&MountEntry| entry.device == device && !entry.is_hidden(mounts);
+    let mut showing: Vec<MountEntry> = mounts.iter().filter(shows).cloned().collect();
+    showing.sort_by_key(|entry| entry.root != Path::new("/"));
+    showing
+}
+
+/// Where a volume is that was mounted on `dir`, and has this device: there, or elsewhere (`mount --bind`, `mount --move`).
+pub(crate) fn whereabouts(device: &str, dir: &Path) -> Whereabouts {
+    let Ok(mounts) = read() else { return Whereabouts::Shown(dir.into()) };
+    let showing = showing_among(device, &mounts);
+    if let Some(shown) = showing.iter().find(|entry| entry.dir == dir).or(showing.first()) {
+        return Whereabouts::Shown(shown.dir.clone());
+    }
+    let covered = |entry: &&MountEntry| entry.device == device;
+    mounts.iter().find(covered).map_or(Whereabouts::Nowhere, |entry| Whereabouts::Covered(entry.dir.clone()))
+}
+
+/// Something that is mounted within the file system of `device`.
+pub(crate) fn within(device: &str) -> std::io::Result<Option<MountEntry>> {
+    let mounts = read()?;
+    let is_its = |id: u64| mounts.iter().any(|entry| entry.id == id && entry.device == device);
+    // What is mounted on its root covers it, and is not within it.
+    let on_root =
+        |other: &MountEntry| mounts.iter().any(|entry| entry.id == other.parent && entry.dir == other.dir);
+    Ok(mounts.iter().find(|other| is_its(other.parent) && !on_root(other)).cloned())
+}
+
+impl MountEntry {
+    /// Whether it is a mounted volume, or disk, of ours.
+    pub(crate) fn is_amberfs(&self) -> bool {
+        self.kind == TYPE
+    }
+
+    /// Whether no path leads to it: something is mounted on it, or on a directory above it, so that it is beside the way.
+    fn is_hidden(&self, mounts: &[MountEntry]) -> bool {
+        if mounts.iter().any(|other| other.parent == self.id && other.dir == self.dir) {
+            return true;
+        }
+        let mut below = self;
+        loop {
+            let covers = |other: &MountEntry| {
+                other.parent == below.parent && other.dir != below.dir && below.dir.starts_with(&other.dir)
+            };
+            if mounts.iter().any(covers) {
+                return true;
+            }
+            match mounts.iter().find(|entry| entry.id == below.parent && entry.id != below.id) {
+                Some(parent) => below = parent,
+                None => return false,
+            }
+        }
     }
 }
 
-/// Whether the newest mount on `dir` is one of `source` that is read-only, also by a remount of which only the kernel knows.
-pub(crate) fn is_read_only(source: &str, dir: &Path) -> bool {
-    let newest = at(dir).ok().flatten();
-    newest.is_some_and(|entry| entry.kind == TYPE && entry.source == source && entry.read_only)
+/// Whether nobody changes anything through any mount of `device`, also by a remount of which only the kernel knows.
+pub(crate) fn is_read_only(device: &str) -> bool {
+    let mounts = read().unwrap_or_default();
+    let mut its = mounts.iter().filter(|entry| entry.device == device).peekable();
+    its.peek().is_some() && its.all(|entry| entry.read_only)
 }
 
 /// Whether `path` is a directory: that a volume is mounted there tells it without asking the volume, which may not be able to
 /// answer.
 pub(crate) fn is_directory(path: &Path) -> bool {
     let entry = resolve(path).and_then(|dir| at(&dir));
-    entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == TYPE)) || path.is_dir()
+    entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.is_amberfs())) || path.is_dir()
 }
 
 /// A directory's path without symbolic links, without asking what is mounted on it: its server may be dead.
@@ -69,7 +150,10 @@ pub(crate) fn resolve(dir: &Path) -> std::io::Result<PathBuf> {
 /// `36 35 98:0 /root /mount/point options optional... - type source options`
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let dir = fields.nth(4)?;
+    let mut text = || Some(String::from_utf8_lossy(fields.next()?).into_owned());
+    let (id, parent, device) = (text()?.parse().ok()?, text()?.parse().ok()?, text()?);
+    let mut path = || Some(PathBuf::from(OsString::from_vec(unescape(fields.next()?))));
+    let (root, dir) = (path()?, path()?);
     let of_mount = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
@@ -77,7 +161,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let options = rest.next().map(String::from_utf8_lossy).unwrap_or_default();
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     let read_only = of_mount.split(',').chain(options.split(',')).any(|option| option == "ro");
-    Some(MountEntry { read_only, dir: OsString::from_vec(unescape(dir)).into(), kind, source, user })
+    Some(MountEntry { id, parent, device, root, dir, kind, source, user, read_only })
 }
 
 /// The kernel writes blanks, newlines and backslashes as three octal digits.
@@ -109,7 +193,8 @@ mod tests {
     fn a_line_is_read_with_and_without_optional_fields() {
         let line = b"36 35 0:52 / /mnt/my\\040files rw,nosuid shared:1 master:2 - fuse.amberfs /dev/shm/a\\134b:home rw,user_id=1000,group_id=100";
         let entry = parse(line).unwrap();
-        assert_eq!(entry.dir, Path::new("/mnt/my files"));
+        assert_eq!((entry.id, entry.parent, &*entry.device), (36, 35, "0:52"));
+        assert_eq!((&*entry.root, &*entry.dir), (Path::new("/"), Path::new("/mnt/my files")));
         assert_eq!(entry.user, Some(1000));
         assert_eq!((entry.kind.as_str(), entry.source.as_str()), (TYPE, "/dev/shm/a\\b:home"));
         assert!(
@@ -118,5 +203,23 @@ mod tests {
         );
         assert_eq!(parse(b"36 35 0:52 / /mnt rw - proc proc rw").unwrap().kind, "proc");
         assert_eq!(parse(b""), None);
+    }
+
+    /// The newest in the table is not the one that is seen, if an older one was moved over it; nor is one below a directory that is covered.
+    #[test]
+    fn of_mounts_over_each_other_the_one_that_is_seen_is_found() {
+        let table = "1 0 8:1 / / rw - ext4 /dev/sda rw\n\
+                     20 1 0:52 / /a rw - fuse.amberfs z:a rw\n\
+                     21 1 0:53 / /b rw - fuse.amberfs z:b rw\n\
+                     10 21 0:54 / /b rw - fuse.amberfs z:moved rw\n\
+                     22 1 0:55 / /c/d rw - fuse.amberfs z:c rw\n\
+                     23 1 0:56 / /c rw - tmpfs tmpfs rw\n\
+                     24 20 0:57 / /a/in rw - tmpfs tmpfs rw\n";
+        let mounts: Vec<MountEntry> = table.split('\n').filter_map(|line| parse(line.as_bytes())).collect();
+        let seen = |dir: &str| seen_at(Path::new(dir), &mounts).map(|entry| entry.source.as_str());
+        assert_eq!(seen("/a"), Some("z:a"), "that something is mounted in it does not hide it");
+        assert_eq!(seen("/b"), Some("z:moved"));
+        assert_eq!(seen("/c"), Some("tmpfs"));
+        assert_eq!((seen("/c/d"), seen("/a/in"), seen("/")), (None, Some("tmpfs"), Some("/dev/sda")));
     }
 }

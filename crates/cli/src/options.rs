@@ -121,6 +121,7 @@ impl Options {
         for text in texts(lists) {
             options.set(text, sloppy)?;
         }
+        refuse_contradiction(lists)?;
         // Wherever it stands among them: nobody can change a snapshot.
         options.read_only |= options.snapshot.is_some();
         Ok(options)
@@ -162,6 +163,7 @@ impl Options {
                 ));
             }
         }
+        refuse_contradiction(lists)?;
         wanted.read_only |= texts(lists).any(|text| text.starts_with("snapshot="));
         Ok(wanted)
     }
@@ -294,6 +296,23 @@ impl Options {
 /// Each option of the lists.
 fn texts<S: AsRef<str>>(lists: &[S]) -> impl Iterator<Item = &str> {
     lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim).filter(|text| !text.is_empty())
+}
+
+/// `sync` and `nosync` are words of mount(8), of which later ones win; beside `durability=` they have to promise the same, or what was promised
+/// would hang on their order.
+fn refuse_contradiction<S: AsRef<str>>(lists: &[S]) -> Result<(), String> {
+    let Some(durability) = texts(lists).filter(|text| text.starts_with("durability=")).last() else {
+        return Ok(());
+    };
+    let against: &[&str] =
+        if durability.ends_with("=snapshot") { &["sync", "nosync", "dirsync"] } else { &["sync", "nosync"] };
+    let word = texts(lists).filter(|text| against.contains(text)).last();
+    match (durability, word) {
+        (_, None) | ("durability=op", Some("sync")) | ("durability=fsync", Some("nosync")) => Ok(()),
+        (_, Some(word)) => {
+            Err(format!("mount options '{durability}' and '{word}' contradict each other: give one of them"))
+        }
+    }
 }
 
 fn unknown(name: &str) -> String {
@@ -444,6 +463,28 @@ mod tests {
         }
         assert!(Options::parse(&["discard,ro"], true).unwrap().read_only, "sloppy skips it");
         assert!(Options::parse(&["data=journal"], true).is_err(), "and nothing that promises more");
+    }
+
+    /// What was promised hung on their order, and nobody was told.
+    #[test]
+    fn options_that_promise_different_things_are_refused() {
+        for list in [
+            "durability=op,nosync",
+            "nosync,durability=op",
+            "sync,durability=fsync",
+            "durability=snapshot,dirsync",
+        ] {
+            assert!(parse(list).unwrap_err().contains("contradict each other"), "{list}");
+        }
+        for list in [
+            "sync,nosync",
+            "durability=op,sync",
+            "durability=fsync,dirsync",
+            "durability=fsync,nosync",
+            "sync,dirsync",
+        ] {
+            parse(list).unwrap();
+        }
     }
 
     #[test]

@@ -89,6 +89,19 @@ impl FromStr for MountSource {
     }
 }
 
+/// A path that can be written in the table of mounts, in JSON and on a command line; other paths are refused.
+///
+/// # Errors
+/// Which it is, with a mark for what is no character.
+pub(crate) fn utf8(path: &Path) -> std::io::Result<&str> {
+    path.to_str().ok_or_else(|| {
+        std::io::Error::other(format!(
+            "{}: the path is not UTF-8, as paths of zones and mount points have to be",
+            path.display()
+        ))
+    })
+}
+
 impl MountSource {
     /// The same from any working directory: what a server and `/proc/mounts` keep.
     pub(crate) fn absolute(&self) -> std::io::Result<MountSource> {
@@ -145,6 +158,7 @@ impl VolumePlace {
             // Opening it will say what is wrong with it.
             Err(_) => std::path::absolute(&self.zone)?,
         };
+        utf8(&zone)?;
         Ok(VolumePlace { zone, volume: self.volume.clone() })
     }
 }

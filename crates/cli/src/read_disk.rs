@@ -66,7 +66,7 @@ fn is_zone(path: &Path) -> bool {
         Ok(_) => true,
         // Or another server reads that disk.
         Err(nvm::Error::Locked { .. }) => find_server::of_zone(path)
-            .is_some_and(|server| server.hello.mounts.iter().any(|(volume, _)| !volume.is_empty())),
+            .is_some_and(|server| server.hello.mounts.iter().any(|mounted| !mounted.volume.is_empty())),
         Err(_) => false,
     }
 }

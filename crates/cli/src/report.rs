@@ -41,6 +41,12 @@ impl From<String> for Value {
     }
 }
 
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Value {
+        text.map_or(Value::None, Value::Text)
+    }
+}
+
 impl From<bool> for Value {
     fn from(flag: bool) -> Value {
         Value::Flag(flag)
@@ -59,6 +65,17 @@ impl Fields {
     pub(crate) fn with(mut self, key: &'static str, value: impl Into<Value>) -> Fields {
         self.0.push((key, value.into()));
         self
+    }
+
+    /// The same, but with another value in the place of the one there is, if there is one.
+    pub(crate) fn with_now(mut self, key: &'static str, value: impl Into<Value>) -> Fields {
+        match self.0.iter_mut().find(|(there, _)| *there == key) {
+            Some((_, old)) => {
+                *old = value.into();
+                self
+            }
+            None => self.with(key, value),
+        }
     }
 
     /// The same with a text before everything else.

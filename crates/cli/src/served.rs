@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use disk::Disk;
+use native::Durability;
 use nvm::{Account, Region, VolumeKind, Zone};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value as Json, json};
@@ -15,17 +16,18 @@ use crate::admin::account;
 use crate::admin::differences::Pair;
 use crate::admin::snapshots::{self, Ask};
 use crate::attached::Attached;
-use crate::control::Asker;
+use crate::control::{Asker, Mounted};
 use crate::failure::{Explain, Failure};
 use crate::metering::{Meter, Metered};
 use crate::mount_request::{MountRequest, fuse_options};
-use crate::mount_table::{self, MountEntry};
+use crate::mount_table::{self, MountEntry, Whereabouts};
 use crate::options::Options;
 use crate::pages;
 use crate::read_disk;
 use crate::report::{self, Fields, Value};
 use crate::retention;
 use crate::schedule::{Keeper, Keeps, Schedule};
+use crate::zone_access::is_mounted;
 
 /// How long who exchanges the volume waits for who uses it.
 const ALONE_PATIENCE: Duration = Duration::from_secs(3);
@@ -33,11 +35,15 @@ const ALONE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A volume being served.
 pub(crate) struct Served {
-    pub(crate) dir: PathBuf,
+    /// Where it was mounted; where it is now, its device tells.
+    dir: PathBuf,
+    device: String,
     /// What `/proc/mounts` says is mounted.
     pub(crate) source: String,
     option_list: String,
     pub(crate) options: Options,
+    /// What survives a crash, in force.
+    promise: Promise,
     since: SystemTime,
     started: Instant,
     /// Shared by who uses it beside the mount, exclusively by who exchanges it. Requests of the kernel don't wait for it.
@@ -48,9 +54,27 @@ pub(crate) struct Served {
     meter: Arc<Meter>,
     requests: Mutex<Box<dyn Fn() -> fuse::RequestCounts + Send>>,
     over_io_uring: bool,
-    pub(crate) unmounter: fuse::Unmounter,
+    unmounter: fuse::Unmounter,
     kernel_cache: fuse::KernelCache,
     keeping: Mutex<Keeping>,
+}
+
+/// What of what was done survives a crash; nothing is done to what is read-only.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promise {
+    durability: Option<Durability>,
+    /// Operations on names, and with them those that change no bytes of files, are durable when they return.
+    at_once: Option<bool>,
+}
+
+impl Promise {
+    fn described(self, fields: Fields) -> Fields {
+        let durability =
+            self.durability.map_or(Value::None, |durability| Value::Text(durability.to_string()));
+        fields
+            .with("durability", durability)
+            .with("names_durable_at_once", self.at_once.map_or(Value::None, Value::Flag))
+    }
 }
 
 /// What is to be served.
@@ -91,17 +115,24 @@ impl Served {
         options: &Options,
         medium: Medium,
     ) -> Result<(Arc<Served>, fuse::Mount), Failure> {
-        let (at_once, account, (shown, tree)) = match medium {
+        let (at_once, promise, account, (shown, tree)) = match medium {
             Medium::Volume { region, account } => {
                 let at_once = options.is_durable_at_once(region.kind(), region.persist_method());
+                let promise = if options.read_only {
+                    Promise::default()
+                } else {
+                    let durability = Some(options.durability);
+                    Promise { durability, at_once: Some(at_once || options.dirsync) }
+                };
                 let before = account.account();
-                (at_once, Some((account, before)), open(region, options)?)
+                (at_once, promise, Some((account, before)), open(region, options)?)
             }
             Medium::Disk(disk) => {
                 let how = options.mounted_ext().map_err(Failure::new).doing("reading the mount options")?;
                 let volume = ext::Volume::open(disk, &how).doing("opening the disk's file system")?;
                 let volume = Arc::new(volume);
-                (true, None, (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>))
+                let shown = (Shown::Read(volume.clone()), volume as Arc<dyn FileSystem>);
+                (true, Promise::default(), None, shown)
             }
         };
         let meter = Arc::new(Meter::default());
@@ -114,6 +145,8 @@ impl Served {
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
+            device: mount.device().to_string(),
+            promise,
             source: request.source.to_string(),
             option_list: request.option_lists.join(","),
             options: options.clone(),
@@ -130,6 +163,41 @@ impl Served {
             keeping: Mutex::new(Keeping::Nobody),
         };
         Ok((Arc::new(served), mount))
+    }
+
+    /// Where it is mounted now.
+    pub(crate) fn whereabouts(&self) -> Whereabouts {
+        mount_table::whereabouts(&self.device, &self.dir)
+    }
+
+    /// The same as a directory; if it is nowhere, where it was.
+    pub(crate) fn place(&self) -> PathBuf {
+        match self.whereabouts() {
+            Whereabouts::Shown(dir) | Whereabouts::Covered(dir) => dir,
+            Whereabouts::Nowhere => self.dir.clone(),
+        }
+    }
+
+    /// Unmounts it, wherever it was bound or moved to.
+    pub(crate) fn unmount(&self, lazy: bool) -> Result<(), Failure> {
+        self.unmounter.unmount(lazy)?;
+        // If that was all, its device may be another mount's by now; its source is not, as long as this one is served.
+        let is_it = |entry: &MountEntry| entry.is_amberfs() && entry.source == self.source;
+        for entry in mount_table::showing(&self.device)?.into_iter().filter(is_it) {
+            fuse::unmount(&entry.dir, lazy)?;
+        }
+        Ok(())
+    }
+
+    /// How it is mounted, as a hello tells it. JSON is made of characters.
+    pub(crate) fn mounted(&self, volume: &str) -> Mounted {
+        let dir = self.place().display().to_string().into();
+        Mounted { volume: volume.to_string(), dir, device: self.device.clone() }
+    }
+
+    /// Why nobody else can have the volume.
+    pub(crate) fn is_mounted(&self) -> Failure {
+        is_mounted(&self.source, &self.mounted(""), std::process::id())
     }
 
     /// Closes the volume when its mount has ended, and whoever used it beside that; and lets go of it, so that somebody else can open it.
@@ -218,17 +286,17 @@ impl Served {
             }
             Shown::Snapshot => {
                 Err(Failure::new("a snapshot of the volume is mounted, and the volume is not")
-                    .remedy(format!("amberfs umount {}, and try again", self.dir.display())))
+                    .remedy(format!("amberfs umount {}, and try again", self.place().display())))
             }
             Shown::Ended => Err(Failure::ending("the volume's mount")),
             Shown::Nothing => Err(Failure::new("the volume could not be opened again; nothing is served")
-                .remedy(format!("amberfs umount {}, then fsck", self.dir.display()))),
+                .remedy(format!("amberfs umount {}, then fsck", self.place().display()))),
         }
     }
 
     /// Whether the mount is read-only now, as the kernel says it is: a remount tells it, and not always us.
     fn is_read_only(&self) -> bool {
-        self.options.read_only || mount_table::is_read_only(&self.source, &self.dir)
+        self.options.read_only || mount_table::is_read_only(&self.device)
     }
 
     /// An error if nothing of the volume is to be changed, its snapshots included.
@@ -247,7 +315,9 @@ impl Served {
 
     /// What programs have written may be in the kernel's pages: brings it to the volume.
     fn write_back(&self) -> Result<(), Failure> {
-        pages::write_back(&self.dir).doing("writing the kernel's pages back")
+        pages::write_back(&self.device, &self.dir)
+            .doing("writing the kernel's pages back")
+            .leaving("nothing was changed")
     }
 
     /// The volume's snapshots, if it is open.
@@ -273,8 +343,7 @@ impl Served {
         self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
             .leaving("nothing was changed")?;
         let mut shown = self.alone()?;
-        let within = |entry: &MountEntry| entry.dir != self.dir && entry.dir.starts_with(&self.dir);
-        if let Some(other) = mount_table::read()?.into_iter().find(within) {
+        if let Some(other) = mount_table::within(&self.device)? {
             let other = other.dir.display();
             return Err(Failure::new(format!("something is mounted on {other}, in the volume"))
                 .leaving("nothing was changed")
@@ -284,7 +353,7 @@ impl Served {
             .kernel_cache
             .exchange(&[".snapshots"], || self.open_again(&mut shown, volume, to, discard_newer));
         exchanged.unwrap_or_else(|| {
-            let what = format!("files in {} are open, or somebody works in it", self.dir.display());
+            let what = format!("files in {} are open, or somebody works in it", self.place().display());
             let remedy = format!("{}; end that, or unmount it, and try again", self.who_uses_it());
             Err(Failure::new(what).leaving("nothing was changed").remedy(remedy))
         })
@@ -339,7 +408,8 @@ impl Served {
                     "volume '{name}': every request fails until it is unmounted: {}",
                     failure.what
                 );
-                let dir = self.dir.display();
+                let dir = self.place();
+                let dir = dir.display();
                 let what = match returned {
                     Ok(_) => failure.what,
                     Err(returned) => format!("{returned}; and then: {}", failure.what),
@@ -396,7 +466,7 @@ impl Served {
     }
 
     fn who_uses_it(&self) -> String {
-        format!("'fuser -vm {}' tells who uses files of the mount", self.dir.display())
+        format!("'fuser -vm {}' tells who uses files of the mount", self.place().display())
     }
 
     /// Begins to take snapshots, if they are to be taken.
@@ -416,13 +486,40 @@ impl Served {
         }
     }
 
-    /// Adds what only who has the volume open knows of it: what DRAM its caches take, and may take; whether it failed.
-    pub(crate) fn with_caches(&self, fields: Fields) -> Fields {
-        match &*self.shown() {
+    /// What the volume is in use, where `fields` tell what it is at rest: space as the mount tells it, what its caches take, whether it failed,
+    /// and how it is mounted.
+    pub(crate) fn describe(&self, fields: Fields) -> Fields {
+        let fields = match self.metered.statfs() {
+            Ok(space) => {
+                let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
+                let fields = match &*self.shown() {
+                    Shown::Volume(_) => fields.with_now("blocks_free", Value::Count(space.blocks_free)),
+                    _ => fields,
+                };
+                fields
+                    .with_now("space_bytes", bytes(space.blocks))
+                    .with_now("used_bytes", bytes(space.blocks.saturating_sub(space.blocks_free)))
+                    .with_now("free_bytes", bytes(space.blocks_available))
+                    .with_now("inodes", Value::Count(space.files.saturating_sub(space.files_free)))
+            }
+            Err(error) => fields.with("use_not_known", error.to_string()),
+        };
+        let fields = match &*self.shown() {
             Shown::Volume(volume) => account::failure(account::caches(fields, &volume.stats()), volume),
-            Shown::Disk(disk) => disk.caches(fields),
+            Shown::Disk(disk) => disk.describe(fields),
             Shown::Read(_) | Shown::Snapshot | Shown::Nothing | Shown::Ended => fields,
-        }
+        };
+        let text = |dir: PathBuf| Some(dir.display().to_string());
+        let (mounted, detached_from) = match self.whereabouts() {
+            Whereabouts::Shown(dir) | Whereabouts::Covered(dir) => (text(dir), None),
+            Whereabouts::Nowhere => (None, text(self.dir.clone())),
+        };
+        let fields = fields
+            .with("mounted", mounted)
+            .with("detached_from", detached_from)
+            .with("mounted_read_only", self.options.read_only)
+            .with("mounted_snapshot", self.options.snapshot.clone());
+        self.promise.described(fields)
     }
 
     /// What the volume has done since it was mounted.
@@ -439,12 +536,13 @@ impl Served {
             .fold(Fields::new(), |fields, (request, count)| fields.with(request.name(), Value::Count(count)));
         let fields = Fields::new()
             .with("volume", self.source.as_str())
-            .with("dir", self.dir.display().to_string())
+            .with("dir", self.place().display().to_string())
             .with("options", self.option_list.as_str())
             .with("pid", Value::Count(std::process::id().into()))
             .with("mounted_since", report::date(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
             .with("user", Value::Fields(user));
+        let fields = self.promise.described(fields);
         let fields = match &self.account {
             Some((region, before)) => {
                 fields.with("nvm", Value::Fields(account::nvm(&(region.account() - *before))))

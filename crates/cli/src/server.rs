@@ -1,7 +1,8 @@
 //! The server of a zone: has it open, serves volumes of it, answers commands, and ends with its last mount. That of a disk by itself
 //! has only that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,11 +19,13 @@ use crate::admin::{attachment, check, describe, differences, dump, format, zone}
 use crate::control::{Answering, Asker, Handler, Hello, Listener, Request, pack};
 use crate::failure::{Explain, Failure, tell};
 use crate::mount_request::MountRequest;
+use crate::mount_table::Whereabouts;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
 use crate::served::{Medium, Served};
-use crate::zone_access::{is_mounted, tell_of_unfinished};
-use crate::{mount_table, read_disk, report};
+use crate::zone_access::tell_of_unfinished;
+use crate::zone_file::ZoneFile;
+use crate::{read_disk, report};
 
 /// How long to wait for the zone: umount(8) returns before the server has let go of it.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -49,7 +52,10 @@ enum Work {
 
 /// The zone and what is served of it.
 struct Server {
+    /// Where the zone, or the disk, was when it was opened.
     path: PathBuf,
+    file: Option<ZoneFile>,
+    /// The zone's file cannot be written to.
     read_only: bool,
     state: Mutex<State>,
     changed: Condvar,
@@ -60,6 +66,8 @@ struct State {
     /// None once the last volume is closed: nothing more is served then.
     opened: Option<Opened>,
     served: BTreeMap<String, Arc<Served>>,
+    /// Of these, volumes whose mount has ended, and which are being closed.
+    ending: BTreeSet<String>,
     /// Volumes that somebody is at work on: nobody else mounts or changes them meanwhile, and the zone stays open.
     at_work: BTreeMap<String, Work>,
     /// None while the socket could not be opened, and at the end.
@@ -77,23 +85,28 @@ pub(crate) fn run(
     // Before any thread, so that none takes the signal instead.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(format!("cannot watch signals: {error}")))?;
-    let (opened, read_only, socket) = match &request.source {
+    let (opened, file, read_only, socket) = match &request.source {
         MountSource::Volume(place) => {
             let zone = open_zone(place, options)?;
+            let file = zone.file().as_ref().map(ZoneFile::of);
             let (read_only, uuid) = (zone.is_read_only(), zone.info().uuid.to_string());
-            (Opened::Zone(zone), read_only, uuid)
+            (Opened::Zone(zone), file, read_only, uuid)
         }
         // Several may read it.
         MountSource::Disk(disk) => {
-            (Opened::Disk(read_disk::open(disk, options)?), true, format!("disk-{}", uuid::Uuid::new_v4()))
+            let opened = read_disk::open(disk, options)?;
+            let file = ZoneFile::at(&request.source.opened());
+            (Opened::Disk(opened), file, true, format!("disk-{}", uuid::Uuid::new_v4()))
         }
     };
     let server = Arc::new(Server {
         path: request.source.opened(),
+        file,
         read_only,
         state: Mutex::new(State {
             opened: Some(opened),
             served: BTreeMap::new(),
+            ending: BTreeSet::new(),
             at_work: BTreeMap::new(),
             listener: None,
             failures: BTreeMap::new(),
@@ -123,7 +136,8 @@ pub(crate) fn run(
     server.wait()
 }
 
-/// Read-only where the mount is; unless recovery has to write first.
+/// For writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be mounted and changed
+/// beside it, and a mount that is read-only is so by its own options.
 fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
     let open = |read_only| {
         let how = OpenOptions {
@@ -136,28 +150,26 @@ fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
         loop {
             match Zone::open(&place.zone, &how) {
                 Err(nvm::Error::Locked { .. }) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
-                opened => {
-                    let zone = opened.doing("opening the zone")?;
-                    tell_of_unfinished(&zone);
-                    return Ok::<Zone, Failure>(zone);
-                }
+                opened => return opened,
             }
         }
     };
-    let zone = open(options.read_only)?;
-    if options.read_only && options.snapshot.is_none() && mountable(&zone, &place.volume, options)?.1 {
-        drop(zone);
-        // As ext4 does: what a crash has left is finished first, and from then on nothing is changed.
-        return open(false).map_err(|failure| {
-            let doing = "opening the zone for writing: the volume's log is to be replayed before it is read";
-            Failure { doing: Some(doing.into()), ..failure }
-        });
-    }
+    let opened = match open(false) {
+        Err(nvm::Error::Io { source, .. }) if options.read_only && is_refused(&source) => open(true),
+        opened => opened,
+    };
+    let zone = opened.doing("opening the zone")?;
+    tell_of_unfinished(&zone);
     Ok(zone)
 }
 
-/// A volume's region, if it can be mounted, and whether that has to write.
-fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool), Failure> {
+/// Whether that is what the system says of a file that may be read and not written.
+fn is_refused(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied)
+}
+
+/// A volume's region, if it can be mounted.
+fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<Region, Failure> {
     let region = zone.volume(name).doing("finding the volume")?;
     match region.kind() {
         VolumeKind::Native => {
@@ -173,8 +185,7 @@ fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool
                     .doing("looking for its superblock")
                     .remedy(format!("amberfs mkfs {}:{name}", path.display())));
             }
-            let clean = native::info(&region).doing("reading the volume's superblock")?.clean;
-            Ok((region, !clean))
+            Ok(region)
         }
         VolumeKind::Ext => {
             if options.snapshot.is_some() || options.keep.is_some() {
@@ -183,7 +194,7 @@ fn mountable(zone: &Zone, name: &str, options: &Options) -> Result<(Region, bool
                 return Err(Failure::new(what).remedy("mount it without 'snapshot' and 'keep'"));
             }
             attachment::of(&region)?;
-            Ok((region, true))
+            Ok(region)
         }
         kind => {
             Err(Failure::new(format!("volume '{name}' is of kind {kind}, which this version cannot mount")))
@@ -211,8 +222,8 @@ impl Server {
             return Err(Failure::ending("the zone's server"));
         };
         if let Some(served) = state.served.get(name) {
-            let Some(there) = mount_table::place_of(&served.source, &served.dir) else {
-                return Err(is_mounted(&served.source, &served.dir, std::process::id()));
+            let Whereabouts::Shown(there) = served.whereabouts() else {
+                return Err(served.is_mounted());
             };
             let failure =
                 Failure::new(format!("{} is mounted already, on {}", request.source, there.display()));
@@ -226,14 +237,17 @@ impl Server {
             });
         }
         if self.read_only && !options.read_only {
-            return Err(Failure::new("the zone is open read-only for another mount")
-                .remedy("mount with -o ro, or unmount the other one first"));
+            let path = self.path.display();
+            return Err(Failure::new(format!("{path} cannot be written to, and the zone is open read-only"))
+                .remedy(
+                    "mount with -o ro; or unmount what is mounted of the zone, and have its file writable",
+                ));
         }
         let _at_work = self.begin(&mut state, name, Work::Opening)?;
         drop(state);
         let medium = match opened {
             Opened::Zone(zone) => {
-                Medium::Volume { region: mountable(&zone, name, options)?.0, account: zone.volume(name)? }
+                Medium::Volume { region: mountable(&zone, name, options)?, account: zone.volume(name)? }
             }
             Opened::Disk(disk) if matches!(request.source, MountSource::Disk(_)) => Medium::Disk(disk),
             Opened::Disk(_) => {
@@ -264,10 +278,15 @@ impl Server {
 
     /// Closes a volume whose mount has ended. It stays listed until it is closed.
     fn finish(&self, name: &str, served: Result<(), Failure>) {
-        let ending = self.lock().served.get(name).cloned();
+        let mut state = self.lock();
+        state.ending.insert(name.to_string());
+        let ending = state.served.get(name).cloned();
+        drop(state);
+        self.changed.notify_all();
         let closed = ending.map_or(Ok(()), |ending| ending.end());
         let mut state = self.lock();
         state.served.remove(name);
+        state.ending.remove(name);
         if let Err(failure) = served.and(closed) {
             tell(format_args!("amberfs: volume '{name}': {failure}"));
             state.failures.insert(name.to_string(), failure);
@@ -306,8 +325,8 @@ impl Server {
             for served in &served {
                 if told {
                     let _ = served.close();
-                } else if let Err(error) = served.unmounter.unmount(false) {
-                    let lazily = served.unmounter.unmount(true).is_ok();
+                } else if let Err(error) = served.unmount(false) {
+                    let lazily = served.unmount(true).is_ok();
                     let now = if lazily {
                         "detached; it ends when the last file is closed"
                     } else {
@@ -335,10 +354,10 @@ impl Server {
         match request {
             Request::Hello => {
                 let state = self.lock();
-                let mounts =
-                    state.served.iter().map(|(name, served)| (name.clone(), served.dir.clone())).collect();
-                serde_json::to_value(Hello { pid: std::process::id(), zone: self.path.clone(), mounts })
-                    .map_err(Failure::new)
+                let mounts = state.served.iter().map(|(name, served)| served.mounted(name)).collect();
+                drop(state);
+                let (pid, zone, file) = (std::process::id(), self.path.clone(), self.file.clone());
+                serde_json::to_value(Hello { pid, zone, file, mounts }).map_err(Failure::new)
             }
             Request::Zone => Ok(pack(&zone::describe(&zone()?))),
             Request::Info { volume } => {
@@ -356,8 +375,7 @@ impl Server {
                 };
                 drop(state);
                 let fields = describe::volume(&zone, &volume, served.list_snapshots())?;
-                let dir = served.dir.display().to_string();
-                Ok(pack(&served.with_caches(fields).with("mounted", dir)))
+                Ok(pack(&served.describe(fields)))
             }
             Request::Stats { volume } => {
                 let served = self.lock().served.get(&volume).cloned();
@@ -412,7 +430,7 @@ impl Server {
                 let served =
                     served.ok_or_else(|| Failure::new(format!("volume '{volume}' is not mounted")))?;
                 let wanted = served.options.remounted(from, &options, sloppy).map_err(|wrong| {
-                    let remedy = format!("amberfs umount {}, then mount it so", served.dir.display());
+                    let remedy = format!("amberfs umount {}, then mount it so", served.place().display());
                     Failure::new(wrong).remedy(remedy)
                 })?;
                 if wanted.read_only {
@@ -422,7 +440,7 @@ impl Server {
                 } else if served.options.read_only {
                     return Err(Failure::new("the volume was opened read-only").remedy(format!(
                         "amberfs umount {}, then mount it for writing",
-                        served.dir.display()
+                        served.place().display()
                     )));
                 }
                 Ok(Json::Null)
@@ -444,6 +462,11 @@ impl Server {
                     this.as_ref().is_some_and(|this| std::ptr::eq(this.as_ptr(), Arc::as_ptr(there)))
                 };
                 let here = |state: &mut State| state.served.get(&volume).is_some_and(is_it);
+                let in_use = |state: &mut State| here(state) && !state.ending.contains(&volume);
+                let mut state = self.lock();
+                self.changed.wait_while(&mut state, in_use);
+                drop(state);
+                asker.tell(json!({ "ending": true }))?;
                 let mut state = self.lock();
                 self.changed.wait_while(&mut state, here);
                 match state.failures.get(&volume) {
@@ -504,8 +527,7 @@ impl Server {
     fn reserve(&self, volume: &str) -> Result<AtWork<'_>, Failure> {
         let mut state = self.when_not_opening(volume);
         if let Some(served) = state.served.get(volume) {
-            let mounted = is_mounted(&served.source, &served.dir, std::process::id());
-            return Err(mounted.leaving("nothing was changed"));
+            return Err(served.is_mounted().leaving("nothing was changed"));
         }
         self.begin(&mut state, volume, Work::Change)
     }

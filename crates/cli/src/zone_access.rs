@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use nvm::{OpenOptions, Zone};
 
-use crate::control::Client;
+use crate::control::{Client, Mounted};
 use crate::failure::{Failure, tell};
+use crate::mount_table::Whereabouts;
 use crate::place::Place;
 use crate::{find_server, mount_namespace, mount_table};
 
@@ -26,6 +27,13 @@ pub(crate) enum Access {
 pub(crate) fn reach(path: &Path, change: bool) -> Result<Access, Failure> {
     let options = OpenOptions { read_only: !change, ..OpenOptions::default() };
     let patience = Instant::now() + ENDING_PATIENCE;
+    // A zone that cannot be written to its server has open to be read, and then that keeps nobody away.
+    if !change
+        && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err()
+        && let Some(client) = find_server::of_zone(path)
+    {
+        return Ok(Access::Served(client));
+    }
     loop {
         match Zone::open(path, &options) {
             Ok(zone) => {
@@ -63,23 +71,40 @@ pub(crate) fn reach_volume(place: &Place, changes: bool) -> Result<Reached, Fail
     }
 }
 
-/// Why a volume that the server `pid` has mounted on `dir` cannot be had: it is there, or it was detached and is in use still.
-pub(crate) fn is_mounted(source: &str, dir: &Path, pid: u32) -> Failure {
-    let is_other = mount_namespace::is_other(pid);
-    let shown = if is_other { Some(dir.into()) } else { mount_table::place_of(source, dir) };
-    match shown {
-        Some(dir) => Failure::new(format!("{source} is mounted on {}", dir.display()))
-            .remedy(format!("amberfs umount {}", dir.display())),
+/// Why a volume that the server `pid` has mounted cannot be had: it is there, or it was detached and is in use still.
+pub(crate) fn is_mounted(source: &str, mounted: &Mounted, pid: u32) -> Failure {
+    let now = mount_table::whereabouts(&mounted.device, &mounted.dir);
+    match now {
+        Whereabouts::Nowhere if mount_namespace::is_other(pid) => is_shown(source, &mounted.dir)
+            .remedy(format!("amberfs umount -N {pid} {}", mounted.dir.display())),
+        Whereabouts::Shown(dir) => is_shown(source, &dir).remedy(format!("amberfs umount {}", dir.display())),
+        Whereabouts::Covered(dir) => {
+            let dir = dir.display();
+            Failure::new(format!("{source} is mounted on {dir}, and something else over it"))
+                .remedy(format!("unmount what covers {dir}, then: amberfs umount {dir}"))
+        }
         // Nobody may use it, and its server be a moment from closing it: umount(8) does not wait.
-        None => Failure {
-            again: true,
-            ..Failure::new(format!("{source} was detached from {}, and is in use still", dir.display())).remedy(
-                format!(
-                    "close what is open of it and leave its directories; or 'kill {pid}', and once more: that ends its server, and \
-                     whoever uses it gets errors"
-                ),
-            )
-        },
+        Whereabouts::Nowhere => {
+            let dir = mounted.dir.display();
+            let remedy = format!(
+                "close what is open of it, leave its directories, and end what has it mounted in another mount namespace; or 'kill {pid}', \
+                 and once more: that ends its server, and whoever uses it gets errors"
+            );
+            let what = format!("{source} was detached from {dir}, and is in use still");
+            Failure { again: true, ..Failure::new(what).remedy(remedy) }
+        }
+    }
+}
+
+fn is_shown(source: &str, dir: &Path) -> Failure {
+    Failure::new(format!("{source} is mounted on {}", dir.display()))
+}
+
+/// The same before a command changes, or checks, a volume of a served zone.
+pub(crate) fn refuse_mounted(client: &Client, volume: &str) -> Result<(), Failure> {
+    match client.mount_of(volume) {
+        Some(mounted) => Err(is_mounted(&client.source_of(volume), mounted, client.hello.pid)),
+        None => Ok(()),
     }
 }
 
@@ -99,18 +124,11 @@ pub(crate) fn open_alone(path: &Path, change: bool) -> Result<Zone, Failure> {
     match reach(path, change)? {
         Access::Open(zone) => Ok(zone),
         Access::Served(client) => {
-            let mounts: Vec<String> = client
-                .hello
-                .mounts
-                .iter()
-                .map(|(volume, dir)| format!("{volume} on {}", dir.display()))
-                .collect();
-            let dirs: Vec<String> = client
-                .hello
-                .mounts
-                .iter()
-                .map(|(_, dir)| format!("amberfs umount {}", dir.display()))
-                .collect();
+            let mounts = client.hello.mounts.iter();
+            let dirs: Vec<String> =
+                mounts.clone().map(|mount| format!("amberfs umount {}", mount.dir.display())).collect();
+            let mounts: Vec<String> =
+                mounts.map(|mount| format!("{} on {}", mount.volume, mount.dir.display())).collect();
             Err(Failure::new(format!(
                 "{} is in use: process {} serves {}",
                 path.display(),

@@ -88,7 +88,7 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     for key in ["bytes", "used_bytes", "free_bytes", "used_percent", "files"] {
         assert!(at_rest[key].as_u64() > Some(0) && at_rest[key] == mounted[key], "{at_rest} {mounted}");
     }
-    run(&format!("detach {zone}:disk")).fails(1, &["is in use", "umount"]);
+    run(&format!("detach {zone}:disk")).fails(1, &["is mounted on", "umount"]);
     run(&format!("umount {dir}")).ok();
     assert!(run(&format!("detach {zone}:disk")).ok().out.contains("plain ext disk again"));
     e2fsck(&disk);

@@ -88,6 +88,26 @@ fn volumes_that_cannot_be_are_refused_and_leave_nothing() {
     run(&format!("dump {zone}:home everything")).fails(2, &["superblock"]);
 }
 
+/// It told that on its own standard error, and whoever waited for it that it had ended without a word.
+#[test]
+fn a_server_whose_mount_point_has_gone_reports_that() {
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    let ended = run(&format!("mount --report {zone}:home {}", scratch.text("gone")));
+    assert_eq!((ended.code, &*ended.err), (32, ""));
+    let told = ended.json()["failed"].clone();
+    assert!(told["what"].as_str().unwrap().contains("No such file") && told["exit"] == 32, "{told}");
+}
+
+/// Whatever tells of it would have had to leave out, or to do, what such a label says.
+#[test]
+fn a_label_has_no_control_characters() {
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    amberfs(&["mkfs", &format!("{zone}:new"), "--label", "two\nlines"]).fails(1, &["control characters"]);
+    amberfs(&["mkfs", &format!("{zone}:new"), "--label", "größe 名", "--size", "16M"]).ok();
+}
+
 #[test]
 fn wrong_mount_points_are_told_apart() {
     let scratch = Scratch::new();

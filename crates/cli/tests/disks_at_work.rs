@@ -86,7 +86,7 @@ fn two_disks_of_one_zone_are_mounted_at_once_and_written() {
         run(&third).fails(1, &["has a disk", "nothing was changed"]);
         run(&format!("mount {zone}:disk-2 {}", dirs[2])).ok();
         write_files(&dirs[2], 0, 30);
-        run(&format!("detach {zone}:disk-2")).fails(1, &["is in use", "umount"]);
+        run(&format!("detach {zone}:disk-2")).fails(1, &["is mounted on", "umount"]);
         run(&format!("umount {}", dirs[2])).ok();
         run(&format!("detach {zone}:disk-2")).ok();
     });

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,12 +76,12 @@ impl Stranger {
 
     /// One that claims to have `zone` open, and to serve its volume `home` on `dir`.
     fn claim(&self, name: &str, zone: &str, dir: &str) {
-        let hello = json!({ "pid": 1, "zone": zone, "mounts": [["home", dir]] });
+        let (zone, dir) = (zone.to_string(), dir.to_string());
         let volumes = json!([{ "name": "home", "kind": "native", "bytes": 1, "start": 0, "uuid": "" }]);
         let told =
             json!({ "text": "told by the fake\u{1b}[2J\n", "json": { "bytes": 4711, "volumes": volumes } });
         let answer = move |request: &Json| match request["request"].as_str() {
-            Some("hello") => Some(json!({ "ok": hello })),
+            Some("hello") => Some(json!({ "ok": hello(&zone, &dir) })),
             Some("ended") => None,
             _ => Some(json!({ "ok": told })),
         };
@@ -106,6 +106,16 @@ impl Stranger {
             }
         });
     }
+}
+
+/// What a server says that has `zone` open and serves its volume `home` on `dir`, as both are there now.
+fn hello(zone: &str, dir: &str) -> Json {
+    let file = fs::metadata(zone).map_or(Json::Null, |file| format!("{}:{}", file.dev(), file.ino()).into());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = fields.rfind(|fields| fields[4] == dir);
+    let device = mount.map_or("0:0".to_string(), |fields| fields[2].to_string());
+    json!({ "pid": 1, "zone": zone, "file": file, "mounts": [{ "volume": "home", "dir": dir, "device": device }] })
 }
 
 impl Drop for Stranger {
@@ -238,10 +248,12 @@ fn a_user_answers_root_for_the_mount_that_is_theirs_and_does_not_keep_it_from_en
     assert_eq!(other.asked(), Vec::<Json>::new());
     // This one says that it has read it, and then nothing: root waited 30 s.
     fs::remove_file(theirs.dir.join("fake.sock")).unwrap();
-    let hello = json!({ "pid": 1, "zone": "/zone", "mounts": [["home", dir.clone()]] });
-    theirs.serve(theirs.dir.join("half.sock"), move |request| match request["request"].as_str() {
-        Some("hello") => Some(json!({ "ok": hello })),
-        _ => Some(json!({ "more": null })),
+    theirs.serve(theirs.dir.join("half.sock"), {
+        let dir = dir.clone();
+        move |request| match request["request"].as_str() {
+            Some("hello") => Some(json!({ "ok": hello("/zone", &dir) })),
+            _ => Some(json!({ "more": null })),
+        }
     });
     let _device = mount_of(theirs.user, &dir);
     unmounted();
@@ -276,7 +288,7 @@ fn what_was_put_in_the_place_of_a_mount_was_unmounted() {
     }
     let (dir, roots) = (scratch.mount_point("theirs/victim"), scratch.mount_point("roots/victim"));
     let _devices = [mount_of(theirs.user, &dir), mount_of(0, &roots)];
-    let hello = json!({ "pid": 1, "zone": "/zone", "mounts": [["home", dir]] });
+    let hello = hello("/zone", &dir);
     let (above, aside, others) = (scratch.path("theirs"), scratch.path("aside"), scratch.path("roots"));
     theirs.serve(theirs.dir.join("fake.sock"), move |request| match request["request"].as_str() {
         Some("hello") => Some(json!({ "ok": hello })),
@@ -351,7 +363,7 @@ fn a_directory_that_others_could_have_made_is_not_looked_into() {
         soon(|| run("zone list")).ok();
         assert_eq!(who.heard(), Vec::<Json>::new(), "{why}");
     };
-    let hello = json!({ "pid": 1, "zone": zone, "mounts": [] });
+    let hello = hello(&zone, "/nowhere");
     let answer = move |_: &Json| Some(json!({ "ok": hello }));
 
     // A symbolic link to a directory of theirs.

@@ -99,6 +99,14 @@ fn claim(region: &Region) -> Result<Mounted, Error> {
     region.claim().ok_or_else(|| Error::Mounted { volume: region.name().into() })
 }
 
+/// The same for who stores to it: a store to a region of a zone that is open read-only panics.
+fn claim_to_write(region: &Region) -> Result<Mounted, Error> {
+    if region.is_read_only() {
+        return Err(Error::ReadOnlyZone { volume: region.name().into() });
+    }
+    claim(region)
+}
+
 /// What an attached disk has.
 #[derive(Clone, Copy, Debug)]
 pub struct AtRest {
@@ -173,7 +181,7 @@ pub fn check_attachable(disk: &Arc<Disk>, volume: &str, bytes: u64) -> Result<()
 /// # Errors
 /// As [`attach`].
 pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> Result<u64, Error> {
-    let _mounted = claim(region)?;
+    let _mounted = claim_to_write(region)?;
     let old = Area::read(region)?;
     if let Some(area) = &old
         && area.state != State::Detached
@@ -285,7 +293,7 @@ impl Volume {
     /// [`Error::Mounted`], [`Error::NotAttached`], [`Error::OtherDisk`]; what cannot be read.
     pub fn mount(region: &Region, disk: Arc<Disk>, options: &Options) -> Result<Volume, Error> {
         let started = Instant::now();
-        let mounted = claim(region)?;
+        let mounted = claim_to_write(region)?;
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;

@@ -46,6 +46,14 @@ pub enum Error {
         /// The volume that has it.
         volume: [u8; 16],
     },
+    /// The zone was opened read-only, and the volume would be written to.
+    #[error(
+        "volume '{volume}': the zone is open read-only, since its file cannot be written to: nothing in it can be changed"
+    )]
+    ReadOnlyZone {
+        /// The volume.
+        volume: String,
+    },
     /// This process has the volume open already.
     #[error("volume '{volume}' is in use already, by this very process; nothing was changed")]
     Mounted {

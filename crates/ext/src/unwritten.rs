@@ -7,9 +7,9 @@
 use disk::Purpose;
 use vfs::{Error, Result};
 
+use crate::core::inode;
 use crate::error::io;
 use crate::files::{Held, State};
-use crate::core::inode;
 use crate::map::{self, Place, Run};
 use crate::pages::Site;
 use crate::volume::Volume;

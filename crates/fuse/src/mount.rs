@@ -168,6 +168,11 @@ impl Mount {
         move || counters.read()
     }
 
+    /// The device that the kernel has given the mount, as `major:minor`: where else it is shown has the same.
+    pub fn device(&self) -> &str {
+        self.unmounter.id.device()
+    }
+
     /// The mount point, without symbolic links.
     pub fn dir(&self) -> &Path {
         &self.unmounter.dir

@@ -314,6 +314,11 @@ impl Zone {
         }
     }
 
+    /// What the system says of the zone's file or device, which its path may not lead to any more; None of a zone in memory.
+    pub fn file(&self) -> Option<std::fs::Metadata> {
+        self.inner.place.lock().as_ref().and_then(|place| place.file.metadata().ok())
+    }
+
     /// Whether the zone was opened read-only.
     pub fn is_read_only(&self) -> bool {
         self.inner.options.read_only

@@ -9,7 +9,7 @@ pub(crate) fn native(stats: &native::Stats) -> Fields {
     let fields = Fields::new()
         .with("transactions", Value::Count(stats.transactions))
         .with("checkpoints", Value::Count(stats.checkpoints))
-        .with("log_bytes", Value::Bytes(stats.log_bytes))
+        .with("log_half_bytes", Value::Bytes(stats.log_bytes))
         .with("log_used_bytes", Value::Bytes(stats.log_used_bytes));
     caches(fields, stats)
         .with("nat_cache_bytes", Value::Bytes(stats.nat_cache_bytes))

@@ -29,6 +29,7 @@ pub(crate) fn at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
     Ok(fields
         .with("has_errors", has_errors)
         .with("space_bytes", bytes(space.blocks))
+        .with("used_bytes", bytes(space.blocks.saturating_sub(space.blocks_free)))
         .with("free_bytes", bytes(space.blocks_available))
         .with("inodes", Value::Count(space.files - space.files_free)))
 }

@@ -59,7 +59,7 @@ fn refuse_to_lose(zone: &Zone, entry: &nvm::VolumeEntry, settings: &Settings) ->
         Err(Failure::new(what).doing("making the file system").leaving("nothing was changed").remedy(remedy))
     };
     let (name, path) = (&entry.name, zone.info().path);
-    let remove = format!("amberfs zone remove-volume {} {name} --force, if it may be lost", path.display());
+    let remove = format!("amberfs zone remove-volume {}:{name} --force, if it may be lost", path.display());
     if entry.kind != VolumeKind::Native {
         return refuse(format!("volume '{name}' is of kind {}", entry.kind), remove);
     }

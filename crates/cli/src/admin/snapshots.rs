@@ -29,11 +29,11 @@ pub(crate) enum Ask {
 
 impl Ask {
     pub(crate) fn changes_nothing(&self) -> bool {
-        matches!(self, Ask::List | Ask::Prune { dry_run: true, .. })
+        matches!(self, Ask::List | Ask::Show { .. } | Ask::Prune { dry_run: true, .. })
     }
 }
 
-/// Opens a volume that is not mounted. To list its snapshots, nothing of it is changed.
+/// Opens a volume that is not mounted. To list its snapshots, or to show one, nothing of it is changed.
 pub(crate) fn of_unmounted(
     zone: &Zone,
     volume: &str,
@@ -47,6 +47,16 @@ pub(crate) fn of_unmounted(
     }
     match ask {
         Ask::List => return Ok(Fields::new().with("snapshots", listed_at_rest(&region)?)),
+        Ask::Show { name } => {
+            let all = native::snapshot_usages(&region).doing("reading the list of snapshots")?;
+            let found = all.into_iter().find(|(snapshot, _)| snapshot.name == *name);
+            let (snapshot, usage) = found.ok_or_else(|| native::Error::NoSnapshot(name.clone()))?;
+            let usage = usage.ok_or_else(|| {
+                Failure::new(format!("snapshot {name:?} is damaged"))
+                    .remedy("'amberfs fsck' tells what of it")
+            })?;
+            return Ok(measured(described(&snapshot), Some(usage)));
+        }
         Ask::Prune { keep, dry_run: true } => {
             let snapshots = native::snapshots(&region).doing("reading the list of snapshots")?;
             return prune(&snapshots, keep, true, |_| Ok(()));

@@ -4,10 +4,9 @@ use disk::Source;
 
 use crate::admin::attachment::{self, Detached};
 use crate::command_line::{Attach, Detach};
-use crate::control::{Client, Request};
+use crate::control::Request;
 use crate::failure::{Explain, Failure};
-use crate::place::VolumePlace;
-use crate::zone_access::{Access, reach};
+use crate::zone_access::{Access, reach, refuse_mounted};
 use crate::{report, size};
 
 pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
@@ -20,7 +19,7 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
     let told = match reach(&place.zone, true)? {
         Access::Open(zone) => attachment::attach(&zone, &place.volume, name, arguments.size)?,
         Access::Served(mut client) => {
-            refuse_mounted(&client, place)?;
+            refuse_mounted(&client, &place.volume).leaving("nothing was changed")?;
             // The server has another working directory.
             let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
             let disk = source.seen_from(&std::env::current_dir().unwrap_or_default())?.to_string();
@@ -44,18 +43,6 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
     ))
 }
 
-fn refuse_mounted(client: &Client, place: &VolumePlace) -> Result<(), Failure> {
-    match client.hello.mounts.iter().find(|(volume, _)| *volume == place.volume) {
-        None => Ok(()),
-        Some((_, dir)) => {
-            let (pid, dir) = (client.hello.pid, dir.display());
-            Err(Failure::new(format!("{place} is in use: process {pid} serves it on {dir}"))
-                .leaving("nothing was changed")
-                .remedy(format!("amberfs umount {dir}")))
-        }
-    }
-}
-
 fn force_from_disk(name: &str) -> Result<(), Failure> {
     let disk = attachment::open_disk(name)?;
     let forced = ext::force_from_disk(&disk).doing("taking the disk's mark away")?;
@@ -74,7 +61,7 @@ pub(crate) fn detach(arguments: &Detach) -> Result<(), Failure> {
     let Detached { disk, has_errors } = match reach(&place.zone, true)? {
         Access::Open(zone) => attachment::detach(&zone, &place.volume, arguments.disk.as_deref())?,
         Access::Served(mut client) => {
-            refuse_mounted(&client, place)?;
+            refuse_mounted(&client, &place.volume).leaving("nothing was changed")?;
             let disk = arguments.disk.as_ref().map(|disk| {
                 let source: Source = disk.parse().map_err(Failure::new).doing("reading the disk's name")?;
                 let source = source.seen_from(&std::env::current_dir().unwrap_or_default());

@@ -244,16 +244,11 @@ fn target(place: &Place) -> Result<Target, Failure> {
 
 /// Who serves the mount that a directory is in, if it is one of ours.
 fn server_of(dir: &Path) -> Option<Server> {
-    let dir = mount_table::resolve(dir).ok()?;
-    let top = dir.ancestors().find_map(|dir| {
-        let entry = mount_table::at(dir).ok()??;
-        // The innermost mount is the one that counts, whatever it is.
-        Some((entry.kind == mount_table::TYPE).then(|| dir.to_path_buf()))
-    })??;
-    let pid = find_server::of_mount(&top)?.hello.pid;
+    // The innermost mount is the one that counts, whatever it is.
+    let mount = mount_table::around(&mount_table::resolve(dir).ok()?).ok()??;
+    let pid = find_server::of_mount(&mount)?.0.hello.pid;
     let settle = move || {
-        let mut server = find_server::of_mount(&top).ok_or("its server does not answer")?;
-        let volume = server.volume_at(&top).unwrap_or_default().to_string();
+        let (mut server, volume) = find_server::of_mount(&mount).ok_or("its server does not answer")?;
         server.ask(&Request::Settle { volume }).map(drop).map_err(|failure| failure.what)
     };
     Some(Server { pid, settle: Some(Box::new(settle)) })

@@ -9,6 +9,7 @@ use crate::admin::describe;
 use crate::command_line::Df;
 use crate::control::{Client, Request, unpack};
 use crate::failure::{Explain, Failure, tell};
+use crate::mount_table::MountEntry;
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach};
@@ -37,26 +38,35 @@ pub(crate) fn run(arguments: &Df) -> Result<(), Failure> {
     report::print(&fields, arguments.json)
 }
 
+/// Bytes of a volume, as df(1) counts them.
+struct Space {
+    bytes: u64,
+    used: Option<u64>,
+    /// That an ordinary user may take.
+    free: Option<u64>,
+    files: Option<u64>,
+}
+
+impl Space {
+    /// Of what there may be used, rounded up, as df(1) has it.
+    fn percent(&self) -> Option<u64> {
+        let (used, free) = (self.used?, self.free?);
+        Some((used * 100).div_ceil((used + free).max(1)))
+    }
+}
+
 impl Answer {
-    fn add(
-        &mut self,
-        volume: &str,
-        bytes: u64,
-        free: Option<u64>,
-        files: Option<u64>,
-        mounted: Option<&Path>,
-    ) {
-        let used = free.map(|free| bytes.saturating_sub(free));
-        let percent = used.map(|used| (used as f64 / bytes.max(1) as f64 * 100.0).round() as u64);
+    fn add(&mut self, volume: &str, space: &Space, mounted: &str) {
+        let bytes = |bytes: Option<u64>| bytes.map_or(Value::None, Value::Bytes);
         self.volumes.push(
             Fields::new()
                 .with("volume", volume)
-                .with("bytes", Value::Bytes(bytes))
-                .with("used_bytes", used.map_or(Value::None, Value::Bytes))
-                .with("free_bytes", free.map_or(Value::None, Value::Bytes))
-                .with("used_percent", percent.map_or(Value::None, Value::Count))
-                .with("files", files.map_or(Value::None, Value::Count))
-                .with("mounted", mounted.map(|dir| dir.display().to_string()).unwrap_or_default()),
+                .with("bytes", Value::Bytes(space.bytes))
+                .with("used_bytes", bytes(space.used))
+                .with("free_bytes", bytes(space.free))
+                .with("used_percent", space.percent().map_or(Value::None, Value::Count))
+                .with("files", space.files.map_or(Value::None, Value::Count))
+                .with("mounted", mounted),
         );
     }
 
@@ -64,13 +74,19 @@ impl Answer {
     fn add_mounted(&mut self, volume: &str, dir: &Path) -> Result<(), Failure> {
         let answer = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
         let answer = answer.map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
-        let (bytes, free) = (answer.f_blocks * answer.f_frsize, answer.f_bavail * answer.f_frsize);
-        let files = answer.f_files.saturating_sub(answer.f_ffree);
-        self.add(volume, bytes, Some(free), Some(files), Some(dir));
+        let bytes = |blocks: u64| blocks * answer.f_frsize;
+        let space = Space {
+            bytes: bytes(answer.f_blocks),
+            used: Some(bytes(answer.f_blocks.saturating_sub(answer.f_bfree))),
+            free: Some(bytes(answer.f_bavail)),
+            files: Some(answer.f_files.saturating_sub(answer.f_ffree)),
+        };
+        self.add(volume, &space, &dir.display().to_string());
         Ok(())
     }
 
-    /// Adds what `amberfs info` tells of a volume that is not mounted: of a disk that cannot be asked, its size.
+    /// Adds what `amberfs info` tells of a volume: of one that is mounted what the kernel would say, wherever that is; of a disk that cannot be
+    /// asked, its size.
     fn add_told(&mut self, volume: &str, told: &Json) {
         let number = |key: &str| told[key].as_u64();
         let main_area = number("blocks").map(|blocks| blocks * nvm::BLOCK);
@@ -78,7 +94,10 @@ impl Answer {
         if let Some(why) = told["use_not_known"].as_str() {
             tell(format_args!("amberfs: {volume}: how much of it is used is not known: {why}"));
         }
-        self.add(volume, bytes.unwrap_or(0), number("free_bytes"), number("inodes"), None);
+        let (bytes, free) = (bytes.unwrap_or(0), number("free_bytes"));
+        let used = number("used_bytes").or(free.map(|free| bytes.saturating_sub(free)));
+        let space = Space { bytes, used, free, files: number("inodes") };
+        self.add(volume, &space, told["mounted"].as_str().unwrap_or_default());
         self.add_snapshots(volume, told, None);
     }
 
@@ -106,33 +125,28 @@ impl Answer {
 
     fn add_directory(&mut self, dir: &Path) -> Result<(), Failure> {
         let path = mount_table::resolve(dir)?;
-        let mounts = mount_table::read()?;
-        let mount = path.ancestors().find_map(|above| mounts.iter().rev().find(|mount| mount.dir == above));
-        let Some(mount) = mount.filter(|mount| mount.kind == mount_table::TYPE) else {
+        let Some(mount) = mount_table::around(&path)?.filter(MountEntry::is_amberfs) else {
             return Err(Failure::new(format!("{} is not in a mounted volume", dir.display()))
                 .remedy("name a zone, ZONE:VOLUME, or a directory in a mounted volume"));
         };
-        let snapshot = snapshot_above(&path, &mount.dir);
+        let snapshot = snapshot_above(&path, &mount);
         match &snapshot {
             Some((name, root)) => self.add_mounted(&format!("{}@{name}", mount.source), root)?,
             None => self.add_mounted(&mount.source, &mount.dir)?,
         }
         // Only who mounted it, and root, may ask its server.
-        let server = find_server::of_mount(&mount.dir);
+        let server = find_server::of_mount(&mount);
         self.snapshots_unknown = server.is_none();
-        if let Some(mut server) = server {
-            let volume = server.volume_at(&mount.dir).unwrap_or_default().to_string();
-            if !volume.is_empty() {
-                match server.ask(&Request::Info { volume }) {
-                    Ok(told) => {
-                        let only = snapshot.as_ref().map(|(name, _)| name.as_str());
-                        self.add_snapshots(&mount.source, &unpack(told).1, only);
-                    }
-                    // What is free is known all the same.
-                    Err(failure) => {
-                        tell(format_args!("amberfs: {failure}"));
-                        self.snapshots_unknown = true;
-                    }
+        if let Some((mut server, volume)) = server.filter(|(_, volume)| !volume.is_empty()) {
+            match server.ask(&Request::Info { volume }) {
+                Ok(told) => {
+                    let only = snapshot.as_ref().map(|(name, _)| name.as_str());
+                    self.add_snapshots(&mount.source, &unpack(told).1, only);
+                }
+                // What is free is known all the same.
+                Err(failure) => {
+                    tell(format_args!("amberfs: {failure}"));
+                    self.snapshots_unknown = true;
                 }
             }
         }
@@ -159,20 +173,12 @@ impl Answer {
             Access::Served(mut client) => {
                 for name in names(listed(&mut client, only)?)? {
                     let source = client.source_of(&name);
-                    let mount = client.hello.mounts.iter().find(|(volume, _)| *volume == name).cloned();
                     let told = match client.ask(&Request::Info { volume: name.clone() }) {
                         // Removed since the zone was asked what it holds.
                         Err(_) if only.is_none() && !listed(&mut client, only)?.contains(&name) => continue,
                         told => unpack(told?).1,
                     };
-                    match mount {
-                        Some((_, dir)) if mount_table::place_of(&source, &dir).as_ref() == Some(&dir) => {
-                            self.add_mounted(&source, &dir)?;
-                            self.add_snapshots(&source, &told, None);
-                        }
-                        // Or it was detached from there, or is mounted in another namespace.
-                        _ => self.add_told(&source, &told),
-                    }
+                    self.add_told(&source, &told);
                 }
             }
         }
@@ -185,7 +191,7 @@ impl Answer {
         if matches!(region.kind(), VolumeKind::Native | VolumeKind::Ext) {
             self.add_told(&source, &describe::at_rest(zone, name)?.json());
         } else {
-            self.add(&source, region.len(), None, None, None);
+            self.add(&source, &Space { bytes: region.len(), used: None, free: None, files: None }, "");
         }
         Ok(())
     }
@@ -202,12 +208,18 @@ fn listed(client: &mut Client, only: Option<&str>) -> Result<Vec<String>, Failur
     Ok(names.collect())
 }
 
-/// The snapshot that a path in a mounted volume leads to, and its root directory.
-fn snapshot_above(path: &Path, mounted: &Path) -> Option<(String, PathBuf)> {
-    let mut names = path.strip_prefix(mounted).ok()?.components();
+/// The snapshot in which a path in a mounted volume is, and a directory by which to ask for its space: its root, unless a directory in it
+/// was bound.
+fn snapshot_above(path: &Path, mount: &MountEntry) -> Option<(String, PathBuf)> {
+    let within = path.strip_prefix(&mount.dir).ok()?;
+    let in_volume = mount.root.join(within);
+    let mut names = in_volume.strip_prefix("/").ok()?.components();
     if names.next()?.as_os_str() != ".snapshots" {
         return None;
     }
     let name = names.next()?.as_os_str();
-    Some((name.to_str()?.to_string(), mounted.join(".snapshots").join(name)))
+    // As many names of the path as lead there from what the mount shows.
+    let above = names.count();
+    let root = path.ancestors().nth(above).filter(|root| root.starts_with(&mount.dir));
+    Some((name.to_str()?.to_string(), root.unwrap_or(&mount.dir).to_path_buf()))
 }

@@ -11,7 +11,7 @@ use crate::exit;
 use crate::failure::{Explain, Failure};
 use crate::place::VolumePlace;
 use crate::report::{self, Fields, Value};
-use crate::zone_access::{Access, is_mounted, reach};
+use crate::zone_access::{Access, reach, refuse_mounted};
 
 pub(crate) fn run(arguments: &Fsck) -> Result<u8, Failure> {
     check(arguments).exit(exit::FSCK_OPERATIONAL)
@@ -40,10 +40,7 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
             checked
         }
         Access::Served(mut client) => {
-            if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| *volume == place.volume) {
-                return Err(is_mounted(&client.source_of(&place.volume), dir, client.hello.pid)
-                    .leaving("nothing was checked"));
-            }
+            refuse_mounted(&client, &place.volume).leaving("nothing was checked")?;
             let request = Request::Check {
                 volume: place.volume.clone(),
                 repair: arguments.repair,

@@ -5,8 +5,8 @@ use nvm::VolumeKind;
 use crate::admin::format::{Settings, format};
 use crate::command_line::Mkfs;
 use crate::control::Request;
-use crate::failure::Failure;
-use crate::zone_access::{Access, is_mounted, reach};
+use crate::failure::{Explain, Failure};
+use crate::zone_access::{Access, reach, refuse_mounted};
 use crate::{report, size};
 
 /// Longest label, as `native::FormatOptions` has it.
@@ -33,16 +33,17 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
         return Err(Failure::new(format!("a label of {bytes} bytes is too long: at most {LABEL_BYTES_MAX}"))
             .leaving("nothing was made"));
     }
+    if arguments.label.chars().any(char::is_control) {
+        return Err(Failure::new("a label has no control characters, such as ends of lines")
+            .leaving("nothing was made")
+            .remedy("choose a label that can be printed"));
+    }
     let settings = Settings { bytes: arguments.size, label: arguments.label.clone(), force: arguments.force };
     let name = &arguments.place.volume;
     let bytes = match reach(&arguments.place.zone, true)? {
         Access::Open(zone) => format(&zone, name, &settings)?,
         Access::Served(mut client) => {
-            if let Some((_, dir)) = client.hello.mounts.iter().find(|(volume, _)| volume == name) {
-                return Err(
-                    is_mounted(&client.source_of(name), dir, client.hello.pid).leaving("nothing was changed")
-                );
-            }
+            refuse_mounted(&client, name).leaving("nothing was changed")?;
             let answer = client.ask(&Request::Format { volume: name.clone(), settings })?;
             answer["bytes"].as_u64().unwrap_or(0)
         }

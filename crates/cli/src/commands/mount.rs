@@ -11,7 +11,7 @@ use crate::failure::{Explain, Failure};
 use crate::launch::{self, Launch};
 use crate::mount_request::{MountRequest, fuse_options};
 use crate::options::Options;
-use crate::place::MountSource;
+use crate::place::{MountSource, utf8};
 use crate::server;
 use crate::{find_server, log, mount_namespace, mount_table, report, size};
 
@@ -19,6 +19,14 @@ use crate::{find_server, log, mount_namespace, mount_table, report, size};
 const AS_IT_WAS: &str = "it stays mounted as it was";
 
 pub(crate) fn run(arguments: &Mount) -> Result<u8, Failure> {
+    match perform(arguments) {
+        // What it stands on may have gone since the process that waits has looked at it: that one tells it.
+        Err(failure) if arguments.report => Ok(launch::report_failure(failure)),
+        done => done,
+    }
+}
+
+fn perform(arguments: &Mount) -> Result<u8, Failure> {
     let options = Options::parse(&arguments.options, arguments.sloppy).map_err(|wrong| {
         let remounts = arguments.options.iter().any(|list| list.split(',').any(|text| text == "remount"));
         let state = if remounts { AS_IT_WAS } else { "nothing was mounted" };
@@ -147,7 +155,10 @@ fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
     // The kernel may still know a dead mount's directory; how full it is only the server knows.
     match std::fs::metadata(dir).and_then(|metadata| Ok((metadata, rustix::fs::statvfs(dir)?))) {
         Ok((metadata, _)) if metadata.is_dir() => {
-            std::fs::canonicalize(dir).map_err(|error| wrong(format!("{}: {error}", dir.display())))
+            let dir =
+                std::fs::canonicalize(dir).map_err(|error| wrong(format!("{}: {error}", dir.display())))?;
+            utf8(&dir).map_err(|error| wrong(error.to_string()))?;
+            Ok(dir)
         }
         Ok(_) => Err(wrong(format!("{} is not a directory", dir.display()))),
         Err(error) if is_dead(&error) => dead(),
@@ -155,9 +166,11 @@ fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Whether that is what the kernel says of a mount whose server is gone; or of one whose requests came through rings.
+/// Whether that is what the kernel says of a mount whose server is gone; or of one whose requests came through rings, which are aborted or taken
+/// back.
 fn is_dead(error: &std::io::Error) -> bool {
-    let gone = [rustix::io::Errno::NOTCONN, rustix::io::Errno::CONNABORTED];
+    use rustix::io::Errno;
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
     gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 

@@ -37,9 +37,9 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
         client.ok_or_else(|| not_served(format!("no volume of {} is mounted", place.zone.display())))?;
     let volume = match (&place.volume, &client.hello.mounts[..]) {
         (Some(volume), _) => volume.clone(),
-        (None, [(volume, _)]) => volume.clone(),
+        (None, [mounted]) => mounted.volume.clone(),
         (None, mounts) => {
-            let names: Vec<&str> = mounts.iter().map(|(volume, _)| volume.as_str()).collect();
+            let names: Vec<&str> = mounts.iter().map(|mounted| mounted.volume.as_str()).collect();
             return Err(Failure::new(format!("the zone has several volumes mounted: {}", names.join(", ")))
                 .remedy("name one as ZONE:VOLUME"));
         }

@@ -1,6 +1,6 @@
 //! `amberfs umount`: unmounts, and waits until the server has closed the volume and let go of the zone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::command_line::{Detach, Umount};
@@ -8,12 +8,16 @@ use crate::commands::attach;
 use crate::control::{Client, Request, unpack};
 use crate::exit;
 use crate::failure::{Explain, Failure};
+use crate::mount_table::MountEntry;
 use crate::place::VolumePlace;
 use crate::runtime_directory::this_user;
+use crate::zone_file::ZoneFile;
 use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a mount may take to end of which no place is left here: longer, and it has one in another mount namespace.
+const ENDING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long another user's server may take to read that its mount is to end, and to close the volume then.
 const READING_PATIENCE: Duration = Duration::from_secs(2);
 const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
@@ -27,19 +31,8 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
     let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
-    let entry = mount_table::at(&dir).map_err(|error| fail(error.into()))?;
-    match entry {
-        Some(ref entry) if entry.kind == mount_table::TYPE => {}
-        Some(ref entry) => {
-            let what = format!("{} is a mount of type {}, not of Amberfs", dir.display(), entry.kind);
-            return Err(fail(Failure::new(what).leaving("it stays mounted").remedy("use umount(8)")));
-        }
-        None => {
-            let what = format!("{} is not a mount point", dir.display());
-            return Err(fail(Failure::new(what).leaving("nothing was unmounted")));
-        }
-    }
-    if let Some(user) = entry.as_ref().and_then(|entry| entry.user).filter(|user| *user != this_user())
+    let entry = find(&dir).map_err(fail)?;
+    if let Some(user) = entry.user.filter(|user| *user != this_user())
         && arguments.detach
     {
         let what = format!("{} was mounted by user {user}, who says what volume it is of", dir.display());
@@ -47,14 +40,21 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             "unmount it without --detach; 'amberfs detach ZONE:VOLUME' does that of a volume that you name";
         return Err(fail(Failure::new(what).leaving("it stays mounted").remedy(remedy)));
     }
-    let mut server = find_server::of_mount(&dir);
-    let place = match (&entry, arguments.detach) {
-        (Some(entry), true) => Some(with_disk(&entry.source, server.as_mut()).map_err(fail)?),
-        _ => None,
+    let elsewhere = elsewhere(&entry).map_err(fail)?;
+    if let (Some(there), true) = (&elsewhere, arguments.detach) {
+        let what = format!("{} is mounted on {}, too", entry.source, there.display());
+        let remedy = format!("unmount that before: amberfs umount {}", there.display());
+        return Err(fail(Failure::new(what).leaving("it stays mounted").remedy(remedy)));
+    }
+    // Where else it is mounted, it stays in service.
+    let found = if elsewhere.is_none() { find_server::of_mount(&entry) } else { None };
+    let (mut server, volume) = found.unzip();
+    let place = match arguments.detach {
+        true => Some(with_disk(&entry.source, server.as_mut()).map_err(fail)?),
+        false => None,
     };
     // Asked before, answered after: the server's answer is what we wait for. One that has read the request does not end without it.
-    if let Some(client) = &mut server {
-        let volume = client.volume_at(&dir).unwrap_or_default().to_string();
+    if let (Some(client), Some(volume)) = (&mut server, volume) {
         if client.is_others() {
             client.limit_waiting(READING_PATIENCE);
         }
@@ -65,18 +65,33 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             Err(failure) => return Err(fail(failure)),
         }
     }
-    mounted.unmount(arguments.lazy).map_err(|error| {
-        let busy = matches!(error, fuse::Error::Busy(_));
-        let failure = fail(Failure::new(error).leaving("it stays mounted and in service"));
-        if busy {
-            failure.remedy("'fuser -vm DIR' tells who uses it; 'amberfs umount --lazy' detaches it")
-        } else {
-            failure
+    mounted.unmount(arguments.lazy).map_err(|error| match error {
+        fuse::Error::Busy(_) => {
+            let failure = fail(Failure::new(error).leaving("it stays mounted and in service"));
+            let dir = dir.display();
+            failure.remedy(format!(
+                "'fuser -vm {dir}' tells who uses it; 'amberfs umount --lazy {dir}' detaches it"
+            ))
         }
+        fuse::Error::NotMounted(_) => {
+            let what = format!("{} is not what was mounted there a moment before", dir.display());
+            fail(
+                Failure::new(what)
+                    .leaving("somebody else has unmounted that, or moved it; nothing was unmounted"),
+            )
+        }
+        error => fail(Failure::new(error).leaving("it stays mounted and in service")),
     })?;
-    let disk = match server {
-        Some(client) => wait(client, &dir, arguments.lazy)?,
-        None => {
+    let disk = match (server, elsewhere) {
+        (Some(client), _) => wait(client, &dir, arguments.lazy)?,
+        (None, Some(there)) => {
+            let (dir, there) = (dir.display(), there.display());
+            report::print_text(&format!(
+                "{dir}: unmounted; it is mounted on {there} still, and in service\n"
+            ))?;
+            None
+        }
+        (None, None) => {
             report::print_text(&format!(
                 "{}: unmounted; its server was not there, or is another user's: the next mount recovers what it left\n",
                 dir.display()
@@ -92,12 +107,46 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// The mount of ours that is seen on `dir`.
+fn find(dir: &Path) -> Result<MountEntry, Failure> {
+    let Some(entry) = mount_table::at(dir)? else {
+        let what = format!("{} is not a mount point", dir.display());
+        return Err(Failure::new(what).leaving("nothing was unmounted"));
+    };
+    if entry.is_amberfs() {
+        return Ok(entry);
+    }
+    let what = format!("{} is a mount of type {}, not of Amberfs", dir.display(), entry.kind);
+    let covers = mount_table::read()?.into_iter().find(|below| below.dir == dir && below.is_amberfs());
+    Err(match covers {
+        Some(below) => Failure::new(format!("{what}; it covers {}", below.source)).remedy(format!(
+            "umount {0}, which unmounts what covers it, then: amberfs umount {0}",
+            dir.display()
+        )),
+        None => Failure::new(what).remedy("use umount(8)"),
+    }
+    .leaving("it stays mounted"))
+}
+
+/// Where else its file system is mounted here.
+fn elsewhere(entry: &MountEntry) -> Result<Option<PathBuf>, Failure> {
+    let same = |other: &MountEntry| other.device == entry.device && other != entry;
+    Ok(mount_table::read()?.into_iter().find(same).map(|other| other.dir))
+}
+
 /// The volume that is mounted, which has a disk as far as its server can tell.
 fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, Failure> {
     let no_disk =
         |what: String| Failure::new(what).leaving("it stays mounted").remedy("unmount it without --detach");
     let place: VolumePlace = source.parse().map_err(no_disk)?;
     if let Some(server) = server {
+        // The table of mounts names it by the path by which it was opened, where another zone may be by now.
+        if server.hello.file != ZoneFile::at(&place.zone) {
+            let zone = place.zone.display();
+            let what = format!("the zone is not at {zone} any more, where it was when it was mounted");
+            let remedy = "unmount it without --detach, then: amberfs detach ZONE:VOLUME";
+            return Err(Failure::new(what).leaving("it stays mounted").remedy(remedy));
+        }
         let told = unpack(server.ask(&Request::Info { volume: place.volume.clone() })?).1;
         if told["attached"] != true {
             return Err(no_disk(format!(
@@ -111,12 +160,21 @@ fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, F
 
 /// Waits until the volume is closed; says where its disk was, if that is not where it was attached.
 fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Failure> {
-    if lazy {
-        client.limit_waiting(LAZY_PATIENCE);
-    } else if client.is_others() {
-        client.limit_waiting(CLOSING_PATIENCE);
+    client.limit_waiting(match (lazy, client.is_others()) {
+        (true, _) => LAZY_PATIENCE,
+        (false, true) => CLOSING_PATIENCE,
+        (false, false) => ENDING_PATIENCE,
+    });
+    let mut answer = client.receive();
+    let is_ending = matches!(&answer, Ok(Some(told)) if told["ending"] == true);
+    if is_ending {
+        // That it closes takes as long as it takes, unless nobody is waited for so long.
+        if !lazy && !client.is_others() {
+            client.wait_without_limit();
+        }
+        answer = client.receive();
     }
-    match client.receive() {
+    match answer {
         // Killed in the middle of it, or ended by a second signal.
         Ok(None) if !lazy && !client.is_others() => {
             Err(Failure::new("the server ended before it said that the volume is closed")
@@ -142,6 +200,15 @@ fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Fa
             report::print_text(&format!("{}: unmounted; {}\n", dir.display(), failure.what))?;
             Ok(None)
         }
-        Err(failure) => Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED)),
+        Err(failure) if is_ending || !client.was_late() => {
+            Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED))
+        }
+        Err(_) => {
+            report::print_text(&format!(
+                "{}: unmounted; its server has it in service still, as long as it is mounted in another mount namespace\n",
+                dir.display()
+            ))?;
+            Ok(None)
+        }
     }
 }

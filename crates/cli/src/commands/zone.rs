@@ -7,14 +7,16 @@ use serde_json::Value as Json;
 
 use crate::admin::zone::{self, describe};
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
-use crate::control::{Client, Request, unpack};
+use crate::control::{Client, Mounted, Request, unpack};
 use crate::failure::{Explain, Failure, tell};
+use crate::place::{Place, utf8};
 use crate::report::{self, Fields, Value};
-use crate::zone_access::{Access, is_mounted, reach};
-use crate::{find_server, size};
+use crate::zone_access::{Access, reach, refuse_mounted};
+use crate::{exit, find_server, size};
 
 pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
     let path = &arguments.path;
+    utf8(path).leaving("nothing was made")?;
     let there = path.exists();
     if !there && arguments.size.is_none() {
         return Err(Failure::new(format!("{} is not there", path.display()))
@@ -122,14 +124,14 @@ fn served_row(path: &Path, mut client: Client) -> Result<Fields, Failure> {
     Ok(listed(path, &told, client.hello.mounts))
 }
 
-fn listed(path: &Path, json: &Json, mounted: Vec<(String, PathBuf)>) -> Fields {
+fn listed(path: &Path, json: &Json, mounted: Vec<Mounted>) -> Fields {
     let name = |volume: &Json| {
         let name = volume["name"].as_str()?.to_string();
         Some(if volume["unfinished"] == true { name + " (unfinished)" } else { name })
     };
     let names: Vec<String> = json["volumes"].as_array().into_iter().flatten().filter_map(name).collect();
     let mounted: Vec<String> =
-        mounted.iter().map(|(volume, dir)| format!("{volume} on {}", dir.display())).collect();
+        mounted.iter().map(|mount| format!("{} on {}", mount.volume, mount.dir.display())).collect();
     Fields::new()
         .with("path", path.display().to_string())
         .with("bytes", Value::Bytes(json["bytes"].as_u64().unwrap_or(0)))
@@ -157,16 +159,24 @@ pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {
 }
 
 pub(crate) fn remove_volume(arguments: &RemoveVolume) -> Result<(), Failure> {
-    match reach(&arguments.path, true)? {
-        Access::Open(zone) => zone::remove_volume(&zone, &arguments.name, arguments.force)?,
+    let Place { zone: path, volume } = &arguments.place;
+    let (path, name) = match (volume, &arguments.name) {
+        (Some(volume), None) => (path.clone(), volume.clone()),
+        (None, Some(name)) => (path.clone(), name.clone()),
+        // The path has colons, and nothing is there.
+        (Some(volume), Some(name)) => (PathBuf::from(format!("{}:{volume}", path.display())), name.clone()),
+        (None, None) => {
+            let what =
+                format!("'{0}' names no volume: write ZONE:VOLUME, for example {0}:home", path.display());
+            return Err(Failure::new(what).leaving("nothing was removed").exit(exit::USAGE));
+        }
+    };
+    match reach(&path, true)? {
+        Access::Open(zone) => zone::remove_volume(&zone, &name, arguments.force)?,
         Access::Served(mut client) => {
-            let mounted = client.hello.mounts.iter().find(|(volume, _)| *volume == arguments.name);
-            if let Some((_, dir)) = mounted {
-                return Err(is_mounted(&client.source_of(&arguments.name), dir, client.hello.pid)
-                    .leaving("nothing was removed"));
-            }
-            client.ask(&Request::RemoveVolume { volume: arguments.name.clone(), force: arguments.force })?;
+            refuse_mounted(&client, &name).leaving("nothing was removed")?;
+            client.ask(&Request::RemoveVolume { volume: name.clone(), force: arguments.force })?;
         }
     }
-    report::print_text(&format!("{}: removed volume '{}'\n", arguments.path.display(), arguments.name))
+    report::print_text(&format!("{}: removed volume '{name}'\n", path.display()))
 }

@@ -13,7 +13,7 @@ fn a_long_list_ended_the_connection() {
     let answer = rows.clone();
     let handler: Handler = Arc::new(move |request, _| match request {
         Request::Hello => {
-            let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+            let hello = Hello { pid: 1, ..Hello::default() };
             serde_json::to_value(hello).map_err(Failure::new)
         }
         _ => serde_json::to_value(&answer).map_err(Failure::new),
@@ -46,6 +46,23 @@ fn who_does_not_read_is_not_waited_for() {
     assert!(lines.iter().all(|line| serde_json::from_str::<Response>(line).is_ok()));
 }
 
+/// Who had asked for what made a server panic heard that it had gone away, and the server lived on.
+#[test]
+fn a_panic_is_answered() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
+    let handler: Handler = Arc::new(move |request, _| match request {
+        Request::Hello => serde_json::to_value(Hello::default()).map_err(Failure::new),
+        Request::Grow { bytes } => panic!("{bytes} bytes"),
+        _ => Ok(Json::Bool(true)),
+    });
+    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let stream = dir.connect(OsStr::new("zone.sock")).unwrap();
+    let mut client = Client::meet(stream, this_user(), Duration::from_secs(60)).unwrap();
+    assert_eq!(client.ask(&Request::Grow { bytes: 7 }).unwrap_err().what, "the server panicked: 7 bytes");
+    assert_eq!(client.ask(&Request::Zone).unwrap(), Json::Bool(true));
+}
+
 /// Of two requests that had come together a server read both and answered the first.
 #[test]
 fn requests_that_come_together_are_answered_in_turn() {
@@ -64,7 +81,7 @@ fn requests_that_come_together_are_answered_in_turn() {
 fn others_say_so_much_and_no_more() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let talk = std::thread::spawn(move || {
-        let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+        let hello = Hello { pid: 1, ..Hello::default() };
         say(&mut theirs, &Response::Ok(serde_json::to_value(hello).unwrap())).unwrap();
         let part = Response::More(Json::String("x".repeat(5 << 20)));
         (0..).take_while(|_| say(&mut theirs, &part).is_ok()).count()
@@ -85,7 +102,7 @@ fn what_a_server_has_not_read_is_asked_again() {
             let mut lines = BufReader::new(theirs.try_clone().unwrap());
             let mut line = String::new();
             lines.read_line(&mut line).unwrap();
-            let hello = Hello { pid: 1, zone: PathBuf::from("/zone"), mounts: Vec::new() };
+            let hello = Hello { pid: 1, ..Hello::default() };
             say(&mut theirs, &Response::Ok(serde_json::to_value(hello).unwrap())).unwrap();
             if reads {
                 lines.read_line(&mut line).unwrap();

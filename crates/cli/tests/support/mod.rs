@@ -124,10 +124,18 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let here = self.dir.path().display().to_string();
-        for dir in
-            mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|dir| dir.starts_with(&here))
-        {
-            amberfs(&["umount", "--lazy", dir]);
+        // The newest first: what is mounted in others, or on them.
+        for line in mounts.lines().rev() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let [_, dir, kind, ..] = fields[..] else { continue };
+            if !dir.starts_with(&here) {
+                continue;
+            }
+            if kind == "fuse.amberfs" {
+                amberfs(&["umount", "--lazy", dir]);
+            } else {
+                let _ = Command::new("umount").args(["--lazy", dir]).status();
+            }
         }
     }
 }

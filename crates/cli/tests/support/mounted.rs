@@ -15,6 +15,13 @@ pub fn place() -> Option<(Scratch, String, String)> {
     })
 }
 
+/// Mounts a tmpfs of this test's own on a new directory `name`: who mounts something in it can move that.
+pub fn memory(scratch: &Scratch, name: &str) -> String {
+    let dir = scratch.mount_point(name);
+    shell(&format!("mount -t tmpfs -o size=256M tmpfs {dir} && mount --make-private {dir}")).ok();
+    dir
+}
+
 pub fn shell(line: &str) -> Run {
     Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
 }
