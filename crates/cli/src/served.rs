@@ -301,10 +301,12 @@ impl Served {
 
     /// An error if nothing of the volume is to be changed, its snapshots included.
     fn check_writable(&self) -> Result<(), Failure> {
-        if !self.is_read_only() {
+        // That a snapshot is mounted says more, and is said of a volume that is not open.
+        if !self.is_read_only() || self.options.snapshot.is_some() {
             return Ok(());
         }
-        let dir = self.dir.display();
+        let dir = self.place();
+        let dir = dir.display();
         let failure = Failure::new(format!("{} is mounted read-only on {dir}", self.source));
         let failure = failure.leaving("nothing was changed");
         Err(match self.options.read_only {
@@ -433,7 +435,7 @@ impl Served {
 
     /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
     pub(crate) fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
-        if !ask.changes_nothing() && !matches!(ask, Ask::Show { .. }) {
+        if !ask.changes_nothing() {
             self.check_writable()?;
         }
         self.with_volume(|volume| match ask {
@@ -517,7 +519,7 @@ impl Served {
         let fields = fields
             .with("mounted", mounted)
             .with("detached_from", detached_from)
-            .with("mounted_read_only", self.options.read_only)
+            .with("mounted_read_only", self.is_read_only())
             .with("mounted_snapshot", self.options.snapshot.clone());
         self.promise.described(fields)
     }
