@@ -341,9 +341,11 @@ impl Served {
     /// Returns the volume to a snapshot while it is mounted: at a moment at which the kernel holds nothing of it, it is closed,
     /// returned as one that is not mounted, and opened anew; requests that come meanwhile wait.
     pub(crate) fn roll_back(&self, volume: &str, to: &str, discard_newer: bool) -> Result<Fields, Failure> {
-        self.check_writable()?;
-        self.with_volume(|volume| Ok(volume.check_roll_back(to, discard_newer).map(drop)?))
-            .leaving("nothing was changed")?;
+        self.with_volume(|volume| {
+            self.check_writable()?;
+            Ok(volume.check_roll_back(to, discard_newer).map(drop)?)
+        })
+        .leaving("nothing was changed")?;
         let mut shown = self.alone()?;
         if let Some(other) = mount_table::within(&self.device)? {
             let other = other.dir.display();
@@ -435,23 +437,28 @@ impl Served {
 
     /// Does what is asked of the volume's snapshots, so that it fits what the kernel holds of the mount.
     pub(crate) fn snapshot(&self, ask: &Ask) -> Result<Fields, Failure> {
-        if !ask.changes_nothing() {
-            self.check_writable()?;
-        }
-        self.with_volume(|volume| match ask {
-            Ask::Take { .. } => {
-                self.write_back()?;
-                snapshots::perform(volume, ask)
+        let changes = !ask.changes_nothing();
+        self.with_volume(|volume| {
+            if changes {
+                self.check_writable()?;
             }
-            Ask::Remove { name, .. } => {
-                self.let_go(volume, name)?;
-                snapshots::perform(volume, ask)
+            match ask {
+                Ask::Take { .. } => {
+                    self.write_back()?;
+                    snapshots::perform(volume, ask)
+                }
+                Ask::Remove { name, .. } => {
+                    self.let_go(volume, name)?;
+                    snapshots::perform(volume, ask)
+                }
+                Ask::Prune { keep, dry_run } => {
+                    snapshots::prune(&volume.snapshots(), keep, *dry_run, |name| {
+                        self.let_go(volume, name)?;
+                        Ok(volume.remove_snapshot(name)?)
+                    })
+                }
+                _ => snapshots::perform(volume, ask),
             }
-            Ask::Prune { keep, dry_run } => snapshots::prune(&volume.snapshots(), keep, *dry_run, |name| {
-                self.let_go(volume, name)?;
-                Ok(volume.remove_snapshot(name)?)
-            }),
-            _ => snapshots::perform(volume, ask),
         })
     }
 

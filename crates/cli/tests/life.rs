@@ -207,7 +207,7 @@ fn a_volume_is_checked_and_repaired_beside_another_ones_mount() {
     assert_eq!(told.json()["problems"].as_array().unwrap().len(), 1);
     let told = run(&format!("fsck {damaged} --repair"));
     assert_eq!(told.code, 1, "{}{}", told.out, told.err);
-    assert!(told.out.contains("(repaired)") && told.out.contains("1 problem, repaired"), "{}", told.out);
+    assert!(told.out.contains("(repaired)") && told.out.contains(": 1 problem, repaired: "), "{}", told.out);
     run(&format!("fsck {damaged}")).ok();
     std::fs::write(scratch.path("mnt/still"), "there").unwrap();
     run(&format!("umount {dir}")).ok();

@@ -29,8 +29,6 @@ const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
-/// Bytes of a file's own blocks that one transaction writes over on a full volume: what that takes is there while deletions go on.
-const OWN_CHUNK: usize = 64 << 10;
 /// Largest change of a block that is logged as a difference (Shortcut-JFS §III.A: half a block).
 const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
 
@@ -180,52 +178,8 @@ impl Core {
         Ok(done)
     }
 
-    /// Whether a file has room for these bytes already, and needs no more than copies of what it has.
-    fn owns_all(&self, handle: Handle, offset: u64, length: usize) -> Result<bool> {
-        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-        self.has_blocks(self.nodes.regular(ino)?, offset, length)
-    }
-
-    fn has_blocks(&self, inode: Inode<'_>, offset: u64, length: usize) -> Result<bool> {
-        let end = end_of_range(offset, length as u64)?;
-        if inode.layout() == Layout::Inline {
-            return Ok(end <= inode.inline_capacity() as u64);
-        }
-        let (mut index, end) = (offset / BLOCK, end.div_ceil(BLOCK));
-        while index < end {
-            let (pointer, length) = index::run(&self.nodes, inode, index, end - index)?;
-            if pointer.is_hole() {
-                return Ok(false);
-            }
-            index += length;
-        }
-        Ok(true)
-    }
-
-    /// Writes over blocks that the file has, in transactions so small that they find room on a full volume: what each takes comes back with
-    /// the next checkpoint. Gives the bytes that were written.
-    fn write_over(
-        &self,
-        caller: &Caller,
-        file: (Handle, u32),
-        offset: u64,
-        data: &[u8],
-    ) -> (usize, Result<()>) {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let room = OWN_CHUNK - (at as usize & (OWN_CHUNK - 1));
-            let piece = &data[done..data.len().min(done + room)];
-            if let Err(error) = self.write_chunk(caller, file, Some(at), piece, Urgency::Change) {
-                return (done, Err(error));
-            }
-            done += piece.len();
-        }
-        (done, Ok(()))
-    }
-
     /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction; as a [`Urgency::Change`] only over what the file has.
-    fn write_chunk(
+    pub(crate) fn write_chunk(
         &self,
         caller: &Caller,
         (handle, ino): (Handle, u32),

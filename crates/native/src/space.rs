@@ -1,4 +1,4 @@
-//! Holes and preallocation: fallocate, seek, copy_file_range.
+//! Holes, preallocation, and the room that a file has: fallocate, seek, copy_file_range, writing over what is there.
 
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ use crate::record::Item;
 
 /// Blocks that one transaction preallocates at most.
 const CHUNK_BLOCKS: u64 = 1024;
+/// Bytes of a file's own blocks that one transaction writes over on a full volume: what that takes is there while deletions go on.
+const OWN_CHUNK: usize = 64 << 10;
 /// Bytes of log for the edges of a range and the inode.
 const EDGES_LOG: usize = 4 * BLOCK as usize + 512;
 
@@ -43,6 +45,50 @@ fn log_inline_zeros(operation: &mut Operation<'_>, inode: Inode<'_>, range: &Ran
 }
 
 impl Core {
+    /// Whether a file has room for these bytes already, and needs no more than copies of what it has.
+    pub(crate) fn owns_all(&self, handle: Handle, offset: u64, length: usize) -> Result<bool> {
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+        self.has_blocks(self.nodes.regular(ino)?, offset, length)
+    }
+
+    pub(crate) fn has_blocks(&self, inode: Inode<'_>, offset: u64, length: usize) -> Result<bool> {
+        let end = end_of_range(offset, length as u64)?;
+        if inode.layout() == Layout::Inline {
+            return Ok(end <= inode.inline_capacity() as u64);
+        }
+        let (mut index, end) = (offset / BLOCK, end.div_ceil(BLOCK));
+        while index < end {
+            let (pointer, length) = index::run(&self.nodes, inode, index, end - index)?;
+            if pointer.is_hole() {
+                return Ok(false);
+            }
+            index += length;
+        }
+        Ok(true)
+    }
+
+    /// Writes over blocks that the file has, in transactions so small that they find room on a full volume: what each takes comes back with
+    /// the next checkpoint. Gives the bytes that were written.
+    pub(crate) fn write_over(
+        &self,
+        caller: &Caller,
+        file: (Handle, u32),
+        offset: u64,
+        data: &[u8],
+    ) -> (usize, Result<()>) {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let room = OWN_CHUNK - (at as usize & (OWN_CHUNK - 1));
+            let piece = &data[done..data.len().min(done + room)];
+            if let Err(error) = self.write_chunk(caller, file, Some(at), piece, Urgency::Change) {
+                return (done, Err(error));
+            }
+            done += piece.len();
+        }
+        (done, Ok(()))
+    }
+
     pub(crate) fn fallocate(
         &self,
         caller: &Caller,

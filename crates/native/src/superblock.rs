@@ -223,11 +223,22 @@ impl Root {
 
     /// The block of the slot that is damaged, if the other is not.
     pub(crate) fn damaged_slot(region: &Region) -> Option<u64> {
-        let is_damaged = |at: &u64| !region.load::<Root>(at * BLOCK).is_intact();
-        match ROOT_SLOTS.into_iter().filter(is_damaged).collect::<Vec<_>>()[..] {
-            [at] => Some(at),
-            _ => None,
-        }
+        let [first, second] = ROOT_SLOTS.map(|at| region.load::<Root>(at * BLOCK));
+        let (at, damaged, intact) = match (first.is_intact(), second.is_intact()) {
+            (false, true) => (ROOT_SLOTS[0], first, second),
+            (true, false) => (ROOT_SLOTS[1], second, first),
+            _ => return None,
+        };
+        (!damaged.may_be_torn(&intact)).then_some(at)
+    }
+
+    /// Whether a power cut may have left this beside the slot `other`: each word is what was there, or was to come. That is no damage, and
+    /// the next mount writes over it.
+    fn may_be_torn(&self, other: &Root) -> bool {
+        self.sequence.get().abs_diff(other.sequence.get()) == 1
+            && self.mounts.get().abs_diff(other.mounts.get()) <= 1
+            && self.clean.get() <= 1
+            && self.reserved == [0; 32]
     }
 
     fn is_intact(&self) -> bool {
