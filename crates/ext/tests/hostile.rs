@@ -226,6 +226,18 @@ fn a_file_system_that_another_machine_has_is_refused() {
     });
 }
 
+/// The Hurd has high bits of a file's mode where Linux, with `64bit` alone, has those of the block of its attributes.
+#[test]
+fn a_file_of_the_hurd_was_damaged() {
+    let mut image = specimens::make(&["-t", "ext2", "-b", "1024", "-o", "hurd"]);
+    let at = inode_at(&image, "/");
+    image[at + 0x76] = 1;
+    Image::of(&image).fsck();
+    let volume = Volume::open(Arc::new(Disk::memory(image)), &Options::default()).unwrap();
+    let names = vfs::FileSystem::listxattr(&volume, &vfs::Caller::root(), vfs::ROOT_INO).unwrap();
+    assert!(names.is_empty(), "{names:?}");
+}
+
 /// Where the i-node of a path is, by debugfs.
 fn inode_at(image: &[u8], path: &str) -> usize {
     let file = support::Image::of(image);

@@ -18,9 +18,8 @@ pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
         if state.free_inodes == 0 {
             return Err(Error::NoSpace);
         }
-        let number =
+        let (number, group) =
             if is_dir { for_directory(core, state, parent)? } else { for_file(core, state, parent)? };
-        let group = group::read(core, number)?;
         match take(core, state, number, &group, is_dir) {
             // Others have some, and are sound.
             Err(Error::Corrupt(what)) => {
@@ -139,11 +138,11 @@ fn find(
     state: &State,
     groups: impl Iterator<Item = u32>,
     good: impl Fn(u32, &Group) -> bool,
-) -> Result<Option<u32>> {
+) -> Result<Option<(u32, Group)>> {
     for number in groups.filter(|number| !state.groups[*number as usize].has_no_inodes) {
         let group = group::read(core, number)?;
         if group.free_inodes > 0 && good(number, &group) {
-            return Ok(Some(number));
+            return Ok(Some((number, group)));
         }
     }
     Ok(None)
@@ -151,7 +150,7 @@ fn find(
 
 /// A group for a directory, in the manner of Orlov: those of the root are spread over all groups that have more room than most and fewer
 /// directories; others are near their parents, unless there is little room or there are many directories.
-fn for_directory(core: &Core, state: &State, parent: u32) -> Result<u32> {
+fn for_directory(core: &Core, state: &State, parent: u32) -> Result<(u32, Group)> {
     let superblock = &core.superblock;
     let groups = u64::from(superblock.groups);
     let [inodes, blocks, directories] =
@@ -182,7 +181,7 @@ fn for_directory(core: &Core, state: &State, parent: u32) -> Result<u32> {
 
 /// A group for anything else: its parent's; one 1, 3, 7, 15 ... groups behind, so that those of full groups don't all meet in the next
 /// one; whichever has room.
-fn for_file(core: &Core, state: &State, parent: u32) -> Result<u32> {
+fn for_file(core: &Core, state: &State, parent: u32) -> Result<(u32, Group)> {
     let near = (parent - 1) / core.superblock.inodes_per_group;
     let groups = core.superblock.groups;
     let jumps = (0..32).map_while(|n| ((1u64 << n) - 1 < u64::from(groups)).then(|| (1u64 << n) - 1));

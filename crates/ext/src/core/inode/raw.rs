@@ -120,7 +120,7 @@ pub(super) fn decode(
         flags,
         generation: raw.generation.get(),
         block: raw.block,
-        attributes: u64::from(raw.attributes_low.get()) | u64::from(raw.attributes_high.get()) << 32,
+        attributes: attributes(superblock, &raw),
         next_orphan: raw.dtime.get(),
         times: Times {
             access: time(raw.atime, extra.atime),
@@ -199,7 +199,9 @@ pub(super) fn encode(superblock: &Superblock, inode: &Inode, bytes: &mut [u8]) -
     raw.generation.set(inode.generation);
     raw.block = inode.block;
     raw.attributes_low.set(inode.attributes as u32);
-    raw.attributes_high.set((inode.attributes >> 32) as u16);
+    if superblock.features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        raw.attributes_high.set((inode.attributes >> 32) as u16);
+    }
     raw.dtime.set(inode.next_orphan);
     let behind = &mut bytes[SHORT..];
     let extra_bytes = behind.len() - inode.tail_bytes;
@@ -277,6 +279,15 @@ fn check_flags(superblock: &Superblock, number: u32, flags: Flags) -> Result<()>
         return wrong("an attribute's value");
     }
     if flags.contains(Flags::ENCRYPT) { wrong("encryption") } else { Ok(()) }
+}
+
+/// Where attributes are. Without `64bit` the high bits are not of that: the Hurd has others of a file's mode there.
+fn attributes(superblock: &Superblock, raw: &RawInode) -> u64 {
+    let low = u64::from(raw.attributes_low.get());
+    match superblock.features.incompat.contains(Incompat::SIXTY_FOUR_BIT) {
+        true => low | u64::from(raw.attributes_high.get()) << 32,
+        false => low,
+    }
 }
 
 fn sectors(superblock: &Superblock, raw: &RawInode, flags: Flags) -> u64 {
