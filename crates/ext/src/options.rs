@@ -37,7 +37,7 @@ impl Default for Options {
     }
 }
 
-/// Which operations are durable when they return, without an `fsync` (FSMAC IV.D).
+/// Which operations are durable when they return, without an `fsync` (FSMAC V.D).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
     /// None.
