@@ -102,13 +102,15 @@ impl MountEntry {
 
     /// Whether no path leads to it: something is mounted on it, or on a directory above it, so that it is beside the way.
     fn is_hidden(&self, mounts: &[MountEntry]) -> bool {
-        if mounts.iter().any(|other| other.parent == self.id && other.dir == self.dir) {
+        // The root of an initramfs is on itself, and covers nothing.
+        let is_on = |other: &MountEntry, id: u64| other.parent == id && other.id != id;
+        if mounts.iter().any(|other| is_on(other, self.id) && other.dir == self.dir) {
             return true;
         }
         let mut below = self;
         loop {
             let covers = |other: &MountEntry| {
-                other.parent == below.parent && other.dir != below.dir && below.dir.starts_with(&other.dir)
+                is_on(other, below.parent) && other.dir != below.dir && below.dir.starts_with(&other.dir)
             };
             if mounts.iter().any(covers) {
                 return true;
@@ -221,5 +223,15 @@ mod tests {
         assert_eq!(seen("/b"), Some("z:moved"));
         assert_eq!(seen("/c"), Some("tmpfs"));
         assert_eq!((seen("/c/d"), seen("/a/in"), seen("/")), (None, Some("tmpfs"), Some("/dev/sda")));
+    }
+
+    /// It is mounted on itself, and was taken for something that covers everything.
+    #[test]
+    fn the_root_of_an_initramfs_covers_nothing() {
+        let table = "1 1 0:2 / / rw - rootfs none rw\n20 1 0:52 / /mnt rw - fuse.amberfs z:v rw\n";
+        let mounts: Vec<MountEntry> = table.split('\n').filter_map(|line| parse(line.as_bytes())).collect();
+        let seen = |dir: &str| seen_at(Path::new(dir), &mounts).map(|entry| entry.source.as_str());
+        assert_eq!((seen("/"), seen("/mnt")), (Some("none"), Some("z:v")));
+        assert_eq!(showing_among("0:52", &mounts).len(), 1);
     }
 }
