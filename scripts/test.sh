@@ -96,7 +96,8 @@ for name in "${steps[@]}"; do
             step benches 1 cargo clippy -p amberfs-native --bench journaling --bench scale --locked -- -D warnings
             step layers 1 scripts/layers.py
             ;;
-        unit) step unit 0 cargo test --workspace --locked --no-fail-fast ;;
+        # Twice as many at a time as there are processors: many wait for clocks, disks and servers.
+        unit) step unit 0 env RUST_TEST_THREADS=$((2 * $(nproc))) cargo test --workspace --locked --no-fail-fast ;;
         licences) step licences 1 scripts/licences.sh ;;
         *)
             if [ -z "$built" ]; then

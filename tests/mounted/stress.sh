@@ -1,9 +1,9 @@
 #!/bin/bash
 # stress-ng's file system stressors, verifying, each for a bounded time.
-# usage: stress.sh MOUNT_POINT [SECONDS]
+# usage: stress.sh MOUNT_POINT [SECONDS]    for each, 1 (STRESS_SECONDS) unless said
 . "$(dirname "$0")/suite.sh"
 begin stress "$@"
-seconds=${2:-2}
+seconds=${2:-${STRESS_SECONDS:-1}}
 need stress-ng stress-ng
 cd "$WORK" || exit 2 # some stressors make files in the working directory
 

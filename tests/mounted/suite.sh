@@ -66,12 +66,14 @@ need() {
         { tail -5 "$LOGS/apt"; cannot "$1 is missing and Debian package $2 could not be installed"; }
 }
 
-# need_tool CRATE VERSION: builds a Rust program into $TOOLS unless it is there.
+# need_tool CRATE VERSION: builds a Rust program into $TOOLS unless it is there; as little optimised as our own tests, since that is sooner done
+# than gained.
 need_tool() {
     [ -x "$TOOLS/bin/$1" ] && return
     echo "$SUITE: building $1 $2 into $TOOLS"
     # Outside the repository: its toolchain file and lock file are not meant for strangers.
-    (cd "$LOGS" && cargo install "$1" --version "$2" --root "$TOOLS" --target-dir "$TOOLS/build" >"$LOGS/cargo" 2>&1) ||
+    (cd "$LOGS" && CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false \
+        cargo install "$1" --debug --version "$2" --root "$TOOLS" --target-dir "$TOOLS/build" >"$LOGS/cargo" 2>&1) ||
         { tail -20 "$LOGS/cargo"; cannot "$1 could not be built"; }
     rm -rf "$TOOLS/build"
 }

@@ -1,8 +1,6 @@
 //! What queries answer, as JSON that programs can rely on.
 
-mod support;
-
-use support::{Scratch, run};
+use crate::support::{Scratch, run};
 
 #[test]
 fn a_zone_is_shown_as_it_is() {

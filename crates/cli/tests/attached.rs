@@ -6,10 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-mod support;
-
-use support::mounted::shell;
-use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
+use crate::support::mounted::shell;
+use crate::support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 /// A zone, a disk with an ext4 on it, and a directory.
 fn place() -> Option<(Scratch, String, String, String)> {

@@ -1,8 +1,6 @@
 //! Wrong arguments, wrong places, wrong sizes: each is named, nothing is changed, and the exit code fits.
 
-mod support;
-
-use support::{PROGRAM, Run, Scratch, amberfs, eventually, run};
+use crate::support::{PROGRAM, Run, Scratch, amberfs, eventually, run};
 
 #[test]
 fn usage_errors_have_the_codes_of_the_programs_we_stand_in_for() {

@@ -1,13 +1,11 @@
 //! `amberfs bench`: what it answers, what it refuses, and that nothing is left of it.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{PROGRAM, Run, Scratch, amberfs, can_mount, eventually, run};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{PROGRAM, Run, Scratch, amberfs, can_mount, eventually, run};
 
 fn count(dir: &Path) -> usize {
     std::fs::read_dir(dir).unwrap().count()

@@ -1,8 +1,6 @@
 //! `amberfs crash`, as a command.
 
-mod support;
-
-use support::run;
+use crate::support::run;
 
 #[test]
 fn workloads_are_crashed_by_their_names() {

@@ -1,10 +1,8 @@
 //! What `amberfs info` tells of disks with ext on them.
 
-mod support;
-
 use std::process::Command;
 
-use support::{Scratch, run};
+use crate::support::{Scratch, run};
 
 fn mke2fs(path: &std::path::Path, options: &[&str]) {
     let status = Command::new("mke2fs").args(["-q", "-F"]).args(options).arg(path).arg("8M").status();

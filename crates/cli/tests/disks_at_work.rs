@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-mod support;
-
 #[path = "../../disk/tests/servers/mod.rs"]
 mod servers;
 
+use crate::support::mounted::shell;
+use crate::support::{PROGRAM, Scratch, can_mount, eventually, run};
 use servers::NbdServer;
-use support::mounted::shell;
-use support::{PROGRAM, Scratch, can_mount, eventually, run};
 
 /// A scratch directory, a zone in it, and as many disks with an ext4 on them, of which each has a file.
 fn place(disks: usize) -> Option<(Scratch, String, Vec<String>)> {

@@ -1,8 +1,6 @@
 //! What is made of the table of commands: help, completions, man pages.
 
-mod support;
-
-use support::{Scratch, amberfs, run};
+use crate::support::{Scratch, amberfs, run};
 
 const COMMANDS: [&str; 13] = [
     "bench",

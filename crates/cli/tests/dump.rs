@@ -1,9 +1,7 @@
 //! What `amberfs dump` shows of each structure.
 
-mod support;
-
+use crate::support::{Scratch, can_mount, run};
 use serde_json::Value as Json;
-use support::{Scratch, can_mount, run};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
 /// Fills a volume with something of each structure, and leaves a log behind.

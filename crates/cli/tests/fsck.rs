@@ -1,15 +1,14 @@
 //! What fsck says of a volume, what it does about it, and what a mount says of the same.
 
-mod support;
-
+use crate::support;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::support::mounted::{place, shell};
+use crate::support::{Run, Scratch, eventually, run};
 use native::{Durability, MountOptions, Volume};
 use nvm::{OpenOptions, Zone};
-use support::mounted::{place, shell};
-use support::{Run, Scratch, eventually, run};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
 const BLOCK: u64 = 4096;

@@ -1,14 +1,12 @@
 //! A volume's life on a mount: by root, by an ordinary user, with several volumes of a zone, and past its server's death.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::mounted::{place, shell};
-use support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
+use crate::support::mounted::{place, shell};
+use crate::support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 #[test]
 fn a_volume_is_mounted_used_unmounted_and_checked() {

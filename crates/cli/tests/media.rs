@@ -1,13 +1,11 @@
 //! A mount whose medium cannot be read any more.
 
-mod support;
-
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use support::mounted::place;
-use support::run;
+use crate::support::mounted::place;
+use crate::support::run;
 
 /// Success, or an I/O error; what is there is not missing.
 #[track_caller]

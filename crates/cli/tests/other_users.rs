@@ -15,10 +15,8 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Gid, Uid};
 use serde_json::{Value as Json, json};
 
-mod support;
-
-use support::mounted::place;
-use support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
+use crate::support::mounted::place;
+use crate::support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
 
 /// Long enough for any answer on a busy machine, and less than what a few servers that say nothing cost when they were asked in turns.
 const SOON: Duration = Duration::from_secs(40);

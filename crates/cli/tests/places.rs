@@ -1,14 +1,13 @@
 //! A zone is known by its file and a mount by its device, wherever they are by now: renamed, linked, bound, moved, covered, detached.
 
+use crate::support;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 
-mod support;
-
+use crate::support::mounted::{memory, place, shell};
+use crate::support::{amberfs, can_mount, eventually, run};
 use serde_json::Value as Json;
-use support::mounted::{memory, place, shell};
-use support::{amberfs, can_mount, eventually, run};
 
 fn info(place: &str) -> Json {
     run(&format!("info {place} --json")).ok().json()

@@ -1,12 +1,10 @@
 //! Snapshots taken and let go of by a policy, on a mount, by hand, and unmounted.
 
-mod support;
-
 use std::fs;
 
+use crate::support::mounted::place;
+use crate::support::{eventually, run};
 use rustix::mount::MountFlags;
-use support::mounted::place;
-use support::{eventually, run};
 
 fn names(place: &str) -> Vec<String> {
     let listed = run(&format!("snapshot list {place} --json")).ok().json();

@@ -5,10 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-mod support;
-
-use support::mounted::shell;
-use support::{PROGRAM, Run, Scratch, can_mount, run};
+use crate::support::mounted::shell;
+use crate::support::{PROGRAM, Run, Scratch, can_mount, run};
 
 /// A scratch directory and one in it to mount on.
 fn place() -> Option<(Scratch, String)> {

@@ -1,7 +1,5 @@
 //! A mounted volume returns to a snapshot: quietly, refused while it is in use, and never with what was rolled away.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -10,8 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use support::mounted::{names, place, shell};
-use support::{Scratch, can_mount, eventually, run};
+use crate::support::mounted::{names, place, shell};
+use crate::support::{Scratch, can_mount, eventually, run};
 
 /// A process with a working directory, until it is dropped.
 struct Sleeper(Child);

@@ -1,15 +1,13 @@
 //! Snapshots from the shell: taken, seen in the mount and alone, kept and removed.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::mounted::{names, place, shell};
-use support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
+use crate::support::mounted::{names, place, shell};
+use crate::support::{PROGRAM, Run, Scratch, can_mount, copy_program, eventually, run};
 
 /// Takes everything out of the kernel's caches that nobody uses.
 fn drop_caches() {

@@ -76,6 +76,7 @@ mod stranger;
 mod superblock;
 #[cfg(test)]
 #[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "tests of the outside use more of it")]
 mod support;
 mod sync;
 mod unwritten;

@@ -1,14 +1,13 @@
 //! Ranges that are zeroed, and files that grow large.
 
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::{Disk, Purpose};
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, SeekFrom, SetAttr};
-
-mod support;
 
 fn attach(disk: &Arc<Disk>) -> (Zone, Region, Volume) {
     let zone = Zone::anonymous(40 << 20, &OpenOptions::default()).unwrap();

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::Image;
+use crate::support::random::Random;
 use disk::{Device, Disk, Geometry, Memory};
 use ext::{Background, Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::Image;
-use support::random::Random;
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr};
-
-mod support;
 
 const FLAGS: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 

@@ -1,12 +1,11 @@
 //! A check finds nothing in what is sound, and whatever debugfs put wrong.
 
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::{Image, specimens};
 use disk::Disk;
 use ext::{Options, Report};
-use support::{Image, specimens};
-
-mod support;
 
 fn check(image: &[u8]) -> Report {
     ext::check(Arc::new(Disk::memory(image.to_vec())), &Options::default()).unwrap()

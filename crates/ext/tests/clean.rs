@@ -4,14 +4,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::support::Image;
+use crate::support::random::Random;
 use disk::{Device, Disk, Geometry, Memory, Purpose};
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::Image;
-use support::random::Random;
 use vfs::{Caller, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO, SetAttr};
-
-mod support;
 
 const BLOCK: u64 = 4096;
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);

@@ -3,16 +3,14 @@
 
 use std::sync::Arc;
 
+use crate::support::Image;
+use crate::support::attached::{Attached as Scene, mount};
+use crate::support::cuts::{Luck, Machine};
+use crate::support::random::Random;
 use disk::{Disk, Memory, Recorded};
 use ext::{Error, Options, Volume};
 use nvm::{EventKind, OpenOptions, Purpose, RecordingOptions, Region, VolumeKind, Zone};
-use support::Image;
-use support::attached::{Attached as Scene, mount};
-use support::cuts::{Luck, Machine};
-use support::random::Random;
 use vfs::{Caller, FileSystem, ROOT_INO};
-
-mod support;
 
 /// Opens the disk of these bytes with the NVM of those.
 fn open(nvm: &[u8], disk: &[u8]) -> Result<(), Error> {

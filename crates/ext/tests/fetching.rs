@@ -1,15 +1,14 @@
 //! When metadata comes from the disk to NVM, told by what the disk is asked for.
 
+use crate::support;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::{Device, Disk, Geometry, Memory, Purpose};
 use ext::{Fetch, Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, FileSystem, Ino, ROOT_INO};
-
-mod support;
 
 const MIB: u64 = 1 << 20;
 

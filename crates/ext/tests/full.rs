@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::Disk;
 use ext::{Options, Room, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
-
-mod support;
 
 const MIB: usize = 1 << 20;
 /// Blocks that may be left: what a map may need for one more.

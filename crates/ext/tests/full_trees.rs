@@ -5,14 +5,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::random::Random;
+use crate::support::{Image, can_mount, run};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::random::Random;
-use support::{Image, can_mount, run};
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
-
-mod support;
 
 /// Fewer make no tree of two levels of 1 KiB blocks full, whoever splits them: a third of what they lead to is used.
 const NAMES_MIN: usize = 15_000;

@@ -1,15 +1,14 @@
 //! Damaged and forged file systems: a clear error, or what is there; never a panic, and never without an end.
 
+use crate::support;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::walk::walk;
+use crate::support::{Image, specimens};
 use disk::{Disk, Memory, Recorded};
 use ext::{Error, Options, Volume};
-use support::walk::walk;
-use support::{Image, specimens};
-
-mod support;
 
 const SECTOR: usize = 512;
 

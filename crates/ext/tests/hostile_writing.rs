@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::support::random::Random;
+use crate::support::{Image, specimens};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::random::Random;
-use support::{Image, specimens};
 use vfs::{
     Caller, DirEntry, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr, XattrMode,
 };
-
-mod support;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 /// Where the file system's own metadata is, and most directories: the first part of each specimen.

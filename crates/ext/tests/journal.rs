@@ -1,18 +1,17 @@
 //! Journals that the kernel left, replayed as the kernel and e2fsck replay them.
 
+use crate::support;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::contents::pattern;
+use crate::support::{Image, tree};
 use disk::Disk;
 use ext::{Error, Options, Recovery, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::contents::pattern;
-use support::{Image, tree};
-
-mod support;
 
 /// A journal's magic number, which in a journal no other block begins with.
 const MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];

@@ -1,18 +1,17 @@
 //! The largest file: as large as the kernel's ext4 lets it be, and what would go beyond is refused at once, or written up to there.
 
+use crate::support;
 use std::fs::{File, OpenOptions as Open};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::support::Image;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use support::Image;
 use vfs::{Caller, Error, FallocateMode, FileSystem, OpenFlags, ROOT_INO, SetAttr};
-
-mod support;
 
 /// What is done at the end of the largest file gives so many bytes, or a number of an error.
 type Done = Vec<(&'static str, Result<usize, i32>)>;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, SetAttr};
-
-mod support;
 
 const BLOCK: u64 = 1024;
 const PIECES: u64 = 20_000;

@@ -1,12 +1,11 @@
 //! What the kernel made on everything that mke2fs makes is read as the kernel reads it.
 
-use support::cases::{self, Case};
-use support::contents;
-use support::maker::Kernel;
-use support::tree;
+use crate::support;
+use crate::support::cases::{self, Case};
+use crate::support::contents;
+use crate::support::maker::Kernel;
+use crate::support::tree;
 use vfs::FileSystem;
-
-mod support;
 
 fn check(cases: Vec<Case>) {
     if !support::can_mount() {

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
+use crate::support::random::Random;
+use crate::support::{Image, run};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::random::Random;
-use support::{Image, run};
 use vfs::{
     Attr, Caller, Error, FallocateMode, FileSystem, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime,
     XattrMode,
 };
-
-mod support;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 

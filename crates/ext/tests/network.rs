@@ -4,16 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{Image, contents, tree};
 use disk::{Disk, Source};
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use servers::NbdServer;
-use support::{Image, contents, tree};
 use vfs::{Caller, Error, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
 
 #[path = "../../disk/tests/servers/mod.rs"]
 mod servers;
-mod support;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,11 +1,9 @@
 //! A volume's area in NVM is one opening's: a second one in the same process would change it in its own way, and so was possible until it was refused.
 
+use crate::support::Image;
 use ext::{Error, Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, FileSystem, ROOT_INO};
-
-mod support;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,18 +1,17 @@
 //! Power cuts at every moment, of NVM and disk at once: with every operation synchronous, what is found again is what was before or behind
 //! the one in flight; recoveries are cut, too, and so are attaching, detaching and checkpoints.
 
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::Image;
+use crate::support::cuts::{Luck, Machine};
+use crate::support::random::Random;
+use crate::support::tree::{self, Tree};
 use disk::{Disk, EventKind as DiskEvent, Recorded};
 use ext::{Options, Sync, Volume};
 use nvm::{EventKind, OpenOptions, Purpose, Recording, RecordingOptions, Region, VolumeKind, Zone};
-use support::Image;
-use support::cuts::{Luck, Machine};
-use support::random::Random;
-use support::tree::{self, Tree};
 use vfs::{Caller, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SetAttr, XattrMode};
-
-mod support;
 
 const ZONE: u64 = 12 << 20;
 const AREA: u64 = 8 << 20;

@@ -1,16 +1,15 @@
 //! A disk that refuses some of its sectors, below bytes that were synced: they stay in NVM, and nobody else is kept from anything.
 
+use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Image;
+use crate::support::attached::{Attached as Scene, mount};
 use disk::{Disk, Memory};
 use ext::{Background, Options, Room, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use support::Image;
-use support::attached::{Attached as Scene, mount};
 use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO};
-
-mod support;
 
 const BLOCK: usize = 4096;
 

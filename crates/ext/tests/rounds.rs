@@ -1,16 +1,15 @@
 //! The kernel and we take turns at one disk, three times each: what either leaves, the other finds as it was, byte by byte, and goes on with.
 
+use crate::support;
+use crate::support::cases::{self, Case};
+use crate::support::churn::{churn, compare};
+use crate::support::contents;
+use crate::support::maker::{Kernel, Ours};
+use crate::support::tree::{self, Tree};
+use crate::support::{Image, Mounted};
 use ext::{Options, Volume};
 use nvm::{Region, VolumeKind, Zone};
-use support::cases::{self, Case};
-use support::churn::{churn, compare};
-use support::contents;
-use support::maker::{Kernel, Ours};
-use support::tree::{self, Tree};
-use support::{Image, Mounted};
 use vfs::FileSystem;
-
-mod support;
 
 const MIB: u64 = 1 << 20;
 const ROUNDS: u64 = 3;

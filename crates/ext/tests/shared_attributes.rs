@@ -4,15 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::support::random::Random;
+use crate::support::{Image, can_mount, run};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use rustix::fs::XattrFlags;
-use support::random::Random;
-use support::{Image, can_mount, run};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, XattrMode};
-
-mod support;
 
 /// Most inodes that share a block, by the kernel (`EXT4_XATTR_REFCOUNT_MAX`).
 const SHARERS_MAX: usize = 1024;

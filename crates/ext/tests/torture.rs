@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::Image;
 use vfs::torture::{Limits, Torture};
 use vfs::{Caller, Error, FileSystem, ROOT_INO, SetAttr, SetTime, conformance};
-
-mod support;
 
 const STEPS: u64 = 1_500;
 const ROUNDS: u64 = 6;

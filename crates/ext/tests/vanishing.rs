@@ -1,14 +1,13 @@
 //! A disk that vanishes while it is used, and comes back.
 
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::{Image, tree};
 use disk::{Disk, Memory};
 use ext::{Options, Sync, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::{Image, tree};
 use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO, Time};
-
-mod support;
 
 struct Scene {
     region: Region,

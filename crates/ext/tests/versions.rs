@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::support::Image;
 use disk::{Disk, Memory};
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Purpose, VolumeKind, Zone};
-use support::Image;
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
-
-mod support;
 
 const FLAGS: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 

@@ -1,17 +1,16 @@
 //! What volumes of ours make on everything that mke2fs makes is sound, and read by the kernel as by us.
 
+use crate::support;
 use std::sync::Arc;
 
+use crate::support::cases::{self, Case};
+use crate::support::contents::{self, Scale};
+use crate::support::maker::{Kernel, Ours};
+use crate::support::{Image, tree};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use support::cases::{self, Case};
-use support::contents::{self, Scale};
-use support::maker::{Kernel, Ours};
-use support::{Image, tree};
 use vfs::FileSystem;
-
-mod support;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,15 +1,13 @@
 //! Writers of one file's blocks and makers of names in one directory, who wait for their fences beside each other: whoever
 //! looks sees whole blocks and whole files, and so does who comes after.
 
-mod volumes;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::volumes::*;
 use native::{MountOptions, Volume};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
-use volumes::*;
 
 const BLOCK: usize = 4096;
 /// Blocks of the file: so few that two often write the same.

@@ -1,13 +1,11 @@
 //! Caches keep to the DRAM that they are given, and are right with next to none.
 
-mod volumes;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::volumes::*;
 use native::{Durability, MountOptions, Volume, check};
 use vfs::{Caller, Error, FileSystem, Handle, ROOT_INO, RenameFlags};
-use volumes::*;
 
 const BLOCK: u64 = 4096;
 

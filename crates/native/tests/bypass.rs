@@ -2,15 +2,13 @@
 //! bytes at its end, to the last one. A store through any other door would be missing from the account, from the
 //! wear, and from every crash that the explorer builds.
 
-mod volumes;
-
 use std::cell::RefCell;
 
+use crate::volumes::*;
 use native::{Durability, FormatOptions, MountOptions, Volume, check, format};
 use nvm::{OpenOptions, RecordingOptions, VolumeKind, Zone};
 use vfs::torture::{Limits, Torture};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
-use volumes::*;
 
 /// Records what `run` does to a zone and replays it.
 fn recorded(zone: &Zone, what: &str, run: impl FnOnce()) {

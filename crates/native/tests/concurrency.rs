@@ -2,17 +2,15 @@
 //! order of the operations gives, nothing is lost or torn or seen twice, nobody waits for ever, and the volume is
 //! sound at the end.
 
-mod volumes;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::volumes::hammer::{hammer, restless};
+use crate::volumes::*;
 use native::{Durability, Volume};
 use nvm::{Region, Zone};
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
-use volumes::hammer::{hammer, restless};
-use volumes::*;
 
 fn close_and_check(volume: Volume, zone: &Zone, region: &Region) {
     volume.syncfs().unwrap();

@@ -2,11 +2,9 @@
 //! what the cases made is there afterwards: the tree is the same after an unmount, and after a crash that
 //! came when everything was synced.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::Durability;
 use vfs::conformance;
-use volumes::*;
 
 /// Cases allocate ranges of a gigabyte.
 const BYTES: u64 = 4 << 30;

@@ -5,17 +5,15 @@
 //! volume is opened, read as a whole, written to, closed, checked and mended. File data carry no checksum: their bytes may
 //! differ, and only they.
 
-mod volumes;
-
 use std::ops::{Range, RangeBounds};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
+use crate::volumes::watch::{PAUSE, Watch};
+use crate::volumes::*;
 use native::{Durability, Error, Volume, check, preen, recognise};
 use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags, XattrMode};
-use volumes::watch::{PAUSE, Watch};
-use volumes::*;
 
 const BLOCK: usize = 4096;
 /// The areas of a volume of 16 MiB, blocks (docs/format-native.md).

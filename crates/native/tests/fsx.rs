@@ -2,11 +2,9 @@
 //! each operation the bytes it could have touched are read back, and now and then all of them; the volume is
 //! remounted on the way, cleanly and as after a kill. 15 seeds of 20,000 operations.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::Durability;
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, Ino, ROOT_INO, SeekFrom, SetAttr};
-use volumes::*;
 
 /// Offsets stay below: a file that crosses from inode pointers to direct nodes (at 768 KiB).
 const LENGTH_MAX: u64 = 1 << 20;

@@ -1,12 +1,10 @@
 //! A full volume stays a volume: an operation that finds no space fails with `ENOSPC` and changes nothing, what is there
 //! reads right, deleting is always possible, and all the space comes back, round after round.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::{Durability, Volume};
 use vfs::torture::{Limits, Torture};
 use vfs::{Caller, Error, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, Result, XattrMode};
-use volumes::*;
 
 const SIZES: [u64; 2] = [16 << 20, 64 << 20];
 const ROUNDS: usize = 3;

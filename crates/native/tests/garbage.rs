@@ -1,18 +1,17 @@
 //! Garbage collection: blocks move, in the volume and in its snapshots, and nobody notices.
 
-mod volumes;
-
+use crate::volumes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::volumes::{
+    RW, Random, Tree, assert_sound, assert_sound_if_crashed, crashed, difference, made, tree, tree_below,
+    write_file,
+};
 use native::{Durability, MountOptions, Volume};
 use nvm::{Purpose, RecordingOptions, Region, Zone};
 use vfs::torture::{Limits, Torture};
 use vfs::{Caller, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO};
-use volumes::{
-    RW, Random, Tree, assert_sound, assert_sound_if_crashed, crashed, difference, made, tree, tree_below,
-    write_file,
-};
 
 fn open(region: &Region, durability: Durability) -> Volume {
     let options = MountOptions { durability, background: false, ..MountOptions::default() };

@@ -1,12 +1,11 @@
 //! The four ways to log bytes (Shortcut-JFS, Table I): each writes what it says. That each keeps the contract is
 //! `torture.rs`'s.
 
-mod volumes;
-
+use crate::volumes;
+use crate::volumes::{RW, made};
 use native::{Durability, Journaling, MountOptions, Volume};
 use nvm::{Purpose, Region};
 use vfs::{Caller, FileSystem, ROOT_INO, Time};
-use volumes::{RW, made};
 
 fn open(region: &Region, durability: Durability, journaling: Journaling) -> Volume {
     let options = MountOptions { durability, journaling, background: false, ..MountOptions::default() };

@@ -1,12 +1,10 @@
 //! A volume's life: made, used, closed, opened again; and opened after its zone was copied in mid-life, which is
 //! what a crash of the server leaves.
 
-mod volumes;
-
+use crate::volumes::image_at_rest;
 use native::{FormatOptions, MountOptions, Volume, format};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO, RenameFlags};
-use volumes::image_at_rest;
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 

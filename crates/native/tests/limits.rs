@@ -1,16 +1,15 @@
 //! The largest and the longest of everything works, one more is refused with Linux's error, and all of it is there after
 //! an unmount and after a crash.
 
-mod volumes;
-
+use crate::volumes;
 use std::collections::BTreeSet;
 
+use crate::volumes::*;
 use native::Durability;
 use vfs::{
     Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, SeekFrom, SetAttr, SetTime, Time,
     XattrMode,
 };
-use volumes::*;
 
 /// Runs `look` on the volume as it is, after a crash, and after an unmount.
 fn whatever_happens(bytes: u64, make: impl FnOnce(&dyn FileSystem), look: impl Fn(&dyn FileSystem)) {

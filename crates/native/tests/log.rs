@@ -1,12 +1,10 @@
 //! What the log does when something is wrong with it: it is not replayed beyond what is missing, says so, and is not
 //! taken for another volume's.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::{Durability, FormatOptions, Volume, check, format, preen};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO, XattrMode};
-use volumes::*;
 
 const BLOCK: usize = 4096;
 /// Where the halves of the log of a 16 MiB volume lie, in blocks.

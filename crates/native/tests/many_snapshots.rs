@@ -1,16 +1,14 @@
 //! Hundreds of snapshots that are read at the same time, while files change, snapshots come and go, and blocks that they
 //! have move: whoever reads a snapshot finds what was there when it was taken.
 
-mod volumes;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::volumes::hammer::{hammer, restless};
+use crate::volumes::*;
 use native::{Durability, Error, Volume};
 use vfs::{Caller, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
-use volumes::hammer::{hammer, restless};
-use volumes::*;
 
 const READ: OpenFlags = OpenFlags::READ;
 /// Snapshots that stay: more than there are views, lanes or locks.

@@ -4,16 +4,14 @@
 //! did not, of its root that it was gone, and of directories that they were empty. So: a zone is cut at every other of its
 //! MiB under a mounted volume, and each operation is the first one to meet that. Its answer is right, or an I/O error.
 
-mod volumes;
-
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::volumes::*;
 use native::{Durability, FormatOptions, format, open_snapshot};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SeekFrom, XattrMode};
-use volumes::*;
 
 const MIB: u64 = 1 << 20;
 const ZONE: u64 = 18 * MIB;

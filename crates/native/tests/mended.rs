@@ -1,15 +1,13 @@
 //! Damage in snapshots and in the list of them: what can be read is read, nothing that others have is lost, and a repair
 //! gives the space back.
 
-mod volumes;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::volumes::*;
 use native::{CheckReport, Durability, MountOptions, Snapshot, Volume, check, open_snapshot};
 use nvm::{Purpose, Region, Zone};
 use vfs::{Caller, FileKind, FileSystem, ROOT_INO, RenameFlags};
-use volumes::*;
 
 const BLOCK: usize = 4096;
 /// The areas of a volume of 16 MiB, blocks (docs/format-native.md).

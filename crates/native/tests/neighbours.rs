@@ -1,15 +1,13 @@
 //! Fifteen inodes share a block, and each is locked by itself: neighbours that are changed, made, removed and read at the
 //! same time, with checkpoints all the while, see nothing of each other.
 
-mod volumes;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::volumes::*;
 use native::{Durability, MountOptions, Volume};
 use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, SetAttr};
-use volumes::*;
 
 /// Makes `count` empty files; those of one block follow each other.
 fn files(volume: &Volume, count: usize) -> Vec<Ino> {

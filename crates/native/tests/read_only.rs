@@ -1,13 +1,11 @@
 //! Volumes that are only to be read, and zones that cannot be written to.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::{
     Durability, Error, FormatOptions, MountOptions, Volume, check, format, open_snapshot, preen, roll_back,
 };
 use nvm::{OpenOptions, Zone};
 use vfs::ROOT_INO;
-use volumes::*;
 
 /// As ext4 does: what a crash has left is finished first, where that can be written, and nothing is changed from then on. It was refused.
 #[test]

@@ -1,10 +1,8 @@
 //! Bugs that were, each with its story, so that none comes back.
 
-mod volumes;
-
+use crate::volumes::*;
 use native::Durability;
 use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO};
-use volumes::*;
 
 /// `fallocate` with `ZERO_RANGE` first made the range a hole and then allocated it anew: on a full volume it failed with
 /// `ENOSPC` and had zeroed the file all the same. Torture on a full volume found it.

@@ -1,7 +1,5 @@
 //! Nodes are made ready for a checkpoint before it is made.
 
-mod volumes;
-
 use native::{Durability, Volume};
 use nvm::Purpose;
 use vfs::{Caller, FileSystem, ROOT_INO, SetAttr};

@@ -1,14 +1,13 @@
 //! Snapshots: what is refused, how many there may be, what they cost; returning to one, and cloning one. That they are what
 //! they were while the tree changes, across crashes, is `torture.rs`'s.
 
-mod volumes;
-
+use crate::volumes;
+use crate::volumes::{
+    RW, Random, Tree, assert_sound, crashed, difference, ino, made, names, tree, tree_below, write_file,
+};
 use native::{Durability, Error, MountOptions, Volume, check, clone_snapshot, roll_back};
 use nvm::Region;
 use vfs::{Caller, FileKind, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, XattrMode};
-use volumes::{
-    RW, Random, Tree, assert_sound, crashed, difference, ino, made, names, tree, tree_below, write_file,
-};
 
 fn options(durability: Durability) -> MountOptions {
     MountOptions { durability, background: false, ..MountOptions::default() }

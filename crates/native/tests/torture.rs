@@ -1,12 +1,12 @@
 //! Random operations beside the model, snapshots among them, with unmounts, crashes, rollbacks and checks in between.
 
-mod volumes;
-
+use crate::volumes::{
+    Random, assert_sound, assert_sound_if_crashed, crashed, image_at_rest, made, mount, zone_of,
+};
 use native::{Durability, FormatOptions, Journaling, MountOptions, Volume, check, format, roll_back};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
 use vfs::FileSystem;
 use vfs::torture::{Limits, Torture};
-use volumes::{Random, assert_sound, assert_sound_if_crashed, crashed, image_at_rest, made, mount, zone_of};
 
 /// Operations from one mount to the next: 10^5 of each seed.
 const ROUND: u64 = 2_500;

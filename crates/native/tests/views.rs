@@ -1,17 +1,15 @@
 //! How snapshots are seen: `.snapshots/NAME/...` in the volume, or one of them alone.
 
-mod volumes;
-
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::volumes::*;
 use native::{Durability, MountOptions, Volume, open_snapshot};
 use nvm::Region;
 use vfs::{
     Attr, Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
     SeekFrom, SetAttr, XattrMode,
 };
-use volumes::*;
 
 const READ: OpenFlags = OpenFlags::READ;
 

@@ -1,5 +1,5 @@
 //! A scratch directory in memory, and the program run in it.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(unreachable_pub, missing_docs)]
 
 pub mod mounted;
 

@@ -1,5 +1,4 @@
 //! Images that mke2fs makes and the kernel fills, and what both sides say is in them.
-#![allow(dead_code)]
 
 pub(crate) mod attached;
 pub(crate) mod cases;

@@ -21,14 +21,4 @@ impl Random {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
-
-    /// Bytes that a name may have.
-    pub(crate) fn name(&mut self, length: u64) -> Vec<u8> {
-        let byte = |random: &mut Random| match random.below(8) {
-            0 => 1 + random.below(b'.' as u64) as u8,
-            1 => 128 + random.below(128) as u8,
-            _ => b'a' + random.below(26) as u8,
-        };
-        (0..length).map(|_| byte(self)).collect()
-    }
 }

@@ -3,9 +3,9 @@
 use native::{DifferenceKind, Durability, Volume};
 use vfs::{Caller, FileKind, FileSystem, Ino, ROOT_INO, RenameFlags};
 
-use crate::open;
+use super::open;
+use super::walk::{assert_told, snapshot, walk};
 use crate::volumes::{RW, made, write_file};
-use crate::walk::{assert_told, snapshot, walk};
 
 /// Waits until the clock that files are stamped with tells another time.
 pub(crate) fn tick() {

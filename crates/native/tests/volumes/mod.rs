@@ -1,5 +1,4 @@
 //! Volumes in memory for tests, what a crash of the server leaves of them, and what a whole tree looks like.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod hammer;
 pub(crate) mod watch;

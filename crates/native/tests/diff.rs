@@ -1,18 +1,16 @@
 //! What is told to be different between snapshots is what is: compared with what walking both of them says.
 
 mod scene;
-#[path = "../volumes/mod.rs"]
-mod volumes;
 mod walk;
 
 use std::collections::BTreeSet;
 
+use crate::volumes::{RW, Random, assert_sound, crashed, made, names};
 use native::{Aspect, DifferenceKind, Durability, Error, MountOptions, Volume};
 use nvm::{BLOCK, Region};
 use scene::{Scene, tick};
 use vfs::torture::{Limits, Torture};
 use vfs::{Caller, FallocateMode, FileSystem, Ino, ROOT_INO, RenameFlags, SetAttr, SetTime, Time};
-use volumes::{RW, Random, assert_sound, crashed, made, names};
 use walk::{assert_told, snapshot, walk};
 
 fn open(region: &Region, durability: Durability) -> Volume {

@@ -12,21 +12,19 @@
 
 mod medium;
 mod operation;
-#[path = "../volumes/mod.rs"]
-mod volumes;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
+use crate::volumes::*;
 use medium::{CHOICES, Choice, Medium};
 use native::{Durability, FormatOptions, Volume, check, format};
 use nvm::{EventKind, OpenOptions, Recording, RecordingOptions, VolumeKind, Zone};
 use operation::{Actor, Operation, choose};
 use vfs::model::Model;
 use vfs::{Caller, Error, FileSystem, ROOT_INO};
-use volumes::*;
 
 /// Marks that an operation of each thread returned.
 const RETURNED: [&str; 2] = ["returned", "returned to the second"];

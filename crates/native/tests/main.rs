@@ -1,0 +1,30 @@
+//! What holds of native volumes, by theme. One program: what they share is built once, and those that wait do it beside those that work.
+
+mod beside;
+mod block_model;
+mod bounded;
+mod bypass;
+mod concurrency;
+mod conformance;
+mod corrupt;
+mod crash;
+mod diff;
+mod fsx;
+mod full;
+mod garbage;
+mod hints;
+mod journaling;
+mod life;
+mod limits;
+mod log;
+mod many_snapshots;
+mod media;
+mod mended;
+mod neighbours;
+mod read_only;
+mod regressions;
+mod seals;
+mod snapshots;
+mod torture;
+mod views;
+mod volumes;
