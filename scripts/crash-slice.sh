@@ -33,5 +33,5 @@ mapfile -t full < <(named 'full-')
 "$amberfs" crash --volume ext2 --depth 1 "${ext_slice[@]}"
 "$amberfs" crash --volume ext-tight --depth 1 mkdir+mkdir-in-dir+checkpoint-nothing "${ext_slice[@]}" "${full[@]}"
 "$amberfs" crash --repairs 97
-cargo test --release --locked -p amberfs-crash --features planted-faults --test faults --test ext_faults -- --nocapture
+cargo test --locked -p amberfs-crash --features planted-faults --test faults --test ext_faults -- --nocapture
 "$amberfs" crash --program 'tests/programs/sqlite.py wal' --steps 12 --states 300
