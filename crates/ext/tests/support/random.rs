@@ -21,4 +21,15 @@ impl Random {
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
+
+    /// Bytes that a name may have.
+    #[allow(dead_code, reason = "for tests of the inside")]
+    pub(crate) fn name(&mut self, length: u64) -> Vec<u8> {
+        let byte = |random: &mut Random| match random.below(8) {
+            0 => 1 + random.below(b'.' as u64) as u8,
+            1 => 128 + random.below(128) as u8,
+            _ => b'a' + random.below(26) as u8,
+        };
+        (0..length).map(|_| byte(self)).collect()
+    }
 }
