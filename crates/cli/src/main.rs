@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 mod admin;
+mod alone;
 mod attached;
 mod command_line;
 mod commands;

@@ -15,6 +15,7 @@ use vfs::{Caller, FileSystem, ROOT_INO};
 use crate::admin::account;
 use crate::admin::differences::Pair;
 use crate::admin::snapshots::{self, Ask};
+use crate::alone;
 use crate::attached::Attached;
 use crate::control::{Asker, Mounted};
 use crate::failure::{Explain, Failure};
@@ -31,7 +32,6 @@ use crate::zone_access::is_mounted;
 
 /// How long who exchanges the volume waits for who uses it.
 const ALONE_PATIENCE: Duration = Duration::from_secs(3);
-const ALONE_PAUSE: Duration = Duration::from_millis(10);
 
 /// A volume being served.
 pub(crate) struct Served {
@@ -363,23 +363,13 @@ impl Served {
         })
     }
 
-    /// Waits a moment for who uses the volume beside the mount. Who would wait longer is refused, and nobody waits behind him meanwhile: a lock
-    /// that waits for readers keeps new ones out.
+    /// Waits a moment for who uses the volume beside the mount. Who would wait longer is refused.
     fn alone(&self) -> Result<RwLockWriteGuard<'_, Shown>, Failure> {
-        let patience = Instant::now() + ALONE_PATIENCE;
-        loop {
-            match self.shown.try_write() {
-                Some(shown) => return Ok(shown),
-                None if Instant::now() < patience => std::thread::sleep(ALONE_PAUSE),
-                None => {
-                    return Err(Failure::new(
-                        "another command uses the volume: a snapshot is being copied or compared",
-                    )
-                    .leaving("nothing was changed")
-                    .remedy("try again when that has ended"));
-                }
-            }
-        }
+        alone::within(&self.shown, ALONE_PATIENCE).ok_or_else(|| {
+            Failure::new("another command uses the volume: a snapshot is being copied or compared")
+                .leaving("nothing was changed")
+                .remedy("try again when that has ended")
+        })
     }
 
     /// Closes the volume, returns it to a snapshot, and opens it again, also if it could not be returned.

@@ -15,6 +15,32 @@ fn drop_caches() {
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
+/// A file of a snapshot can be opened for writing, since the kernel does not ask; then with a writeback cache it took what was
+/// written, and showed that until it was forgotten.
+#[test]
+fn a_write_to_a_snapshot_succeeded() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    for options in ["durability=fsync", "durability=op"] {
+        run(&format!("mount {zone}:home {dir} -o {options}")).ok();
+        fs::write(scratch.path("mnt/file"), "as it was").unwrap();
+        run(&format!("snapshot take {dir} {options}")).ok();
+        let kept = scratch.path("mnt/.snapshots").join(options).join("file");
+        let before = fs::metadata(&kept).unwrap();
+        for how in [File::options().write(true).clone(), File::options().append(true).clone()] {
+            let file = how.open(&kept).unwrap();
+            for offset in [0, 5, 1 << 20] {
+                assert_eq!(file.write_at(b"not so", offset).unwrap_err().raw_os_error(), Some(30), "EROFS");
+            }
+            file.sync_all().unwrap();
+        }
+        assert_eq!(fs::write(&kept, "not so").unwrap_err().raw_os_error(), Some(30), "EROFS");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "as it was");
+        let after = fs::metadata(&kept).unwrap();
+        assert_eq!((after.len(), after.modified().unwrap()), (before.len(), before.modified().unwrap()));
+        run(&format!("umount {dir}")).ok();
+    }
+}
+
 #[test]
 fn a_mount_shows_what_was() {
     let Some((scratch, zone, dir)) = place() else { return };

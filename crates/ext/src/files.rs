@@ -56,6 +56,8 @@ pub(crate) struct State {
     /// How often it has been cut: a length that was handed over to be written before counts no longer.
     pub(crate) cuts: u64,
     pub(crate) pages: Pages,
+    /// Blocks that the map has as unwritten, and that are zeros on the disk: [`crate::unwritten`].
+    pub(crate) zeroed: Vec<Range<u64>>,
 }
 
 impl State {

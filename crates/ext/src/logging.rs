@@ -118,7 +118,7 @@ impl Volume {
                 return Ok(None);
             }
             let mut inode = inode::read(core, file.number)?;
-            map_pages(core, &mut inode, &pages)?;
+            map_pages(core, &mut inode, &pages, &state.zeroed)?;
             inode.size = inode.size.max(state.size.unwrap_or(0).min(covered));
             inode::write(core, &inode)?;
             let transaction = core.store.log_data(items);
@@ -128,6 +128,7 @@ impl Volume {
         })?;
         let Some((transaction, on_disk)) = collected else { return Ok(Collected::NotYet) };
         state.size = state.size.filter(|size| *size != on_disk);
+        state.map_zeroed(&pages);
         for (number, _) in pages {
             state.pages.map(number);
             state.pages.log(number, transaction);

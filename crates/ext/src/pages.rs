@@ -144,6 +144,11 @@ impl Pages {
         self.changed.range(from..).filter_map(|number| Some((*number, self.get(*number)?)))
     }
 
+    /// The last one of a range that has.
+    pub(crate) fn last_changed(&self, range: Range<u64>) -> Option<u64> {
+        self.changed.range(range).next_back().copied()
+    }
+
     /// Pages that are nowhere but here.
     pub(crate) fn unsaved(&self) -> u64 {
         self.pages.len() as u64 - self.logged

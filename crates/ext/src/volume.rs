@@ -337,15 +337,26 @@ impl Volume {
         self.core.store.disk()
     }
 
-    /// Space, as the group descriptors have it: the superblock's numbers are seldom up to date.
+    /// Space, as the group descriptors have it: the superblock's numbers are seldom up to date. In a group whose descriptor is damaged nothing is free.
     pub(crate) fn space(&self) -> Result<Statfs> {
         let core = &self.core;
         let superblock = &core.superblock;
-        let (mut free_clusters, mut free_inodes) = (0, 0);
+        let (mut free_clusters, mut free_inodes, mut damage, mut sound) = (0, 0, None, 0);
         for number in 0..superblock.groups {
-            let group = group::read(core, number)?;
+            let group = match group::read(core, number) {
+                Err(vfs::Error::Corrupt(what)) => {
+                    core.met.pass_over(number, &what);
+                    damage = Some(what);
+                    continue;
+                }
+                group => group?,
+            };
+            sound += 1;
             free_clusters += group.free_clusters;
             free_inodes += u64::from(group.free_inodes);
+        }
+        if let Some(what) = damage.filter(|_| sound == 0) {
+            return Err(vfs::Error::Corrupt(what));
         }
         let blocks = superblock.blocks.saturating_sub(self.overhead()?);
         let blocks_free =

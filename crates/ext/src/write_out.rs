@@ -216,12 +216,13 @@ impl Volume {
         if size.is_some() || sites.iter().any(|(_, site)| !matches!(site, Site::Mapped(_))) {
             let on_disk = self.change(|core| {
                 let mut inode = inode::read(core, file.number)?;
-                map_pages(core, &mut inode, &sites)?;
+                map_pages(core, &mut inode, &sites, &state.zeroed)?;
                 inode.size = inode.size.max(size.unwrap_or(0));
                 inode::write(core, &inode)?;
                 Ok(inode.size)
             })?;
             state.size = state.size.filter(|size| *size != on_disk);
+            state.map_zeroed(&sites);
         }
         for (page, _) in here {
             state.pages.map(page.number);
@@ -268,6 +269,7 @@ impl Volume {
     /// Drops the pages of blocks that the file does not have any more; who frees the blocks of those that are mapped is the caller.
     /// `by` is the transaction that took them from the file; none that frees them is earlier.
     pub(crate) fn drop_pages(&self, state: &mut State, range: Range<u64>, by: u64) {
+        state.zeroed.clear();
         let numbers: Vec<u64> = state.pages.range(range).map(|(number, _)| number).collect();
         for number in numbers {
             let page = state.pages.remove(number);
@@ -310,9 +312,14 @@ pub(crate) fn goal(core: &Core, inode: &Inode, state: &State, number: u64) -> Re
 }
 
 /// Part of an operation: the map leads to these pages, and knows that they are written. In the order of the file; those it leads to already
-/// may be among them.
-pub(crate) fn map_pages(core: &Core, inode: &mut Inode, pages: &[(u64, Site)]) -> Result<()> {
-    let mut rest = pages;
+/// may be among them. With a block that is `zeroed` go those before it.
+pub(crate) fn map_pages(
+    core: &Core,
+    inode: &mut Inode,
+    pages: &[(u64, Site)],
+    zeroed: &[Range<u64>],
+) -> Result<()> {
+    let (mut rest, mut marked) = (pages, 0);
     while let Some(&(first, site)) = rest.first() {
         let continues = |(n, page): &(u64, &(u64, Site))| page.0 == first + n && page.1 == moved(site, *n);
         let count = (0..).zip(rest).take_while(continues).count() as u64;
@@ -321,7 +328,12 @@ pub(crate) fn map_pages(core: &Core, inode: &mut Inode, pages: &[(u64, Site)]) -
                 alloc::take(core, block..block + count)?;
                 map::insert(core, inode, first, block, count, true)?;
             }
-            Site::Unwritten(_) => map::mark_written(core, inode, first..first + count)?,
+            Site::Unwritten(_) => {
+                let of = zeroed.iter().find(|range| range.contains(&first));
+                let from = of.map_or(first, |range| range.start.max(marked));
+                marked = first + count;
+                map::mark_written(core, inode, from..marked)?;
+            }
             Site::Mapped(_) | Site::Promised => {}
         }
         rest = &rest[count as usize..];

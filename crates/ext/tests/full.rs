@@ -207,3 +207,48 @@ fn what_a_file_has_is_written_over_on_a_full_disk() {
         is(&plain, "filler", &vec![1; filled as usize]);
     }
 }
+
+/// Preallocated room behind the end of a file was refused where its extent had to be split: nothing there may be zeros that the map knows of.
+#[test]
+fn what_was_allocated_behind_the_end_is_written_on_a_full_disk() {
+    for sync_in_nvm in [true, false] {
+        for (synced_each, piece) in [(true, 4096), (false, 4096), (true, 3000), (false, 3000)] {
+            let disk = disk("ext4");
+            let volume = volume(&disk, Options { sync_in_nvm, ..Options::default() });
+            let root = Caller::root();
+            let allocated = create(&volume, "allocated");
+            let there = MIB;
+            volume.fallocate(&root, allocated, FallocateMode::KEEP_SIZE, 0, there as u64).unwrap();
+            let filler = create(&volume, "filler");
+            let mut filled = 0;
+            for piece in [MIB, 4096, 1] {
+                while let Ok(some) = volume.write(&root, filler, filled, &vec![1; piece]) {
+                    filled += some as u64;
+                }
+            }
+            volume.syncfs().unwrap();
+            // What is left others take, one block each.
+            let mut others = 0;
+            while volume.mkdir(&root, ROOT_INO, format!("other-{others}").as_bytes(), 0o755).is_ok() {
+                others += 1;
+            }
+            assert_eq!(volume.statfs().unwrap().blocks_free, 0);
+            let mut expected = vec![0; there];
+            let last = there - 8192 + piece;
+            for at in (0..there).step_by(8192) {
+                expected[at..at + piece].copy_from_slice(&bytes(at, piece));
+                let written = volume.write(&root, allocated, at as u64, &expected[at..at + piece]);
+                assert_eq!(written, Ok(piece), "at {at}");
+                if synced_each {
+                    volume.fsync(allocated, false).unwrap();
+                }
+            }
+            volume.fsync(allocated, false).unwrap();
+            for handle in [allocated, filler] {
+                volume.release(handle).unwrap();
+            }
+            let plain = detached(volume, &disk);
+            is(&plain, "allocated", &expected[..last]);
+        }
+    }
+}

@@ -137,3 +137,60 @@ fn a_disk_whose_descriptors_are_damaged_is_given_back() {
     assert_eq!(mended.status.code(), Some(1), "{mended:?}");
     image.fsck();
 }
+
+/// All groups whose descriptors are in one block were out with one that is damaged: nothing could be made, and nobody told what is free.
+#[test]
+fn one_damaged_descriptor_took_its_neighbours_with_it() {
+    const GROUP: usize = 2;
+    let image =
+        Image::make("32M", &["-t", "ext4", "-b", "1024", "-O", "^has_journal,^resize_inode,^flex_bg"]);
+    let sound = image.bytes();
+    let free = |image: &[u8]| {
+        let disk = Arc::new(Disk::memory(image.to_vec()));
+        Volume::open(disk, &Options::default()).unwrap().statfs().unwrap()
+    };
+    let mut bytes = sound.clone();
+    // One of the free blocks of the group, whose checksum is wrong then.
+    let descriptor = 2048 + GROUP * 64;
+    let free_there = u16::from_le_bytes([bytes[descriptor + 0xC], bytes[descriptor + 0xD]]);
+    bytes[descriptor + 0xC] ^= 1;
+    let (before, after) = (free(&sound), free(&bytes));
+    assert_eq!(after.blocks_free + u64::from(free_there), before.blocks_free);
+    assert!(after.files_free < before.files_free);
+
+    let zone = Zone::anonymous(24 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(20 << 20)).unwrap();
+    let disk = Arc::new(Disk::memory(bytes.clone()));
+    ext::attach(&region, &disk).unwrap();
+    let volume = Volume::mount(&region, disk.clone(), &Options::default()).unwrap();
+    let root = Caller::root();
+    for n in 0..3 {
+        assert_eq!(volume.statfs().unwrap().blocks_free, after.blocks_free, "{n}");
+    }
+    assert_eq!(volume.damage().count, 1, "it is told once");
+    assert!(volume.damage().first.contains("group 2"), "{:?}", volume.damage());
+    // All that is free elsewhere is given out.
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+    let mut written = 0u64;
+    while let Ok(some) = volume.write(&root, file.handle, written, &[7; 64 << 10]) {
+        written += some as u64;
+        volume.fsync(file.handle, false).unwrap();
+    }
+    assert!(written / 1024 + 500 > after.blocks_free, "{written} bytes of {} blocks", after.blocks_free);
+    let mut made = 0;
+    while volume.mknod(&root, ROOT_INO, format!("{made}").as_bytes(), 0o100_644, 0).is_ok() {
+        made += 1;
+    }
+    assert!(made > 100, "{made}");
+    assert_eq!(volume.damage().count, 1, "nor do those that pass it over count it");
+    volume.release(file.handle).unwrap();
+    volume.detach().unwrap();
+    assert!(ext::info(&disk).unwrap().has_errors, "whoever has it next is told");
+    let mut given_back = vec![0; disk.bytes() as usize];
+    disk.read(disk::Purpose::Data, 0, &mut given_back).unwrap();
+    assert_eq!(given_back[descriptor..descriptor + 64], bytes[descriptor..descriptor + 64], "as it was");
+    let image = Image::of(&given_back);
+    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(&image.path).output().unwrap();
+    assert_eq!(mended.status.code(), Some(1), "{mended:?}");
+    image.fsck();
+}

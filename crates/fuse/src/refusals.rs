@@ -8,12 +8,48 @@
 //! than the kernel keeps in its pages. `stat` asks in nobody's name, and is answered; what it is told the kernel does not keep
 //! as long as nobody has heard of the refusal, since an invalidation comes between the question and the answer. Who reads behind what the
 //! kernel takes for the end of the file asks in its name, too, and may be told in a writer's place.
+//!
+//! What nobody can change, files of snapshots for instance, takes no write at all. An `open` is not asked for ([`crate::inodes`]), and which of
+//! the permission checks before it are those of a writer the kernel does not say. But before the first write, into its pages or not, and
+//! before each one until it hears that there are none, it looks whether the file has capabilities, which a write takes away: it asks for
+//! their length. Told that there are some it takes them away, as the writer, and an error of that is the error of the `write`. Nobody
+//! else hears of them: who wants their value is told that there is none, and so is who asks for the length from outside the kernel, since
+//! that reads the value, too (`cap_inode_need_killpriv`, `cap_inode_killpriv`, `cap_inode_getsecurity` in `security/commoncap.c`).
 
-use vfs::{Ino, Result};
+use std::sync::atomic::Ordering;
+
+use vfs::{Error, Ino, Result};
 
 use crate::server::{Server, write_all};
 
+/// File capabilities.
+const CAPABILITIES: &[u8] = b"security.capability";
+/// How long they are (`XATTR_CAPS_SZ_2` in `linux/capability.h`).
+const CAPABILITIES_LEN: usize = 20;
+
 impl Server {
+    /// What is told of attribute `name` of `ino`, of which `value` is known, to who asks for its length.
+    pub(crate) fn or_pretended(&self, ino: Ino, name: &[u8], value: Result<Vec<u8>>) -> Result<Vec<u8>> {
+        match value {
+            Err(Error::NoAttribute) if name == CAPABILITIES && self.protection(ino).is_some() => {
+                Ok(vec![0; CAPABILITIES_LEN])
+            }
+            value => value,
+        }
+    }
+
+    /// Why attribute `name` of `ino` is not removed, for which the volume has given `error`.
+    pub(crate) fn or_protection(&self, ino: Ino, name: &[u8], error: Error) -> Error {
+        let protection = if name == CAPABILITIES { self.protection(ino) } else { None };
+        protection.unwrap_or(error)
+    }
+
+    /// Why the contents of `ino` cannot be changed, if nobody can.
+    fn protection(&self, ino: Ino) -> Option<Error> {
+        let why = self.inodes.file_to_change(ino).err();
+        why.filter(|why| matches!(why, Error::ReadOnly | Error::NotPermitted))
+    }
+
     /// Writes what the kernel had in its pages: all of it, or it is an error, for the kernel does not look at how much was written.
     pub(crate) fn write_back(
         &self,
@@ -23,6 +59,12 @@ impl Server {
     ) -> Result<usize> {
         let written = write_all(len, write);
         if let (Err(error), true) = (&written, self.writeback_cache) {
+            if self.protection(ino).is_some() && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "what a program has stored to a mapping of inode {ino} is not written: {error}. Its pages show it until the \
+                     kernel lets go of the file (find MOUNT_POINT/.snapshots -inum {ino}); further ones are not logged"
+                );
+            }
             self.inodes.refused(ino, error.clone());
             self.invalidate_attributes(ino);
         }

@@ -30,6 +30,8 @@ pub(crate) struct Server {
     pub(crate) reconnecting: Reconnecting,
     pub(crate) device: Weak<Device>,
     panicked: AtomicBool,
+    /// Somebody has stored to a mapping of what nobody can change, and it has been logged.
+    pub(crate) stored_in_vain: AtomicBool,
     /// Shared by each request until it is answered; exclusively whoever exchanges the tree that the volume shows.
     pub(crate) serving: RwLock<()>,
 }
@@ -68,6 +70,7 @@ impl Server {
             reconnecting: Reconnecting::default(),
             device,
             panicked: AtomicBool::new(false),
+            stored_in_vain: AtomicBool::new(false),
             serving: RwLock::default(),
         }
     }

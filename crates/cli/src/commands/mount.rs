@@ -201,3 +201,24 @@ fn tell(answer: &Json, request: &MountRequest, verbose: bool) -> Result<(), Fail
         recovery["seconds"].as_f64().unwrap_or(0.0) * 1e3,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    /// A mount whose requests came through rings says `ECANCELED` while these are taken down, which was not taken for its server's death.
+    #[test]
+    fn a_mount_over_rings_was_not_known_to_be_dead() {
+        for errno in [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED] {
+            assert!(is_dead(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::IO, Errno::ACCESS, Errno::INTR] {
+            assert!(!is_dead(&errno.into()), "{errno}");
+        }
+        assert!(!is_dead(&Error::other("of no errno")));
+    }
+}

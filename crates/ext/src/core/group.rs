@@ -80,8 +80,8 @@ pub(crate) struct Group {
 pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
-    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
-    core.store.look(Kind::Descriptors, at.block, verify, |block| {
+    core.store.look(Kind::Descriptors, at.block, verify(core, at.first), |block| {
+        core.met.check_group(number)?;
         decode(superblock, number, &block[at.bytes.clone()])
     })
 }
@@ -90,8 +90,8 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
 pub(crate) fn inode_table(core: &Core, number: u32) -> Result<Option<u64>> {
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
-    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
-    core.store.look(Kind::Descriptors, at.block, verify, |block| {
+    core.store.look(Kind::Descriptors, at.block, verify(core, at.first), |block| {
+        core.met.check_group(number)?;
         let raw = RawGroup::of(&block[at.bytes.clone()]);
         let table = raw.inode_table(superblock, number)?;
         Ok((!raw.has_flag(superblock, INODES_UNINITIALISED)).then_some(table))
@@ -103,12 +103,11 @@ pub(crate) fn of_copy(superblock: &Superblock, number: u32, block: &[u8]) -> Res
     decode(superblock, number, &block[locate(superblock, number)?.bytes])
 }
 
-/// Part of an operation: writes the descriptor of group `number`, but for where things are, which does not change.
+/// Part of an operation: writes the descriptor of group `number`, which has been read, but for where things are, which does not change.
 pub(crate) fn write(core: &Core, number: u32, group: &Group) -> Result<()> {
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
-    let verify = |block: &[u8]| verify_block(superblock, at.first, block);
-    core.store.change(Kind::Descriptors, at.block, verify, |block| {
+    core.store.change(Kind::Descriptors, at.block, verify(core, at.first), |block| {
         encode(superblock, number, group, block.at(at.bytes));
     })
 }
@@ -137,25 +136,31 @@ fn locate(superblock: &Superblock, number: u32) -> Result<Location> {
     Ok(Location { block, first, bytes: start..start + superblock.descriptor_bytes })
 }
 
-/// Verifies the checksums of all descriptors in a block, the first of which is of group `first`.
-fn verify_block(superblock: &Superblock, first: u32, block: &[u8]) -> Result<()> {
-    let descriptors = block.chunks_exact(superblock.descriptor_bytes);
-    for (number, bytes) in (first..superblock.groups).zip(descriptors) {
-        let found = u16::from_le_bytes([bytes[CHECKSUM_AT], bytes[CHECKSUM_AT + 1]]);
-        if let Some(expected) = checksum(superblock, number, bytes)
-            && expected != found
+/// What sees a block of descriptors, the first of which is of group `first`: a group is out if the checksum of its descriptor is wrong, and the others
+/// are what they are.
+fn verify(core: &Core, first: u32) -> impl Fn(&[u8]) -> Result<()> {
+    move |block| {
+        let superblock = &core.superblock;
+        for (number, bytes) in (first..superblock.groups).zip(block.chunks_exact(superblock.descriptor_bytes))
         {
-            let of = format_args!("group {number}");
-            return Err(corrupt(
-                "descriptor",
-                of,
-                "its checksum",
-                format_args!("{found:#x}"),
-                format_args!("{expected:#x}"),
-            ));
+            if let Err(error) = verify_one(superblock, number, bytes) {
+                core.met.damaged_group(number, error);
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+fn verify_one(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<()> {
+    let found = u16::from_le_bytes([bytes[CHECKSUM_AT], bytes[CHECKSUM_AT + 1]]);
+    match checksum(superblock, number, bytes) {
+        Some(expected) if expected != found => {
+            let of = format_args!("group {number}");
+            let (found, expected) = (format_args!("{found:#x}"), format_args!("{expected:#x}"));
+            Err(corrupt("descriptor", of, "its checksum", found, expected))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The checksum that a descriptor should have, if they have any.

@@ -2,8 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::Instant;
+
+use fuse::MountOptions;
+use rustix::io::Errno;
 
 use super::support::Mounted;
 
@@ -110,4 +113,54 @@ fn a_direct_write_that_half_fitted_was_an_io_error() {
         drop(file);
         assert_eq!(fs::read(mounted.again().path("file")).unwrap(), vec![7; PIECE + 8192]);
     }
+}
+
+/// A mount with a file `kept` in it, of four bytes, that nobody can change.
+fn with_protected(options: &MountOptions) -> Mounted {
+    let mounted = Mounted::with(options);
+    fs::write(mounted.path("kept"), b"kept").unwrap();
+    let mounted = Mounted::of(mounted.end(), options);
+    mounted.volume.protect(fs::metadata(mounted.path("kept")).unwrap().ino());
+    mounted
+}
+
+/// With a writeback cache `write` succeeded, and until it was forgotten the file showed what was written.
+#[test]
+fn what_nobody_can_change_took_writes_into_the_kernels_pages() {
+    for (writeback_cache, durable_operations) in [(true, true), (false, true), (false, false), (true, false)]
+    {
+        let options = MountOptions { writeback_cache, durable_operations, ..MountOptions::default() };
+        let mounted = with_protected(&options);
+        let path = mounted.path("kept");
+        let before = fs::metadata(&path).unwrap();
+        let refused = |error: std::io::Error| assert_eq!(Errno::from_io_error(&error), Some(Errno::ROFS));
+        for open in [File::options().write(true).clone(), File::options().append(true).read(true).clone()] {
+            let mut file = open.open(&path).unwrap();
+            refused(file.write(b"lost").unwrap_err());
+            refused(file.write(b"lost").unwrap_err());
+            refused(file.write_at(b"lost", 1 << 20).unwrap_err());
+            refused(file.set_len(0).unwrap_err());
+            file.sync_all().unwrap();
+            refused(fs::write(&path, b"lost").unwrap_err());
+            assert_eq!(fs::read(&path).unwrap(), b"kept");
+        }
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((after.len(), after.mtime_nsec()), (before.len(), before.mtime_nsec()));
+        for len in [0, 100] {
+            let found = rustix::fs::getxattr(&path, "security.capability", &mut vec![0; len]);
+            assert_eq!(found, Err(Errno::NODATA), "it has none");
+        }
+    }
+}
+
+/// Before the first write the kernel asks whether there are capabilities, and before no other.
+#[test]
+fn a_file_that_can_be_changed_is_asked_for_capabilities_once() {
+    let mounted = Mounted::writing_back();
+    fs::write(mounted.path("file"), b"some").unwrap();
+    let mounted =
+        Mounted::of(mounted.end(), &MountOptions { writeback_cache: true, ..MountOptions::default() });
+    let mut file = File::options().write(true).open(mounted.path("file")).unwrap();
+    let ((), requests) = mounted.requests(|| (0..100).for_each(|_| file.write_all(b"more").unwrap()));
+    assert_eq!(requests.to_string(), "read 1, getxattr 1");
 }

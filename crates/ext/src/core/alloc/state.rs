@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vfs::Result;
+use vfs::{Error, Result};
 
 use crate::core::{Core, bitmap, group};
 use crate::features::Incompat;
@@ -40,9 +40,9 @@ pub(super) struct Room {
     pub(super) first: u64,
     /// The bitmap has been compared with the descriptor.
     pub(super) checked: bool,
-    /// The bitmap of blocks is damaged: no more of them are given out.
+    /// The bitmap of blocks is damaged, or the descriptor: no more of them are given out.
     shunned: bool,
-    /// That of inodes is.
+    /// That of inodes is, or the descriptor.
     pub(super) has_no_inodes: bool,
     /// A bit for each block that is withheld, if any is, and how many are.
     withheld: Option<Box<[u64]>>,
@@ -122,11 +122,21 @@ impl State {
         };
         let mut fixed: Vec<Range<u64>> =
             superblock.mmp_block.map(|block| block..block + 1).into_iter().collect();
+        let mut damage = None;
         for number in 0..superblock.groups {
-            let group = group::read(core, number)?;
             let start = superblock.group_start(number);
+            fixed.push(start..start + superblock.group_reserve(number));
+            let group = match group::read(core, number) {
+                // Others are sound. Where it has its bitmaps and inodes is not known: they are in use in the bitmap of a sound one, or in its own.
+                Err(Error::Corrupt(what)) => {
+                    core.met.pass_over(number, &what);
+                    damage = Some(what);
+                    state.groups.push(Room { shunned: true, has_no_inodes: true, ..Room::default() });
+                    continue;
+                }
+                group => group?,
+            };
             fixed.extend([
-                start..start + superblock.group_reserve(number),
                 group.blocks.block..group.blocks.block + 1,
                 group.inodes.block..group.inodes.block + 1,
                 group.inode_table..group.inode_table + table,
@@ -136,6 +146,11 @@ impl State {
             state.available += available;
             state.free_inodes += u64::from(group.free_inodes);
             state.directories += u64::from(group.directories);
+        }
+        if let Some(what) = damage
+            && state.groups.iter().all(|room| room.shunned)
+        {
+            return Err(Error::Corrupt(what));
         }
         fixed.retain(|blocks| !blocks.is_empty());
         fixed.sort_by_key(|blocks| blocks.start);

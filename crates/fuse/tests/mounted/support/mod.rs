@@ -21,6 +21,7 @@ pub struct Watched {
     model: Model,
     handles: AtomicI64,
     volatile: AtomicU64,
+    protected: AtomicU64,
     failing: AtomicBool,
     is_late: AtomicBool,
     room: AtomicU64,
@@ -32,6 +33,7 @@ impl Watched {
             model: Model::new(),
             handles: AtomicI64::new(0),
             volatile: AtomicU64::new(0),
+            protected: AtomicU64::new(0),
             failing: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
@@ -45,6 +47,15 @@ impl Watched {
     /// Inode `ino` will change otherwise than through the mount.
     pub fn make_volatile(&self, ino: Ino) {
         self.volatile.store(ino, Ordering::SeqCst);
+    }
+
+    /// Inode `ino` is as one of a snapshot: nobody can change it.
+    pub fn protect(&self, ino: Ino) {
+        self.protected.store(ino, Ordering::SeqCst);
+    }
+
+    fn may_change(&self, ino: Ino) -> Result<()> {
+        if ino == self.protected.load(Ordering::SeqCst) { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// From now on, reads find out at their end that the medium gave nothing.
@@ -93,6 +104,9 @@ impl FileSystem for Watched {
         self.model.lookup(caller, dir, name)
     }
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
+        if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
+            self.may_change(ino)?;
+        }
         self.opened(self.model.open(caller, ino, flags))
     }
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
@@ -122,6 +136,14 @@ impl FileSystem for Watched {
         }
         self.late(|| self.model.write(caller, handle, offset, &data[..room as usize]))
     }
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
+        self.may_change(ino)?;
+        self.late(|| self.model.setattr(caller, ino, set, handle))
+    }
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.may_change(ino)?;
+        self.late(|| self.model.removexattr(caller, ino, name))
+    }
     fn statfs(&self) -> Result<Statfs> {
         let space = self.model.statfs()?;
         let is_full = self.room.load(Ordering::SeqCst) != u64::MAX;
@@ -129,7 +151,6 @@ impl FileSystem for Watched {
     }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
-        fn setattr(caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
         fn readlink(ino: Ino) -> Result<Vec<u8>>;
         fn access(caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
         fn mknod(caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
@@ -149,7 +170,6 @@ impl FileSystem for Watched {
         fn getxattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
-        fn removexattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
         fn fallocate(
             caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64
         ) -> Result<()>;
@@ -177,15 +197,15 @@ impl Mounted {
     }
 
     pub fn with(options: &MountOptions) -> Mounted {
-        Mounted::serving(Arc::new(Watched::new()), options)
+        Mounted::of(Arc::new(Watched::new()), options)
     }
 
     /// The same volume, mounted anew by a kernel that knows nothing of it.
     pub fn again(self) -> Mounted {
-        Mounted::serving(self.end(), &MountOptions::default())
+        Mounted::of(self.end(), &MountOptions::default())
     }
 
-    fn serving(volume: Arc<Watched>, options: &MountOptions) -> Mounted {
+    pub fn of(volume: Arc<Watched>, options: &MountOptions) -> Mounted {
         let dir = tempfile::tempdir().unwrap();
         let options = MountOptions { transport: crate::transport(), ..options.clone() };
         let mount = fuse::mount(volume.clone(), dir.path(), &options)
