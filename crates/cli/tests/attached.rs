@@ -183,7 +183,6 @@ fn what_the_kernel_had_protected_could_not_be_read() {
     shell(&format!("chattr -i {dir}/fixed && chattr -a {dir}/log && umount {dir}")).ok();
 }
 
-/// A disk that was named from the directory where it is was looked for in the server's.
 /// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.
 #[test]
 fn times_of_small_inodes_were_finer_until_the_next_mount() {
@@ -215,6 +214,7 @@ fn times_of_small_inodes_were_finer_until_the_next_mount() {
     e2fsck(&disk);
 }
 
+/// A disk that was named from the directory where it is was looked for in the server's.
 #[test]
 fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
     let Some((scratch, zone, disk, dir)) = place() else { return };
