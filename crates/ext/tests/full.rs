@@ -29,6 +29,19 @@ fn create(volume: &Volume, name: &str) -> Handle {
     volume.create(&Caller::root(), ROOT_INO, name.as_bytes(), 0o644, flags).unwrap().handle
 }
 
+/// Takes all that is left; the file that has it, and how much that is.
+fn fill(volume: &Volume) -> (Handle, u64) {
+    let filler = create(volume, "filler");
+    let mut filled = 0;
+    for piece in [MIB, 4096, 1] {
+        while let Ok(some) = volume.write(&Caller::root(), filler, filled, &vec![1; piece]) {
+            filled += some as u64;
+        }
+    }
+    volume.syncfs().unwrap();
+    (filler, filled)
+}
+
 fn bytes(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|n| ((n + seed) / 4096 * 7 + n) as u8).collect()
 }
@@ -173,14 +186,7 @@ fn what_a_file_has_is_written_over_on_a_full_disk() {
         let mut data = bytes(1, 4 * MIB);
         assert_eq!(volume.write(&root, written, 0, &data).unwrap(), data.len());
         volume.fsync(written, false).unwrap();
-        let filler = create(&volume, "filler");
-        let mut filled = 0;
-        for piece in [MIB, 4096, 1] {
-            while let Ok(some) = volume.write(&root, filler, filled, &vec![1; piece]) {
-                filled += some as u64;
-            }
-        }
-        volume.syncfs().unwrap();
+        let (filler, filled) = fill(&volume);
         // Every other block, so that each is a piece of its own in the map.
         let mut expected = vec![0; if is_allocated { there } else { 0 }];
         for at in (0..expected.len()).step_by(8192) {
@@ -219,14 +225,7 @@ fn what_was_allocated_behind_the_end_is_written_on_a_full_disk() {
             let allocated = create(&volume, "allocated");
             let there = MIB;
             volume.fallocate(&root, allocated, FallocateMode::KEEP_SIZE, 0, there as u64).unwrap();
-            let filler = create(&volume, "filler");
-            let mut filled = 0;
-            for piece in [MIB, 4096, 1] {
-                while let Ok(some) = volume.write(&root, filler, filled, &vec![1; piece]) {
-                    filled += some as u64;
-                }
-            }
-            volume.syncfs().unwrap();
+            let (filler, filled) = fill(&volume);
             // What is left others take, one block each.
             let mut others = 0;
             while volume.mkdir(&root, ROOT_INO, format!("other-{others}").as_bytes(), 0o755).is_ok() {
@@ -249,6 +248,7 @@ fn what_was_allocated_behind_the_end_is_written_on_a_full_disk() {
             }
             let plain = detached(volume, &disk);
             is(&plain, "allocated", &expected[..last]);
+            is(&plain, "filler", &vec![1; filled as usize]);
         }
     }
 }
