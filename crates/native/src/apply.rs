@@ -4,7 +4,7 @@ use nvm::Purpose;
 use vfs::FileKind;
 
 use crate::allocator::Budget;
-use crate::directory;
+use crate::directory::{self, Spot};
 use crate::error::corrupt;
 use crate::fault::{self, Fault};
 use crate::geometry::BLOCK;
@@ -32,6 +32,23 @@ pub(crate) struct Seen<'a> {
     /// The inode that the last item changed is mostly the next one's, too.
     pub(crate) inode: Option<InodeEdit<'a>>,
     pub(crate) leaf: Option<CurrentLeaf>,
+    /// Entries that are to be changed.
+    spots: [Option<Spot>; 2],
+}
+
+impl Seen<'_> {
+    /// Notes where an entry is that an item will change, or where one is that it will make.
+    #[inline]
+    pub(crate) fn note(&mut self, spot: Spot) {
+        self.spots = [Some(spot), self.spots[0]];
+    }
+
+    /// Where the entry is, if that was noted; an item may change what is so once.
+    #[inline]
+    fn spot(&mut self, dir: u32, key: u64) -> Option<Spot> {
+        let is_it = |spot: &mut Spot| (spot.dir, spot.key) == (dir, key);
+        self.spots.iter_mut().find_map(|spot| spot.take_if(is_it))
+    }
 }
 
 /// Applies all items of a committed transaction, in order.
@@ -61,7 +78,7 @@ pub(crate) fn apply_at_once<'a>(
 ) -> vfs::Result<()> {
     match *item {
         Item::Enter { dir, key, ino, kind, name } => {
-            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })
+            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name }, seen.spot(dir, key))
         }
         _ => apply_item(nodes, budget, seen, item, InPlace::WithCheckpoint),
     }
@@ -103,12 +120,12 @@ fn apply_item<'a>(
             Ok(())
         }
         Item::Enter { dir, key, ino, kind, name } => {
-            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name })?;
+            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name }, seen.spot(dir, key))?;
             note_entry(nodes, budget, dir, key, ino)
         }
-        Item::Leave { dir, key } => directory::leave(nodes, budget, dir, key),
+        Item::Leave { dir, key } => directory::leave(nodes, budget, dir, key, seen.spot(dir, key)),
         Item::Relink { dir, key, ino, kind } => {
-            directory::relink(nodes, budget, dir, key, ino, kind)?;
+            directory::relink(nodes, budget, (dir, key), (ino, kind), seen.spot(dir, key))?;
             note_entry(nodes, budget, dir, key, ino)
         }
         Item::Map { ino, index, count, pointer } => {

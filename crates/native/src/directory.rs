@@ -9,21 +9,20 @@
 //! is. A bucket may serve a whole aligned run of slots; when it is full it splits in two, by the next bit (extendible
 //! hashing, one table at a time, so that no split ever touches more than one table).
 
-use nvm::LINE;
+mod large;
 
+use self::large::{Hashes, ask_for_bucket, ask_for_inode, hinted, note_bucket, note_inode};
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::held::Held;
-use crate::hints::Hint;
-use crate::inode::{Inode, InodeEdit, Layout, SLOT, nid_of, slot_of};
-use crate::node::{HEADER, View};
+use crate::inode::{Inode, InodeEdit, Layout};
+use crate::node::{Edit, HEADER, View};
 use crate::nodes::Nodes;
-use crate::page::{self, Entry, Page};
+use crate::page::{self, Entry, KEY_BITS, Page};
 use crate::reader::Reader;
 
-const KEY_BITS: u32 = 63;
 const TABLE_BITS: u32 = 9;
 /// Keys below are for `.` and `..`.
 pub(crate) const FIRST_KEY: u64 = 1 << 8;
@@ -44,13 +43,31 @@ impl Name {
     }
 }
 
+/// Where an entry is, or would be. It stays there while its directory is locked and nothing else is entered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    pub(crate) dir: u32,
+    pub(crate) key: u64,
+    /// The bucket; 0 in a directory that has none.
+    bucket: u32,
+    /// If it is there: which of the bucket's entries.
+    index: usize,
+}
+
+/// Two are the same if they are of one entry, wherever it was when it was looked for.
+impl PartialEq for Spot {
+    fn eq(&self, other: &Spot) -> bool {
+        (self.dir, self.key) == (other.dir, other.key)
+    }
+}
+
 /// The outcome of looking for a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Probe<'a> {
     /// It is there.
-    Found(Entry<'a>),
-    /// It is not; an entry with this name would have this key.
-    Vacant(u64),
+    Found(Entry<'a>, Spot),
+    /// It is not; an entry with this name would be there.
+    Vacant(Spot),
 }
 
 fn hash(nodes: &Reader, name: &[u8]) -> u64 {
@@ -146,91 +163,6 @@ fn expect_directory(dir: Inode<'_>) -> vfs::Result<()> {
     if dir.layout() == Layout::Directory { Ok(()) } else { Err(vfs::Error::NotDirectory) }
 }
 
-/// Directories with more entries than this have outgrown the caches, and have hints.
-const HINTED: u64 = 1 << 15;
-
-/// Under what hints on an entry of a large directory are noted: that on its inode, and that on its bucket.
-#[derive(Clone, Copy)]
-struct Hashes {
-    inode: u64,
-    bucket: u64,
-}
-
-impl Hashes {
-    /// `None` for a directory that needs no hints, or of which there are none.
-    #[inline]
-    fn of(nodes: &Reader, dir: Inode<'_>, key: u64) -> Option<Hashes> {
-        let entries = dir.derived().entries.get();
-        if entries < HINTED || nodes.inode_hints.is_none() {
-            return None;
-        }
-        // As many bits as tell buckets of 32 to 64 names apart: no more than a bucket's own, mostly.
-        let upper = key >> (KEY_BITS - (entries >> 5).ilog2().min(32));
-        let dir = u64::from(dir.ino) << 32;
-        let mixed = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Some(Hashes { inode: key >> 8 ^ mixed(dir), bucket: mixed(upper ^ dir) >> 20 })
-    }
-}
-
-/// Asks for what the hint on an entry says that a look at its inode will need.
-#[inline]
-fn ask_for_inode(nodes: &Reader, hashes: Hashes) {
-    let Some(hint) = nodes.inode_hints.get(hashes.inode) else { return };
-    let slot = (slot_of(hint.number) * SLOT) as u64;
-    let ask = |block: u64| {
-        let lines = [0, slot, slot + LINE];
-        lines.into_iter().for_each(|line| nodes.medium.region.prefetch(block * BLOCK + line));
-    };
-    if nodes.medium.geometry.in_main(hint.block) {
-        ask(hint.block);
-    }
-    // Nothing waits for this look: it has the line of the NAT come, too.
-    match nodes.nat.verified(nid_of(hint.number)) {
-        Some((_, _, block)) if block != hint.block => ask(block),
-        _ => {}
-    }
-}
-
-/// The bucket that a hint names, of which what a look-up needs first is asked for.
-///
-/// What is found in it is the directory's: a bucket in the NAT that belongs to a directory is in its trie. What is not found
-/// there may be in another.
-#[inline]
-fn hinted<'a>(nodes: &'a Reader, dir: Inode<'_>, hashes: Hashes) -> Option<(u32, View<'a>)> {
-    let hint = nodes.bucket_hints.get(hashes.bucket)?;
-    if nodes.medium.geometry.in_main(hint.block) {
-        ask_for_bucket(nodes, hint.block);
-    }
-    let (_, _, block) = nodes.nat.verified(hint.number)?;
-    let view = View::of(&nodes.medium, block);
-    let header = view.header();
-    (header.kind == BlockKind::Bucket as u8 && header.owner.get() == dir.ino).then_some((hint.number, view))
-}
-
-#[inline]
-fn ask_for_bucket(nodes: &Reader, block: u64) {
-    (0..page::FIRST_LINES).for_each(|line| nodes.medium.region.prefetch(block * BLOCK + line * LINE));
-}
-
-/// Notes in which bucket the entry `key` of a large directory is or would be.
-#[inline]
-fn note_bucket(nodes: &Reader, hashes: Hashes, bucket: u32, view: View<'_>) {
-    let hint = Hint { number: bucket, block: view.block };
-    if nodes.bucket_hints.get(hashes.bucket) != Some(hint) {
-        nodes.bucket_hints.set(hashes.bucket, &hint);
-    }
-}
-
-/// Notes where the inode is that an entry of a large directory names.
-#[inline]
-fn note_inode(nodes: &Reader, hashes: Hashes, ino: u32) {
-    let block = nodes.nat.verified(nid_of(ino)).map_or(0, |(_, _, block)| block);
-    let hint = Hint { number: ino, block };
-    if nodes.inode_hints.get(hashes.inode) != Some(hint) {
-        nodes.inode_hints.set(hashes.inode, &hint);
-    }
-}
-
 /// Looks for `name`.
 pub(crate) fn probe<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Probe<'a>> {
     expect_directory(dir)?;
@@ -238,8 +170,15 @@ pub(crate) fn probe<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::
     if let Some(hashes) = Hashes::of(nodes, dir, base) {
         return probe_large(nodes, dir, hashes, base, name);
     }
-    let Some((_, bucket)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
-    probe_in(nodes, bucket, base, name)
+    match descend(nodes, dir, base)? {
+        Some((slot, bucket)) => probe_in(nodes, (dir.ino, slot.bucket), bucket, base, name),
+        None => Ok(nowhere(dir, base)),
+    }
+}
+
+/// What is found in a directory without buckets.
+fn nowhere<'a>(dir: Inode<'_>, key: u64) -> Probe<'a> {
+    Probe::Vacant(Spot { dir: dir.ino, key, bucket: 0, index: 0 })
 }
 
 /// The same in a large directory, whose hints may know the way.
@@ -254,53 +193,58 @@ fn probe_large<'a>(
     ask_for_inode(nodes, hashes);
     let mut first = None;
     if let Some((bucket, view)) = hinted(nodes, dir, hashes) {
-        let probed = probe_in(nodes, view, base, name)?;
-        if let Probe::Found(entry) = probed {
+        let probed = probe_in(nodes, (dir.ino, bucket), view, base, name)?;
+        if let Probe::Found(entry, _) = probed {
             note_bucket(nodes, hashes, bucket, view);
             note_inode(nodes, hashes, entry.ino);
             return Ok(probed);
         }
         first = Some((bucket, probed));
     }
-    let Some((slot, view)) = descend(nodes, dir, base)? else { return Ok(Probe::Vacant(base)) };
+    let Some((slot, view)) = descend(nodes, dir, base)? else { return Ok(nowhere(dir, base)) };
     let probed = match first {
         Some((bucket, probed)) if bucket == slot.bucket => probed,
-        _ => probe_in(nodes, view, base, name)?,
+        _ => probe_in(nodes, (dir.ino, slot.bucket), view, base, name)?,
     };
     note_bucket(nodes, hashes, slot.bucket, view);
-    if let Probe::Found(entry) = probed {
+    if let Probe::Found(entry, _) = probed {
         note_inode(nodes, hashes, entry.ino);
     }
     Ok(probed)
 }
 
-/// Looks for `name`, whose key begins with `base`, in a bucket.
+/// Looks for `name`, whose key begins with `base`, in bucket `bucket` of directory `dir`.
 #[inline(always)]
-fn probe_in<'a>(nodes: &Reader, bucket: View<'a>, base: u64, name: &[u8]) -> vfs::Result<Probe<'a>> {
-    ask_for_bucket(nodes, bucket.block);
-    let page = Page::new(bucket);
+fn probe_in<'a>(
+    nodes: &Reader,
+    (dir, bucket): (u32, u32),
+    view: View<'a>,
+    base: u64,
+    name: &[u8],
+) -> vfs::Result<Probe<'a>> {
+    ask_for_bucket(nodes, view.block);
+    let page = Page::new(view);
     let mut taken = [0u64; 4];
     for candidate in page.candidates(base) {
-        let (_, entry) = candidate?;
+        let (index, entry) = candidate?;
         if entry.key & !0xff != base {
             continue;
         }
         if entry.name == name {
-            return Ok(Probe::Found(entry));
+            return Ok(Probe::Found(entry, Spot { dir, key: entry.key, bucket, index }));
         }
         taken[(entry.key & 0xff) as usize / 64] |= 1 << (entry.key % 64);
     }
     let free = taken.iter().enumerate().find(|(_, word)| **word != u64::MAX);
-    match free {
-        Some((index, word)) => Ok(Probe::Vacant(base + index as u64 * 64 + u64::from(word.trailing_ones()))),
-        None => Err(vfs::Error::NoSpace),
-    }
+    let (index, word) = free.ok_or(vfs::Error::NoSpace)?;
+    let key = base + index as u64 * 64 + u64::from(word.trailing_ones());
+    Ok(Probe::Vacant(Spot { dir, key, bucket, index: 0 }))
 }
 
 /// Looks for `name`; `None` if it is not there.
 pub(crate) fn find<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::Result<Option<Entry<'a>>> {
     match probe(nodes, dir, name)? {
-        Probe::Found(entry) => Ok(Some(entry)),
+        Probe::Found(entry, _) => Ok(Some(entry)),
         Probe::Vacant(_) => Ok(None),
     }
 }
@@ -312,40 +256,79 @@ fn edit<'a>(nodes: &'a Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<Inod
     Ok(edit)
 }
 
-/// Whether an entry with this key and name would find room without another bucket.
-pub(crate) fn has_room(nodes: &Reader, dir: Inode<'_>, key: u64, name: &[u8]) -> vfs::Result<bool> {
-    let bucket = descend(nodes, dir, key)?;
-    Ok(bucket.is_some_and(|(_, view)| Page::new(view).has_room(&Entry { key, ino: 0, kind: 0, name })))
+/// Whether an entry with this name would find room without another bucket.
+pub(crate) fn has_room(nodes: &Reader, spot: &Spot, name: &[u8]) -> vfs::Result<bool> {
+    if spot.bucket == 0 {
+        return Ok(false);
+    }
+    let view = nodes.view(spot.bucket, BlockKind::Bucket)?;
+    Ok(Page::new(view).has_room(&Entry { key: spot.key, ino: 0, kind: 0, name }))
 }
 
-/// Adds an entry.
-pub(crate) fn enter(nodes: &Nodes, budget: &Budget<'_>, dir: u32, entry: &Entry<'_>) -> vfs::Result<()> {
+/// Adds an entry; at `spot`, if that was looked for.
+pub(crate) fn enter(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    dir: u32,
+    entry: &Entry<'_>,
+    spot: Option<Spot>,
+) -> vfs::Result<()> {
     let edit = edit(nodes, budget, dir)?;
-    loop {
-        let Some((slot, _)) = descend(nodes, edit.inode(), entry.key)? else {
-            let (bucket, _) = nodes.create(budget, BlockKind::Bucket, dir, BLOCK as usize)?;
-            edit.set_body(bucket);
-            edit.add_blocks(1);
-            continue;
-        };
-        let bucket = nodes.edit(budget, slot.bucket)?;
-        if page::add(&bucket, entry)? {
-            if let Some(hashes) = Hashes::of(nodes, edit.inode(), entry.key) {
-                note_inode(nodes, hashes, entry.ino);
-            }
-            break;
-        }
-        split(nodes, budget, &edit, slot)?;
+    let known = spot.map(|spot| spot.bucket).filter(|bucket| *bucket != 0);
+    debug_assert!(known.is_none_or(|bucket| {
+        descend(nodes, edit.inode(), entry.key)
+            .is_ok_and(|found| found.is_some_and(|it| it.0.bucket == bucket))
+    }));
+    let added = known.map(|bucket| page::add(&nodes.edit(budget, bucket)?, entry)).transpose()?;
+    if added != Some(true) {
+        enter_anywhere(nodes, budget, &edit, entry)?;
+    }
+    if let Some(hashes) = Hashes::of(nodes, edit.inode(), entry.key) {
+        note_inode(nodes, hashes, entry.ino);
     }
     edit.add_entries(1);
     Ok(())
 }
 
-/// The bucket and place in it of the entry with `key`.
-fn place_of(nodes: &Reader, dir: Inode<'_>, key: u64) -> vfs::Result<(u32, usize)> {
+/// Adds an entry to the bucket that it belongs to, which is split if it has no room.
+fn enter_anywhere(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    edit: &InodeEdit<'_>,
+    entry: &Entry<'_>,
+) -> vfs::Result<()> {
+    loop {
+        let Some((slot, _)) = descend(nodes, edit.inode(), entry.key)? else {
+            let (bucket, _) = nodes.create(budget, BlockKind::Bucket, edit.ino, BLOCK as usize)?;
+            edit.set_body(bucket);
+            edit.add_blocks(1);
+            continue;
+        };
+        if page::add(&nodes.edit(budget, slot.bucket)?, entry)? {
+            return Ok(());
+        }
+        split(nodes, budget, edit, slot)?;
+    }
+}
+
+/// Opens the bucket with the entry `key` for change; at `spot`, if that was looked for. And which of its entries that is.
+fn edit_entry<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    dir: Inode<'_>,
+    key: u64,
+    spot: Option<Spot>,
+) -> vfs::Result<(Edit<'a>, usize)> {
+    if let Some(Spot { bucket, index, .. }) = spot {
+        let bucket = nodes.edit(budget, bucket)?;
+        // Something was entered meanwhile, and the bucket split, if it is not.
+        if Page::new(bucket.view()).has_at(index, key)? {
+            return Ok((bucket, index));
+        }
+    }
     let (slot, bucket) = descend(nodes, dir, key)?.ok_or(vfs::Error::NotFound)?;
     let (index, _) = Page::new(bucket).find_key(key)?.ok_or(vfs::Error::NotFound)?;
-    Ok((slot.bucket, index))
+    Ok((nodes.edit(budget, slot.bucket)?, index))
 }
 
 /// The entry with `key`, if there is one.
@@ -355,11 +338,17 @@ pub(crate) fn at_key<'a>(nodes: &'a Reader, dir: Inode<'a>, key: u64) -> vfs::Re
     Ok(Page::new(bucket).find_key(key)?.map(|(_, entry)| entry))
 }
 
-/// Removes the entry with `key`.
-pub(crate) fn leave(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64) -> vfs::Result<()> {
+/// Removes the entry with `key`; at `spot`, if that was looked for.
+pub(crate) fn leave(
+    nodes: &Nodes,
+    budget: &Budget<'_>,
+    dir: u32,
+    key: u64,
+    spot: Option<Spot>,
+) -> vfs::Result<()> {
     let edit = edit(nodes, budget, dir)?;
-    let (bucket, index) = place_of(nodes, edit.inode(), key)?;
-    page::remove(&nodes.edit(budget, bucket)?, index)?;
+    let (bucket, index) = edit_entry(nodes, budget, edit.inode(), key, spot)?;
+    page::remove(&bucket, index)?;
     if let Some(Hashes { inode, .. }) = Hashes::of(nodes, edit.inode(), key) {
         nodes.inode_hints.forget(inode);
     }
@@ -367,19 +356,18 @@ pub(crate) fn leave(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64) -> v
     Ok(())
 }
 
-/// Points the entry with `key` to another inode.
+/// Points the entry with `key` to another inode; at `spot`, if that was looked for.
 pub(crate) fn relink(
     nodes: &Nodes,
     budget: &Budget<'_>,
-    dir: u32,
-    key: u64,
-    ino: u32,
-    kind: u8,
+    (dir, key): (u32, u64),
+    (ino, kind): (u32, u8),
+    spot: Option<Spot>,
 ) -> vfs::Result<()> {
     let inode = nodes.inode(dir)?;
     expect_directory(inode)?;
-    let (bucket, index) = place_of(nodes, inode, key)?;
-    page::relink(&nodes.edit(budget, bucket)?, index, ino, kind);
+    let (bucket, index) = edit_entry(nodes, budget, inode, key, spot)?;
+    page::relink(&bucket, index, ino, kind);
     Ok(())
 }
 

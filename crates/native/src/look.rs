@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use vfs::{Caller, DirEntry, Error, FileKind, Ino, OpenFlags, Result, SYMLINK_MAX, SeekFrom, acl, rules};
 
-use crate::directory::{self, FIRST_KEY, Probe};
+use crate::directory::{self, FIRST_KEY, Probe, Spot};
 use crate::error::corrupt;
 use crate::geometry::BLOCK;
 use crate::index;
@@ -47,10 +47,12 @@ impl Reader {
         })
     }
 
-    /// Inode and key of the entry `name` of `dir`, after permission to search it.
-    pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, u64)>> {
-        let inode = self.searchable(caller, dir, name)?;
-        Ok(directory::find(self, inode, name)?.map(|entry| (entry.ino, entry.key)))
+    /// What the entry `name` of `dir` names and where it is, after permission to search it.
+    pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, Spot)>> {
+        match directory::probe(self, self.searchable(caller, dir, name)?, name)? {
+            Probe::Found(entry, spot) => Ok(Some((entry.ino, spot))),
+            Probe::Vacant(_) => Ok(None),
+        }
     }
 
     /// What is in the place of an entry `name` of `dir`, after permission to search it; `None` if that name is always taken.

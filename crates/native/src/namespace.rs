@@ -8,7 +8,7 @@ use vfs::{
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
-use crate::directory::Probe;
+use crate::directory::{Probe, Spot};
 use crate::fault::{Fault, planted};
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::number;
@@ -67,11 +67,11 @@ impl Core {
         rules::may_create(caller, &dir.attr(), self.nodes.access_acl(dir)?)
     }
 
-    /// Checks that `caller` may make `name` in `dir` (locked), and that it is free. Returns the key of an entry with it.
-    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<u64> {
+    /// Checks that `caller` may make `name` in `dir` (locked), and that it is free. Returns where an entry with it would be.
+    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Spot> {
         match self.nodes.probe(caller, dir, name)? {
-            Some(Probe::Vacant(key)) => self.check_addition(caller, self.inode(dir)?).map(|()| key),
-            Some(Probe::Found(_)) | None => Err(Error::Exists),
+            Some(Probe::Vacant(spot)) => self.check_addition(caller, self.inode(dir)?).map(|()| spot),
+            Some(Probe::Found(..)) | None => Err(Error::Exists),
         }
     }
 
@@ -141,7 +141,9 @@ impl Core {
         let mut operation = self.begin(NAMES_BLOCKS, log, Urgency::Ordinary)?;
         // Another new name is no affair of this one.
         let (lock, is_crowded) = self.locks.write_in_crowd(dir);
-        let key = self.check_new(caller, dir, name).inspect_err(|_| lock.settle())?;
+        let spot = self.check_new(caller, dir, name).inspect_err(|_| lock.settle())?;
+        let key = spot.key;
+        operation.seen.note(spot);
         let parent = self.inode(dir)?;
         let (mode, rdev) = check(parent)?;
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
@@ -324,7 +326,7 @@ impl Core {
         let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary)?;
         let _locks = self.locks.write_all(&[ino, dir]);
         let source = self.inode(ino)?;
-        let key = self.check_new(caller, dir, name)?;
+        let spot = self.check_new(caller, dir, name)?;
         rules::may_link(caller, &source.attr())?;
         let nlink = source.hot().nlink.get();
         if nlink == 0 && !self.handles.is_linkable(ino) {
@@ -335,7 +337,8 @@ impl Core {
         }
         let at = Time::now();
         let parent = self.inode(dir)?;
-        operation.log(&Item::Enter { dir, key, ino, kind: source.kind() as u8, name });
+        operation.seen.note(spot);
+        operation.log(&Item::Enter { dir, key: spot.key, ino, kind: source.kind() as u8, name });
         operation.log_hot(parent, &parent.hot().modified(at));
         operation.log_hot(source, &source.hot().changed(at).linked(1));
         if nlink == 0 {
@@ -349,7 +352,7 @@ impl Core {
         Ok(self.inode(ino)?.attr())
     }
 
-    /// Runs `then` on the locked pair of `dir` and what `name` is in it (an entry; none if it is `.` or `..`).
+    /// Runs `then` on the locked pair of `dir` and what `name` is in it, whose entry is noted (none if it is `.` or `..`).
     fn with_victim(
         &self,
         caller: &Caller,
@@ -360,14 +363,22 @@ impl Core {
         let dir = number(dir)?;
         // What is removed is locked below: not the directory itself, nor its parent.
         let find = || match name {
-            b"." | b".." => self.nodes.find(caller, dir, name)?.map(|_| (dir, 0)).ok_or(Error::NotFound),
-            _ => self.nodes.find_entry(caller, dir, name)?.ok_or(Error::NotFound),
+            b"." | b".." => self.nodes.find(caller, dir, name)?.map(|_| (dir, None)).ok_or(Error::NotFound),
+            _ => {
+                let (victim, spot) = self.nodes.find_entry(caller, dir, name)?.ok_or(Error::NotFound)?;
+                Ok((victim, Some(spot)))
+            }
         };
-        let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+        let note = |operation: &mut Operation<'_>, spot: Option<Spot>| {
+            spot.into_iter().for_each(|spot| operation.seen.note(spot));
+            spot.map_or(0, |spot| spot.key)
+        };
+        let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
         {
             let _lock = self.locks.write(dir);
-            let (victim, key) = find()?;
+            let (victim, spot) = find()?;
             if let Some(_victim_lock) = self.locks.try_write(victim, &[dir]) {
+                let key = note(&mut operation, spot);
                 return then(operation, dir, victim, key);
             }
         }
@@ -378,10 +389,11 @@ impl Core {
                 let _lock = self.locks.read(dir);
                 find()?.0
             };
-            let operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
+            let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
             let _locks = self.locks.write_all(&[dir, victim]);
-            let (again, key) = find()?;
+            let (again, spot) = find()?;
             if again == victim {
+                let key = note(&mut operation, spot);
                 return then(operation, dir, victim, key);
             }
         }

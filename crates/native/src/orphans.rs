@@ -65,23 +65,25 @@ impl Core {
     /// blocks that are kept for deletions: its entries could not be removed any more, nor anything else.
     pub(crate) fn log_orphan(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
         let (hidden, name) = (self.inode(ORPHANS)?, ino.to_string());
-        let Probe::Vacant(key) = directory::probe(&self.nodes, hidden, name.as_bytes())? else {
+        let Probe::Vacant(spot) = directory::probe(&self.nodes, hidden, name.as_bytes())? else {
             return Err(Error::Exists);
         };
         let may_grow = || self.nodes.allocator.reserve(LEFT_BLOCKS, Urgency::Deletion).is_some();
-        if !directory::has_room(&self.nodes, hidden, key, name.as_bytes())? && !may_grow() {
+        if !directory::has_room(&self.nodes, &spot, name.as_bytes())? && !may_grow() {
             return Err(Error::NoSpace);
         }
         let kind = FileKind::Regular as u8;
-        operation.log(&Item::Enter { dir: ORPHANS, key, ino, kind, name: name.as_bytes() });
+        operation.seen.note(spot);
+        operation.log(&Item::Enter { dir: ORPHANS, key: spot.key, ino, kind, name: name.as_bytes() });
         Ok(())
     }
 
     /// Logs that inode `ino` is no longer without a name.
     pub(crate) fn log_adopted(&self, operation: &mut Operation<'_>, ino: u32) -> Result<()> {
         let hidden = self.inode(ORPHANS)?;
-        if let Some(entry) = directory::find(&self.nodes, hidden, ino.to_string().as_bytes())? {
-            operation.log(&Item::Leave { dir: ORPHANS, key: entry.key });
+        if let Probe::Found(_, spot) = directory::probe(&self.nodes, hidden, ino.to_string().as_bytes())? {
+            operation.seen.note(spot);
+            operation.log(&Item::Leave { dir: ORPHANS, key: spot.key });
         }
         Ok(())
     }
@@ -130,11 +132,11 @@ impl Core {
         directory::begin_anew(nodes, &budget(8)?, ORPHANS)?;
         for &ino in unnamed.iter().filter(|_| !planted(Fault::RenewedEmpty)) {
             let name = ino.to_string();
-            let Probe::Vacant(key) = directory::probe(nodes, self.inode(ORPHANS)?, name.as_bytes())? else {
+            let Probe::Vacant(spot) = directory::probe(nodes, self.inode(ORPHANS)?, name.as_bytes())? else {
                 return Err(Error::Exists);
             };
-            let entry = Entry { key, ino, kind: FileKind::Regular as u8, name: name.as_bytes() };
-            directory::enter(nodes, &budget(NAMES_BLOCKS)?, ORPHANS, &entry)?;
+            let entry = Entry { key: spot.key, ino, kind: FileKind::Regular as u8, name: name.as_bytes() };
+            directory::enter(nodes, &budget(NAMES_BLOCKS)?, ORPHANS, &entry, Some(spot))?;
         }
         self.checkpoint(NextLog::WithEpoch)?;
         Ok(unnamed)

@@ -31,6 +31,9 @@ const ENTRY_FIXED: usize = 14;
 /// Bytes that an entry takes beside its own.
 const OFFSET: usize = 2;
 
+/// Bits of a key.
+pub(crate) const KEY_BITS: u32 = 63;
+
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
@@ -177,6 +180,11 @@ impl<'a> Page<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the entry at `index` has exactly `key`.
+    pub(crate) fn has_at(&self, index: usize, key: u64) -> vfs::Result<bool> {
+        Ok(index < self.count() && self.entry_at(self.offset(index))?.key == key)
     }
 
     /// Whether it can be added.

@@ -5,7 +5,7 @@ use vfs::{Attr, Caller, Error, FileKind, Ino, ROOT_INO, RenameFlags, Result, Tim
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
-use crate::directory::{self, Probe};
+use crate::directory::{self, Probe, Spot};
 use crate::error::corrupt;
 use crate::inode::Inode;
 use crate::namespace::{ACL_LOG, LINK_MAX, NAMES_BLOCKS, NAMES_LOG, New};
@@ -16,12 +16,12 @@ use crate::record::Item;
 const GROWTH_BLOCKS: u64 = 4;
 
 /// What a rename is about. It stays so while both directories are locked.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 struct Pair {
-    /// The inode that moves, and the key of its entry.
-    source: (u32, u64),
-    /// The inode that has the new name, if one has, and the key that its entry has or would have.
-    target: (Option<u32>, u64),
+    /// The inode that moves, and where its entry is.
+    source: (u32, Spot),
+    /// The inode that has the new name, if one has, and where its entry is or would be.
+    target: (Option<u32>, Spot),
 }
 
 impl Core {
@@ -96,13 +96,15 @@ impl Core {
             let (operation, may_grow) = self.begin_rename(flags)?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
             let again = self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags);
-            if again == Ok(pair) {
+            if let Ok(again) = again
+                && again == pair
+            {
                 return self.rename_locked(
                     (operation, may_grow),
                     caller,
                     dir,
                     (new_dir, new_name),
-                    pair,
+                    again,
                     flags,
                 );
             }
@@ -134,8 +136,8 @@ impl Core {
     ) -> Result<Pair> {
         let found = self.nodes.find_entry(caller, dir, name)?;
         let target = match self.nodes.probe(caller, new_dir, new_name)?.ok_or(Error::Busy)? {
-            Probe::Found(entry) => (Some(entry.ino), entry.key),
-            Probe::Vacant(key) => (None, key),
+            Probe::Found(entry, spot) => (Some(entry.ino), spot),
+            Probe::Vacant(spot) => (None, spot),
         };
         let source = found.ok_or(Error::NotFound)?;
         if flags.contains(RenameFlags::NOREPLACE) && target.0.is_some() {
@@ -174,7 +176,9 @@ impl Core {
         pair: Pair,
         flags: RenameFlags,
     ) -> Result<()> {
-        let Pair { source: (source, key), target: (target, new_key) } = pair;
+        let Pair { source: (source, spot), target: (target, new_spot) } = pair;
+        let (key, new_key) = (spot.key, new_spot.key);
+        [spot, new_spot].into_iter().for_each(|spot| operation.seen.note(spot));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
         let replaced = target.map(|ino| self.inode(ino)).transpose()?;
@@ -209,7 +213,7 @@ impl Core {
 
         let at = Time::now();
         let kind = moved.kind() as u8;
-        if replaced.is_none() && !may_grow && !directory::has_room(&self.nodes, to, new_key, new_name)? {
+        if replaced.is_none() && !may_grow && !directory::has_room(&self.nodes, &new_spot, new_name)? {
             return Err(Error::NoSpace);
         }
         let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
