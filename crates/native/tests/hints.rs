@@ -123,3 +123,28 @@ fn large_directories_are_what_they_are_with_hints() {
 fn large_directories_are_what_they_are_without_hints() {
     names_come_and_go(&MountOptions { cache_bytes: Some(1 << 20), ..MountOptions::default() }, false);
 }
+
+/// Who renames has seen where the old name is before the new one is entered, which may split the bucket that it is in: it
+/// is another's place then, or none.
+#[test]
+fn an_entry_moves_while_it_is_renamed() {
+    let long = |n: u32, round: u32| format!("{n:05}-{round:02}-{}", "x".repeat(240));
+    with_volume(&MountOptions::default(), |volume| {
+        let dir = volume.mkdir(&Caller::root(), ROOT_INO, b"d", 0o755).unwrap().ino;
+        let mut names = Names { volume, dir, expected: BTreeMap::new() };
+        for n in 0..200 {
+            // Each is one more name when its buckets are full, and is renamed at once.
+            names.create(long(n, 0));
+            (0..=n).step_by(7).for_each(|other| {
+                let from = names.expected.range(format!("{other:05}-")..).next().unwrap().0.clone();
+                names.rename(&from, &long(other, n % 97 + 1));
+                names.look(&from);
+            });
+        }
+        names.expected.keys().for_each(|name| names.look(name));
+        for name in names.expected.keys().cloned().collect::<Vec<_>>() {
+            names.unlink(&name);
+            names.look(&name);
+        }
+    });
+}
