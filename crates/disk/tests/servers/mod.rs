@@ -154,7 +154,17 @@ fn spawn(command: &mut Command) -> Child {
 }
 
 impl Drop for NbdServer {
+    /// Asks it to end, so that it takes its files with it; nobody may wait for it as long as it waits for its clients.
     fn drop(&mut self) {
+        for n in 0..100 {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                return;
+            }
+            if n == 0 {
+                let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
