@@ -183,6 +183,35 @@ fn what_the_kernel_had_protected_could_not_be_read() {
     shell(&format!("chattr -i {dir}/fixed && chattr -a {dir}/log && umount {dir}")).ok();
 }
 
+/// A mount said that it had no flags, and what was protected on the disk could neither be told nor removed.
+#[test]
+fn chattr_did_not_work_on_a_mount() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    for options in ["transport=device", "durability=op"] {
+        run(&format!("mount {zone}:disk {dir} -o {options}")).ok();
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/file"), "before").unwrap();
+        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
+        open.write_all(b" and until").and_then(|()| open.sync_all()).unwrap();
+        shell(&format!("chattr -R +i {dir}/sub && lsattr {dir}/sub | grep -q -- ----i---------e")).ok();
+        assert_eq!(open.write_all(b"after").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        drop(open);
+        assert_eq!(fs::remove_file(at("sub/file")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        shell(&format!("chattr +S {dir}/sub")).fails(1, &["Operation not supported"]);
+        shell(&format!("chattr -R -i {dir}/sub")).ok();
+        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
+        open.write_all(b" again").and_then(|()| open.sync_all()).unwrap();
+        drop(open);
+        assert_eq!(fs::read(at("sub/file")).unwrap(), b"before and until again");
+        fs::remove_dir_all(at("sub")).unwrap();
+        run(&format!("umount {dir}")).ok();
+    }
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+}
+
 /// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.
 #[test]
 fn times_of_small_inodes_were_finer_until_the_next_mount() {
