@@ -269,10 +269,30 @@ fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
     assert_eq!(fs::read(Path::new(&dir).join("file")).unwrap(), b"text");
     from_here("umount mnt").ok();
     run(&format!("umount {home}")).ok();
-    from_here("mount nvm:disk mnt -o disk=moved").ok();
+    // It had to be said again each time where the disk is.
+    assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["disk"], scratch.text("moved"));
+    from_here("mount nvm:disk mnt").ok();
     from_here("umount mnt").ok();
-    from_here("detach nvm:disk --disk moved").ok();
+    from_here("detach nvm:disk").ok();
     e2fsck(&scratch.text("moved"));
+}
+
+/// Such a name was cut. Where that parted a character, nobody could read any more which disk the volume had, and the disk had its mark.
+#[test]
+fn a_disk_with_a_long_name_was_out_of_reach_once_it_was_attached() {
+    let Some((scratch, zone, disk, _)) = place() else { return };
+    let mut dir = scratch.path("");
+    // One of two lengths parts a character behind 1024 bytes.
+    for name in ["x", "xx"].map(|first| format!("{first}{}", format!("/{}", "é".repeat(80)).repeat(7))) {
+        dir.push(name);
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("disk").display().to_string();
+        fs::copy(&disk, &path).unwrap();
+        run(&format!("attach {zone}:disk {path} --size 12M"))
+            .fails(1, &["a volume keeps 1024 at most", "nothing was changed", "a link to it"]);
+        e2fsck(&path);
+        dir = scratch.path("");
+    }
 }
 
 /// It was, and what was written went nowhere.
@@ -321,6 +341,15 @@ fn what_does_not_belong_together_is_refused() {
     let copy = scratch.text("copy");
     shell(&format!("truncate -s 64M {copy} && mke2fs -q -F -t ext4 {copy}")).ok();
     run(&format!("mount {zone}:disk {dir} -o disk={copy}")).fails(32, &["its UUID is"]);
+    // Where it was there is another one now, which did not say that it may be elsewhere.
+    let aside = scratch.text("aside");
+    fs::rename(&disk, &aside).unwrap();
+    for there in [&copy, &scratch.text("zeros")] {
+        fs::copy(there, &disk).unwrap();
+        run(&format!("mount {zone}:disk {dir}"))
+            .fails(32, &["opening the volume", "say where: -o disk=DISK"]);
+    }
+    fs::rename(&aside, &disk).unwrap();
     run(&format!("mount {zone}:disk {dir} -o snapshot=x")).fails(32, &["no snapshots"]);
     run(&format!("mount {zone}:disk {dir} -o fetch=never")).fails(1, &["choose eager or touch"]);
     run(&format!("snapshot take {zone}:disk x")).fails(1, &["ext"]);

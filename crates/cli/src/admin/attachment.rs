@@ -145,20 +145,24 @@ fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure
     Ok(Arc::new(disk))
 }
 
-/// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
+/// Opens the volume with its disk, where it was or where it is now. Nothing happens in the background.
 pub(crate) fn open_volume(
     region: &Region,
     now_at: Option<&str>,
     how: &ext::Options,
 ) -> Result<ext::Volume, Failure> {
     let attachment = of(region)?;
-    let disk = open_disk(now_at.unwrap_or(&attachment.disk));
-    let disk = disk.map_err(|failure| match now_at {
+    let or_elsewhere = |failure: Failure| match now_at {
         Some(_) => failure,
         None => failure.remedy(format!(
             "if the disk is elsewhere now, say where: -o disk=DISK, or --disk DISK to detach it; {}",
             if_lost(region)
         )),
-    })?;
-    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
+    };
+    let disk = open_disk(now_at.unwrap_or(&attachment.disk)).map_err(or_elsewhere)?;
+    let opened = ext::Volume::mount(region, disk, how).map_err(|error| match error {
+        ext::Error::NotExt { .. } | ext::Error::OtherDisk { .. } => or_elsewhere(error.into()),
+        error => error.into(),
+    });
+    opened.doing("opening the volume with its disk")
 }
