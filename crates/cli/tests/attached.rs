@@ -357,6 +357,9 @@ fn what_does_not_belong_together_is_refused() {
     fs::rename(&disk, &moved).unwrap();
     let if_lost = format!("if it is lost, 'amberfs zone remove-volume {zone} disk --force'");
     run(&format!("mount {zone}:disk {dir}")).fails(32, &["disk=DISK", &if_lost]);
+    let forgiven = run(&format!("mount -v {zone}:disk {dir} -o nofail")).ok().out;
+    assert!(forgiven.contains("nothing was mounted: 'nofail'"), "{forgiven}");
+    run(&format!("mount {zone}:disk {dir} -o nofail,disk={}", scratch.text("gone"))).ok();
     run(&format!("detach {zone}:disk")).fails(1, &["--disk DISK", &if_lost]);
     run(&format!("mount {zone}:disk {dir} -o disk={moved}")).ok();
     fs::write(Path::new(&dir).join("file"), "text").unwrap();

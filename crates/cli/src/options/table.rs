@@ -305,7 +305,8 @@ pub(super) const TABLE: &[MountOption] = &[
     ),
     word(
         "nofail",
-        "that there is no such zone or disk is no failure: nothing is mounted then, and the exit code is 0",
+        "that there is no such zone or disk is no failure, nor that a volume's disk is not where it was: nothing is mounted \
+         then, and the exit code is 0",
         |options| {
             options.nofail = true;
         },
