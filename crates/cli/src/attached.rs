@@ -50,10 +50,14 @@ impl Attached {
         drop(self.background.lock().take());
         let closed = self.volume.unmount().doing("closing the volume");
         closed.map_err(|failure| {
-            let lost = size::human(self.volume.stats().pages_unsaved * self.block_bytes);
-            failure
-                .leaving(format!("it is unmounted; what was synced is in NVM and on the disk, and {lost} that were written and never synced are lost"))
-                .remedy(format!("mount it again when the disk is back; {}", self.if_lost))
+            let kept = "it is unmounted; what was synced is in NVM and on the disk";
+            let left = match self.volume.stats().pages_unsaved * self.block_bytes {
+                0 => kept.to_string(),
+                lost => {
+                    format!("{kept}, and {} that were written and never synced are lost", size::human(lost))
+                }
+            };
+            failure.leaving(left).remedy(format!("mount it again when the disk is back; {}", self.if_lost))
         })
     }
 

@@ -239,7 +239,7 @@ pub(crate) struct Detach {
     /// The zone and the volume's name
     #[arg(value_name = "ZONE:VOLUME")]
     pub(crate) place: VolumePlace,
-    /// Where the disk is now, if it is no longer where it was attached
+    /// Where the disk is now, if it is no longer where it was
     #[arg(long, value_hint = ValueHint::AnyPath)]
     pub(crate) disk: Option<String>,
 }

@@ -24,6 +24,9 @@ pub(crate) struct Failure {
     /// Nothing has been done, and the whole command may succeed a moment later.
     #[serde(default)]
     pub(crate) again: bool,
+    /// Nothing has the path of the disk: the failure that `nofail` forgives.
+    #[serde(default)]
+    pub(crate) no_disk: bool,
 }
 
 impl Failure {
@@ -35,6 +38,7 @@ impl Failure {
             remedy: None,
             exit: EXIT_FAILURE,
             again: false,
+            no_disk: false,
         }
     }
 

@@ -89,6 +89,14 @@ impl FileSystem for Metered {
         self.change()?.setattr(caller, ino, set, handle)
     }
 
+    fn inode_flags(&self, ino: Ino) -> Result<u32> {
+        self.volume()?.inode_flags(ino)
+    }
+
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+        self.change()?.set_inode_flags(caller, ino, flags)
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.volume()?.readlink(ino)
     }

@@ -183,6 +183,35 @@ fn what_the_kernel_had_protected_could_not_be_read() {
     shell(&format!("chattr -i {dir}/fixed && chattr -a {dir}/log && umount {dir}")).ok();
 }
 
+/// A mount said that it had no flags, and what was protected on the disk could neither be told nor removed.
+#[test]
+fn chattr_did_not_work_on_a_mount() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
+    for options in ["transport=device", "durability=op"] {
+        run(&format!("mount {zone}:disk {dir} -o {options}")).ok();
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/file"), "before").unwrap();
+        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
+        open.write_all(b" and until").and_then(|()| open.sync_all()).unwrap();
+        shell(&format!("chattr -R +i {dir}/sub && lsattr {dir}/sub | grep -q -- ----i---------e")).ok();
+        assert_eq!(open.write_all(b"after").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        drop(open);
+        assert_eq!(fs::remove_file(at("sub/file")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        shell(&format!("chattr +S {dir}/sub")).fails(1, &["Operation not supported"]);
+        shell(&format!("chattr -R -i {dir}/sub")).ok();
+        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
+        open.write_all(b" again").and_then(|()| open.sync_all()).unwrap();
+        drop(open);
+        assert_eq!(fs::read(at("sub/file")).unwrap(), b"before and until again");
+        fs::remove_dir_all(at("sub")).unwrap();
+        run(&format!("umount {dir}")).ok();
+    }
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
+}
+
 /// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.
 #[test]
 fn times_of_small_inodes_were_finer_until_the_next_mount() {
@@ -240,10 +269,30 @@ fn a_disk_named_by_a_relative_path_is_found_by_a_server_that_runs_elsewhere() {
     assert_eq!(fs::read(Path::new(&dir).join("file")).unwrap(), b"text");
     from_here("umount mnt").ok();
     run(&format!("umount {home}")).ok();
-    from_here("mount nvm:disk mnt -o disk=moved").ok();
+    // It had to be said again each time where the disk is.
+    assert_eq!(run(&format!("info {zone}:disk --json")).ok().json()["disk"], scratch.text("moved"));
+    from_here("mount nvm:disk mnt").ok();
     from_here("umount mnt").ok();
-    from_here("detach nvm:disk --disk moved").ok();
+    from_here("detach nvm:disk").ok();
     e2fsck(&scratch.text("moved"));
+}
+
+/// Such a name was cut. Where that parted a character, nobody could read any more which disk the volume had, and the disk had its mark.
+#[test]
+fn a_disk_with_a_long_name_was_out_of_reach_once_it_was_attached() {
+    let Some((scratch, zone, disk, _)) = place() else { return };
+    let mut dir = scratch.path("");
+    // One of two lengths parts a character behind 1024 bytes.
+    for name in ["x", "xx"].map(|first| format!("{first}{}", format!("/{}", "é".repeat(80)).repeat(7))) {
+        dir.push(name);
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("disk").display().to_string();
+        fs::copy(&disk, &path).unwrap();
+        run(&format!("attach {zone}:disk {path} --size 12M"))
+            .fails(1, &["a volume keeps 1024 at most", "nothing was changed", "a link to it"]);
+        e2fsck(&path);
+        dir = scratch.path("");
+    }
 }
 
 /// It was, and what was written went nowhere.
@@ -292,6 +341,15 @@ fn what_does_not_belong_together_is_refused() {
     let copy = scratch.text("copy");
     shell(&format!("truncate -s 64M {copy} && mke2fs -q -F -t ext4 {copy}")).ok();
     run(&format!("mount {zone}:disk {dir} -o disk={copy}")).fails(32, &["its UUID is"]);
+    // Where it was there is another one now, which did not say that it may be elsewhere.
+    let aside = scratch.text("aside");
+    fs::rename(&disk, &aside).unwrap();
+    for there in [&copy, &scratch.text("zeros")] {
+        fs::copy(there, &disk).unwrap();
+        run(&format!("mount {zone}:disk {dir}"))
+            .fails(32, &["opening the volume", "say where: -o disk=DISK"]);
+    }
+    fs::rename(&aside, &disk).unwrap();
     run(&format!("mount {zone}:disk {dir} -o snapshot=x")).fails(32, &["no snapshots"]);
     run(&format!("mount {zone}:disk {dir} -o fetch=never")).fails(1, &["choose eager or touch"]);
     run(&format!("snapshot take {zone}:disk x")).fails(1, &["ext"]);
@@ -299,6 +357,9 @@ fn what_does_not_belong_together_is_refused() {
     fs::rename(&disk, &moved).unwrap();
     let if_lost = format!("if it is lost, 'amberfs zone remove-volume {zone} disk --force'");
     run(&format!("mount {zone}:disk {dir}")).fails(32, &["disk=DISK", &if_lost]);
+    let forgiven = run(&format!("mount -v {zone}:disk {dir} -o nofail")).ok().out;
+    assert!(forgiven.contains("nothing was mounted: 'nofail'"), "{forgiven}");
+    run(&format!("mount {zone}:disk {dir} -o nofail,disk={}", scratch.text("gone"))).ok();
     run(&format!("detach {zone}:disk")).fails(1, &["--disk DISK", &if_lost]);
     run(&format!("mount {zone}:disk {dir} -o disk={moved}")).ok();
     fs::write(Path::new(&dir).join("file"), "text").unwrap();

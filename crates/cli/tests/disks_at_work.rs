@@ -184,6 +184,26 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
     check_plain(&scratch, &disks[0], 80);
 }
 
+/// It said that 0 B were lost.
+#[test]
+fn unmounting_without_the_disk_loses_nothing_that_was_synced_and_says_nothing_of_it() {
+    let Some((scratch, zone, disks)) = place(1) else { return };
+    let dir = scratch.mount_point("mnt");
+    let mut server = forgetful(&disks[0]);
+    run(&format!("attach {zone}:disk {} --size 12M", server.uri)).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    write_files(&dir, 0, 20);
+    server.kill();
+    let told = run(&format!("umount {dir}")).fails(32, &["what was synced is in NVM and on the disk\n"]);
+    assert!(!told.err.contains("are lost"), "{}", told.err);
+    server.again();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    check_files(&dir, 20);
+    run(&format!("umount --detach {dir}")).ok();
+    drop(server);
+    check_plain(&scratch, &disks[0], 20);
+}
+
 /// The server held its lock while it looked for the disk of one volume: half a minute for every command about another.
 #[test]
 fn a_disk_that_does_not_answer_keeps_no_other_volume_waiting() {

@@ -134,3 +134,12 @@ fn who_writes_to_a_disk_keeps_readers_away_and_what_is_no_disk_is_refused() {
     fs::write(scratch.path("zeros"), vec![0; 1 << 20]).unwrap();
     run(&format!("mount -o ro {} {dir}", scratch.text("zeros"))).fails(32, &["no ext2, ext3 or ext4 here"]);
 }
+
+/// It was called damaged, with the advice to run e2fsck on it.
+#[test]
+fn info_says_that_a_disk_is_the_journal_of_another() {
+    let scratch = Scratch::new();
+    let journal = scratch.text("journal");
+    shell(&format!("truncate -s 16M {journal} && mke2fs -q -F -O journal_dev -b 4096 {journal}")).ok();
+    run(&format!("info {journal}")).fails(1, &["not supported: journal_dev"]);
+}

@@ -21,6 +21,8 @@ const PARTS_MAX: usize = 1024;
 /// included.
 pub(crate) struct BlockFile {
     file: File,
+    /// Of a loop device, the image that it shows, which nobody else has as long as this is open.
+    image: Option<File>,
     geometry: Geometry,
 }
 
@@ -48,8 +50,13 @@ impl BlockFile {
                 cannot(source)
             })?;
         let read_only = read_only || block && is_set_read_only(&file);
-        if !block {
-            claim_image(&file, path, read_only)?;
+        let image = if block { image_behind(&file) } else { None };
+        match &image {
+            Some((image, shown)) => lock(image, read_only, path, || {
+                format!("another process has {} open, which it shows", shown.display())
+            })?,
+            None if block => {}
+            None => claim_image(&file, path, read_only)?,
         }
         // The end of a block special file is its size.
         let bytes = file.seek(SeekFrom::End(0)).map_err(cannot)?;
@@ -77,7 +84,7 @@ impl BlockFile {
             memory_alignment: if direct { sector.min(4096) } else { 1 },
             read_only,
         };
-        Ok(BlockFile { file, geometry })
+        Ok(BlockFile { file, image: image.map(|(image, _)| image), geometry })
     }
 }
 
@@ -119,20 +126,43 @@ fn is_set_read_only(device: &File) -> bool {
 
 /// Nobody else may have an image: no process that asks like this one, and no loop device.
 fn claim_image(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
-    let busy = |by: String| Err(Error::Busy { disk: path.display().to_string(), by });
+    lock(file, read_only, path, || "another process has the image open".into())?;
+    match loop_device_of(file) {
+        Some(device) => {
+            let by = format!("it is the backing file of {}", device.display());
+            Err(Error::Busy { disk: path.display().to_string(), by })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Locks the image of the disk at `path`, among those who only read if it is one of them.
+fn lock(image: &File, read_only: bool, path: &Path, by: impl FnOnce() -> String) -> Result<(), Error> {
     let operation = match read_only {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,
     };
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return busy("another process has the image open".into()),
-        Err(errno) => return Err(Error::Open { disk: path.display().to_string(), source: errno.into() }),
-    }
-    match loop_device_of(file) {
-        Some(device) => busy(format!("it is the backing file of {}", device.display())),
-        None => Ok(()),
-    }
+    rustix::fs::flock(image, operation).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => Error::Busy { disk: path.display().to_string(), by: by() },
+        errno => Error::Open { disk: path.display().to_string(), source: errno.into() },
+    })
+}
+
+/// The image that a loop device shows as a whole, and where it is; none if it shows a part, of which another may show another part, or if the
+/// image cannot be opened, from another mount namespace for instance.
+fn image_behind(device: &File) -> Option<(File, PathBuf)> {
+    let stat = rustix::fs::fstat(device).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+    let told = |what: &str| {
+        let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/{what}")).ok()?;
+        Some(told.trim_end_matches('\n').to_owned())
+    };
+    let is_whole = told("offset")? == "0" && told("sizelimit")? == "0";
+    let path = PathBuf::from(told("backing_file")?);
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let image = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
+    let is_file = image.metadata().is_ok_and(|of| of.is_file());
+    (is_whole && is_file).then_some((image, path))
 }
 
 /// The loop device that shows this file's bytes, if there is one.
@@ -150,7 +180,7 @@ fn loop_device_of(file: &File) -> Option<PathBuf> {
 impl Drop for BlockFile {
     /// Closing gives the lock back, too, but not while a process that another thread has just forked has yet to close its copy.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(self.image.as_ref().unwrap_or(&self.file), FlockOperation::Unlock);
     }
 }
 

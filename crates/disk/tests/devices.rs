@@ -178,6 +178,35 @@ fn one_process_has_an_image() {
     assert!(first.is_read_only() && second.is_read_only());
 }
 
+/// A loop device over an image that somebody had open was opened beside it, and so were two over the same image.
+#[test]
+fn an_image_was_in_use_by_its_name_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, MIB);
+    let Some(device) = LoopDevice::attach(&path, &[]) else { return };
+    let disk = open(&device.path);
+    let Some(other) = LoopDevice::attach(&path, &[]) else { return };
+    let busy = Disk::open_path(&other.path, &OpenOptions::default()).unwrap_err();
+    assert!(matches!(&busy, Error::Busy { by, .. } if by.contains("image")), "{busy}");
+    drop(disk);
+    let disk = open(&other.path);
+    let Some(part) = LoopDevice::attach(&path, &["-o", "524288"]) else { return };
+    drop(open(&part.path));
+    drop((disk, part, device, other));
+
+    let disk = open(&path);
+    let Some(device) = LoopDevice::attach(&path, &[]) else { return };
+    let reading = OpenOptions { read_only: true, ..OpenOptions::default() };
+    for options in [OpenOptions::default(), reading.clone()] {
+        let busy = Disk::open_path(&device.path, &options).unwrap_err();
+        assert!(busy.to_string().contains(&path.display().to_string()), "{busy}");
+    }
+    drop((disk, device));
+    let _first = Disk::open_path(&path, &reading).unwrap();
+    let Some(device) = LoopDevice::attach(&path, &[]) else { return };
+    drop(Disk::open_path(&device.path, &reading).unwrap());
+}
+
 #[test]
 fn what_is_no_disk_is_named() {
     let dir = tempfile::tempdir().unwrap();

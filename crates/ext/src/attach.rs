@@ -39,7 +39,7 @@ use crate::volume::{Fetched, Volume, open_superblock, recover};
 /// What a volume of a zone says of its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Where the disk was when it was attached.
+    /// Where the disk was when it was attached, or last mounted to be written.
     pub disk: String,
     /// The UUID of its file system.
     pub uuid: [u8; 16],
@@ -173,6 +173,7 @@ pub fn check_attachable(disk: &Arc<Disk>, volume: &str, bytes: u64) -> Result<()
     if !found.clean {
         return Err(Error::NotClean { disk: disk.name().into() });
     }
+    home::check_name(disk)?;
     home::check_bytes(volume, bytes, found.block, found.fixed_bytes())
 }
 
@@ -203,6 +204,7 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     }
     let found = open_superblock(disk)?;
     found.features.check_writable(disk.name())?;
+    home::check_name(disk)?;
     recover(disk)?;
     let found = open_superblock(disk)?;
     if !found.clean {
@@ -297,6 +299,10 @@ impl Volume {
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
+        if area.disk_name != disk.name() && !disk.is_read_only() && home::check_name(&disk).is_ok() {
+            area.disk_name = disk.name().into();
+            area.write(region).ignore();
+        }
         let raw = superblock::load(&disk)?;
         if area.state == State::Emptied || !raw.is_intact() {
             // One of its sectors may be older than the other.

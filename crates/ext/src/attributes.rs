@@ -68,6 +68,20 @@ impl Volume {
         self.attr(number)
     }
 
+    pub(crate) fn flags_of(&self, ino: Ino) -> Result<u32> {
+        self.reading(|| Ok(protection::shown(&visible(&self.core, ino)?)))
+    }
+
+    pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+        self.operate(|core| {
+            let mut inode = visible(core, ino)?;
+            self.check_writable()?;
+            inode.flags ^= protection::changed(caller, &inode, flags)?;
+            inode.times.change = Time::now();
+            inode::write(core, &inode)
+        })
+    }
+
     pub(crate) fn may_access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
         self.reading(|| {
             let inode = visible(&self.core, ino)?;

@@ -114,6 +114,17 @@ pub enum Error {
         /// The volume.
         volume: String,
     },
+    /// The area in the zone has no room for the disk's name.
+    #[error(
+        "{disk}: this name has {} bytes, and a volume keeps {max} at most; nothing was changed; name the disk by a shorter path, or by a link to it",
+        disk.len()
+    )]
+    DiskNameTooLong {
+        /// The disk.
+        disk: String,
+        /// Bytes of the longest.
+        max: usize,
+    },
     /// The area in the zone is too small.
     #[error(
         "volume '{volume}' has {} KiB of NVM, and it takes {} MiB at least; nothing was changed; {} MiB hold all of the disk's metadata whose \

@@ -31,6 +31,14 @@ impl FileSystem for Volume {
         self.inode_changed(ino, self.set_attributes(caller, ino, set, handle))
     }
 
+    fn inode_flags(&self, ino: Ino) -> Result<u32> {
+        self.flags_of(ino)
+    }
+
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+        self.inode_changed(ino, self.set_flags(caller, ino, flags))
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.read_target(ino)
     }

@@ -23,7 +23,7 @@ use vfs::{Error, Result};
 use crate::fault::{Fault, planted};
 
 pub use area::Room;
-pub(crate) use area::{Area, LEFT_PART, State, bytes_for_all, check_bytes};
+pub(crate) use area::{Area, LEFT_PART, State, bytes_for_all, check_bytes, check_name};
 pub(crate) use frames::Frames;
 use log::Log;
 pub(crate) use log::{Item, LogItem, Logged, Transaction, read as read_log};

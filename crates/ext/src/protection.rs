@@ -1,9 +1,10 @@
-//! What `chattr +i` and `chattr +a` forbid, to everybody (Linux's `IS_IMMUTABLE` and `IS_APPEND`): [`Error::NotPermitted`].
+//! What `chattr +i` and `chattr +a` forbid, to everybody (Linux's `IS_IMMUTABLE` and `IS_APPEND`): [`Error::NotPermitted`]; and what
+//! chattr(1) may change.
 //!
 //! A mount is not told how a file is opened, nor in which order pages are filled that come from its cache. So its server (a trusted caller)
 //! opens what may only grow for any write, and each write is looked at ([`keeps`]); and it brings times that the cache has kept.
 
-use vfs::{Caller, Error, FallocateMode, OpenFlags, Result, SetAttr, SetTime};
+use vfs::{Caller, Error, FallocateMode, FileKind, OpenFlags, Result, SetAttr, SetTime, rules};
 
 use crate::core::inode::{Flags, Inode};
 
@@ -61,4 +62,38 @@ pub(crate) fn may_set(caller: &Caller, inode: &Inode, set: &SetAttr) -> Result<(
     } else {
         Ok(())
     }
+}
+
+/// What lsattr(1) shows (Linux's `EXT4_FL_USER_VISIBLE`).
+const SHOWN: Flags = Flags::from_bits_retain(0x725B_DFFF);
+/// What chattr(1) changes, with the kernel (`EXT4_FL_USER_MODIFIABLE`).
+const CHANGED_BY_KERNEL: Flags = Flags::from_bits_retain(0x624B_C0FF);
+/// And here: `acdijstuADST`, which leave all else of a file as it is.
+const CHANGED: Flags = Flags::from_bits_retain(0x3_C0FF);
+/// Of these, what promises that each change is durable, or data in the journal, which is not so here: `S`, `D`, `j`. It can be taken away.
+const NOT_KEPT: Flags = Flags::from_bits_retain(0x1_4008);
+/// What only directories have, `T`, and what inodes have that are no files, either: `d`, `A`.
+const OF_DIRECTORIES: Flags = Flags::from_bits_retain(0x2_0000);
+const OF_OTHERS: Flags = Flags::from_bits_retain(0xC0);
+
+pub(crate) fn shown(inode: &Inode) -> u32 {
+    (inode.flags & SHOWN).bits()
+}
+
+/// The flags that `caller` changes who wants them to be `flags`. Others than chattr(1)'s don't count, as with the kernel.
+pub(crate) fn changed(caller: &Caller, inode: &Inode, flags: u32) -> Result<Flags> {
+    let wanted = Flags::from_bits_retain(flags);
+    let changed = (wanted ^ inode.flags) & CHANGED_BY_KERNEL;
+    let can_have = match inode.kind() {
+        FileKind::Directory => CHANGED - NOT_KEPT,
+        FileKind::Regular => CHANGED - NOT_KEPT - OF_DIRECTORIES,
+        _ => OF_OTHERS,
+    };
+    if !SHOWN.contains(wanted) || !CHANGED.contains(changed) || !can_have.contains(changed & wanted) {
+        return Err(Error::NotSupported);
+    }
+    let is_allowed = rules::is_owner(caller, &inode.attr())
+        && (caller.is_privileged() || !changed.intersects(BOTH))
+        && (changed.is_empty() || !(inode.flags & wanted).contains(Flags::IMMUTABLE));
+    if is_allowed { Ok(changed) } else { Err(Error::NotPermitted) }
 }

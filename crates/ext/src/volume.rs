@@ -106,8 +106,8 @@ const QUEUE_DEPTH: usize = 8;
 pub fn info(disk: &Arc<Disk>) -> std::result::Result<Info, Error> {
     let raw = superblock::load(disk)?;
     let (found, has_errors) = match raw.verify(disk) {
-        // That it cannot be read does not keep it from being told of.
-        Err(Error::Unsupported { .. }) => (raw.verify_numbers(disk)?, false),
+        // That it cannot be read does not keep it from being told of, if its numbers mean what they do elsewhere.
+        Err(error @ Error::Unsupported { .. }) => (raw.verify_numbers(disk).map_err(|_| error)?, false),
         found => {
             let found = found?;
             let has_errors = journal::has_errors(disk, &found);

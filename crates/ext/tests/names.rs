@@ -139,6 +139,57 @@ fn chattr_is_heeded() {
     assert_eq!(["dir", "file", "link"].map(flags), ["0x800c8", "0x800c8", "0xc0"]);
 }
 
+/// Flags were as the kernel had left them: what it had protected could not be removed while the disk was attached.
+#[test]
+fn chattr_needed_the_kernel() {
+    const EXTENTS: u32 = 0x8_0000;
+    const IMMUTABLE: u32 = EXTENTS | 0x10;
+    const APPEND: u32 = EXTENTS | 0x20;
+    const NODUMP: u32 = EXTENTS | 0x40;
+    let machine = Machine::new(Image::make("16M", &["-t", "ext4", "-b", "4096"]).bytes());
+    let fs = machine.mount();
+    let (root, owner, other) = (&Caller::root(), &Caller::user(7, 7), &Caller::user(8, 8));
+    let ino = fs.mknod(root, ROOT_INO, b"file", 0o100_644, 0).unwrap().ino;
+    let own = SetAttr { uid: Some(7), ctime: Some(vfs::Time::default()), ..SetAttr::default() };
+    let before = fs.setattr(root, ino, &own, None).unwrap();
+    assert_eq!(fs.inode_flags(ino), Ok(EXTENTS));
+
+    fs.set_inode_flags(owner, ino, NODUMP).unwrap();
+    assert!(fs.getattr(ino).unwrap().ctime > before.ctime);
+    forbidden(fs.set_inode_flags(other, ino, EXTENTS));
+    forbidden(fs.set_inode_flags(owner, ino, NODUMP | IMMUTABLE));
+    // Synchronous, with data in the journal, a top directory, of a project, by block pointers, unknown.
+    for refused in
+        [NODUMP | 0x8, NODUMP | 0x4000, NODUMP | 0x2_0000, NODUMP | 0x2000_0000, 0x40, NODUMP | 0x100_0000]
+    {
+        assert_eq!(fs.set_inode_flags(root, ino, refused), Err(Error::NotSupported), "{refused:#x}");
+    }
+    assert_eq!(fs.inode_flags(ino), Ok(NODUMP));
+
+    let open = fs.open(owner, ino, RW).unwrap();
+    fs.write(owner, open, 0, b"written before").unwrap();
+    fs.set_inode_flags(root, ino, IMMUTABLE).unwrap();
+    forbidden(fs.write(owner, open, 0, b"and after"));
+    forbidden(fs.unlink(root, ROOT_INO, b"file"));
+    forbidden(fs.set_inode_flags(root, ino, IMMUTABLE | NODUMP));
+    fs.set_inode_flags(root, ino, APPEND).unwrap();
+    forbidden(fs.unlink(root, ROOT_INO, b"file"));
+    fs.fsync(open, false).unwrap();
+
+    let machine = machine.crashed();
+    drop(fs);
+    let fs = machine.mount();
+    assert_eq!(fs.inode_flags(ino), Ok(APPEND));
+    let mut found = [0; 20];
+    let open = fs.open(root, ino, OpenFlags::READ).unwrap();
+    assert_eq!((fs.read(open, 0, &mut found), &found[..14]), (Ok(14), &b"written before"[..]));
+    fs.release(open).unwrap();
+    fs.set_inode_flags(root, ino, EXTENTS).unwrap();
+    fs.unlink(root, ROOT_INO, b"file").unwrap();
+    fs.detach().unwrap();
+    Image::of(&machine.image()).fsck();
+}
+
 /// Inodes of 128 bytes have whole seconds, and so has what is told of a file that has just been made.
 #[test]
 fn times_of_a_new_small_inode_were_finer_than_those_that_are_found() {

@@ -65,6 +65,7 @@ opcodes! {
     Create = 35, size_of::<CreateIn>();
     Interrupt = 36, 8;
     Destroy = 38, 0;
+    Ioctl = 39, size_of::<IoctlIn>();
     BatchForget = 42, size_of::<BatchForgetIn>();
     Fallocate = 43, size_of::<FallocateIn>();
     Readdirplus = 44, size_of::<ReadIn>();
@@ -127,6 +128,11 @@ bitflags::bitflags! {
 
 /// `FUSE_GETATTR_FH`: the question is about an open file.
 pub(crate) const GETATTR_OF_FILE: u32 = 1 << 0;
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` of `linux/fs.h`: what lsattr(1) and chattr(1) ask for. The flags are 4 bytes, whatever the numbers say.
+pub(crate) const IOCTL_GET_FLAGS: u32 = 0x8008_6601;
+pub(crate) const IOCTL_SET_FLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`: the same by other numbers, which the kernel asks for itself before it lets flags be set.
+pub(crate) const IOCTL_GET_EXTENDED_FLAGS: u32 = 0x801C_581F;
 /// `FUSE_WRITE_CACHE`: a page that the kernel writes back.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`.
@@ -294,6 +300,10 @@ messages! {
     FallocateIn { fh: u64, offset: u64, length: u64, mode: u32, padding: u32, }
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32, }
     LseekOut { offset: u64, }
+    IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32, }
+    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
+    /// `fsxattr`.
+    ExtendedFlags { flags: u32, extent_size: u32, extents: u32, project: u32, copy_extent_size: u32, padding: [u32; 2], }
     CopyFileRangeIn {
         fh_in: u64,
         off_in: u64,

@@ -5,7 +5,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vfs::{Attr, Error, FallocateMode, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, Statfs, Time};
 
-use crate::abi::{self, AttrOut, EntryOut, SetattrIn, StatfsOut, Statx, StatxOut, StatxTime, Valid};
+use crate::abi::{
+    self, AttrOut, EntryOut, ExtendedFlags, SetattrIn, StatfsOut, Statx, StatxOut, StatxTime, Valid,
+};
 
 /// How long the kernel may believe what it is told: as long as it likes, where only this mount changes things.
 pub(crate) const TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -153,6 +155,24 @@ pub(crate) fn create_flags(flags: u32) -> OpenFlags {
     converted
 }
 
+/// `FS_*_FL` and the `FS_XFLAG_*` that is its name in `fsxattr`: sync, immutable, append, nodump, noatime, verity, dax, projinherit.
+const FLAGS_AND_EXTENDED: [(u32, u32); 8] = [
+    (0x8, 0x20),
+    (0x10, 0x8),
+    (0x20, 0x10),
+    (0x40, 0x80),
+    (0x80, 0x40),
+    (0x10_0000, 0x2_0000),
+    (0x200_0000, 0x8000),
+    (0x2000_0000, 0x200),
+];
+
+/// An inode's flags as the kernel asks for them itself.
+pub(crate) fn extended_flags(flags: u32) -> ExtendedFlags {
+    let extended = FLAGS_AND_EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, flag)| flag);
+    ExtendedFlags { flags: extended.sum(), ..ExtendedFlags::default() }
+}
+
 pub(crate) fn rename_flags(flags: u32) -> Result<RenameFlags, Error> {
     RenameFlags::from_bits(flags).ok_or(Error::Invalid)
 }
@@ -180,6 +200,17 @@ mod tests {
         let valid = (Valid::ATIME | Valid::ATIME_NOW).bits();
         let set = set_attr(&SetattrIn { valid, atime: 9, ..SetattrIn::default() });
         assert_eq!(set.atime, Some(SetTime::Now));
+    }
+
+    #[test]
+    fn flags_have_two_numbers() {
+        let immutable_and_append = 0x8 | 0x10;
+        assert_eq!(
+            extended_flags(0x8_1030).flags,
+            immutable_and_append,
+            "and what extents and trees have, none"
+        );
+        assert_eq!(size_of::<ExtendedFlags>(), 28, "as the number of the request says");
     }
 
     #[test]

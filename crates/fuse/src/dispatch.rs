@@ -4,15 +4,17 @@ use std::cell::RefCell;
 
 use rustix::io::Errno;
 use vfs::{Attr, Caller, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
+use zerocopy::IntoBytes;
 
 use crate::abi::{
     self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
-    ForgetOne, FsyncIn, GetattrIn, GetxattrIn, GetxattrOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn,
-    Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn, WriteOut,
+    ForgetOne, FsyncIn, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
+    MkdirIn, MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn,
+    WriteOut,
 };
 use crate::convert::{
-    LASTING, attr_out, create_flags, entry_out, fallocate_mode, in_directory, no_entry_out, rename_flags,
-    set_attr, statfs_out, statx_out,
+    LASTING, attr_out, create_flags, entry_out, extended_flags, fallocate_mode, in_directory, no_entry_out,
+    rename_flags, set_attr, statfs_out, statx_out,
 };
 use crate::message::{Handled, Message, Reply};
 use crate::requests::Request;
@@ -160,6 +162,7 @@ impl Server {
             Opcode::CopyFileRange64 => reply.answer(
                 self.handle(Request::CopyFileRange, || Ok(CopyFileRangeOut { copied: self.copy(message)? })),
             ),
+            Opcode::Ioctl => self.answer_ioctl(message, reply),
             // Nothing here waits long enough to be worth interrupting.
             Opcode::Interrupt => reply.error(Errno::NOSYS),
             Opcode::Destroy => reply.data(&[]),
@@ -319,6 +322,31 @@ impl Server {
         Ok(LseekOut { offset })
     }
 
+    /// Flags of inodes, of which the kernel tells by itself what is asked of any file: it has seen to who may change which.
+    fn answer_ioctl(&self, message: &Message<'_>, reply: Reply<'_>) {
+        let ino = message.ino();
+        let handled = self.handle(Request::Ioctl, || match message.arguments::<IoctlIn>()?.cmd {
+            abi::IOCTL_GET_FLAGS => Ok(Some(self.volume.inode_flags(ino)?.as_bytes().to_vec())),
+            abi::IOCTL_GET_EXTENDED_FLAGS => {
+                Ok(Some(extended_flags(self.volume.inode_flags(ino)?).as_bytes().to_vec()))
+            }
+            abi::IOCTL_SET_FLAGS => {
+                let flags = message.payload().first_chunk().ok_or(Error::Invalid)?;
+                self.volume.set_inode_flags(&caller(message, 0), ino, u32::from_ne_bytes(*flags))?;
+                // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
+                self.inodes.reopen(ino);
+                self.invalidate_attributes(ino);
+                Ok(Some(Vec::new()))
+            }
+            _ => Ok(None),
+        });
+        match &handled.result {
+            Ok(Some(answer)) => reply.parts(&[IoctlOut::default().as_bytes(), answer]),
+            Ok(None) => reply.error(Errno::NOSYS), // "no such request": ENOTTY
+            Err(errno) => reply.error(*errno),
+        }
+    }
+
     fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file_to_change(nodeid_out)?);
@@ -367,7 +395,6 @@ mod tests {
     use std::sync::Arc;
 
     use vfs::{FileSystem, SetAttr};
-    use zerocopy::IntoBytes;
 
     use super::*;
 

@@ -202,6 +202,12 @@ impl Inodes {
         }
     }
 
+    /// Whether contents of `ino` can be changed may be otherwise now: it is opened anew.
+    pub(crate) fn reopen(&self, ino: Ino) {
+        let file = self.shard(ino).nodes.get_mut(&ino).and_then(|node| node.file.take());
+        drop(file);
+    }
+
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {
         let server = Caller::checked_by_kernel(0, 0, 0);
         let (handle, protection) = match self.volume.open(&server, ino, flags) {

@@ -58,6 +58,7 @@ requests! {
     CopyFileRange = "copy_file_range",
     Tmpfile = "tmpfile",
     Statx = "statx",
+    Ioctl = "ioctl",
 }
 
 /// How many requests of each kind have come.

@@ -1,5 +1,6 @@
 //! Disks whose metadata is in NVM: giving a volume one, finding and opening it, making it a plain disk again.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,24 +142,32 @@ fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure
     let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
     let here = std::env::current_dir().unwrap_or_default();
     let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
-    let disk = Disk::open(&source, &options).doing("opening the disk").leaving("nothing was changed")?;
-    Ok(Arc::new(disk))
+    let disk = Disk::open(&source, &options).map_err(|error| {
+        let no_disk =
+            matches!(&error, disk::Error::Open { source, .. } if source.kind() == ErrorKind::NotFound);
+        Failure { no_disk, ..error.into() }
+    });
+    Ok(Arc::new(disk.doing("opening the disk").leaving("nothing was changed")?))
 }
 
-/// Opens the volume with its disk, where it was when it was attached or where it is now. Nothing happens in the background.
+/// Opens the volume with its disk, where it was or where it is now. Nothing happens in the background.
 pub(crate) fn open_volume(
     region: &Region,
     now_at: Option<&str>,
     how: &ext::Options,
 ) -> Result<ext::Volume, Failure> {
     let attachment = of(region)?;
-    let disk = open_disk(now_at.unwrap_or(&attachment.disk));
-    let disk = disk.map_err(|failure| match now_at {
+    let elsewhere = "if the disk is elsewhere now, say where: -o disk=DISK, or --disk DISK to detach it";
+    let or_elsewhere = |failure: Failure| match now_at {
         Some(_) => failure,
-        None => failure.remedy(format!(
-            "if the disk is elsewhere now, say where: -o disk=DISK, or --disk DISK to detach it; {}",
-            if_lost(region)
-        )),
-    })?;
-    ext::Volume::mount(region, disk, how).doing("opening the volume with its disk")
+        None => failure.remedy(format!("{elsewhere}; {}", if_lost(region))),
+    };
+    let disk = open_disk(now_at.unwrap_or(&attachment.disk)).map_err(or_elsewhere)?;
+    let opened = ext::Volume::mount(region, disk, how).map_err(|error| match (&error, now_at) {
+        (ext::Error::NotExt { .. }, _) => or_elsewhere(error.into()),
+        // Which says itself what is left if it is lost.
+        (ext::Error::OtherDisk { .. }, None) => Failure::from(error).remedy(elsewhere),
+        _ => error.into(),
+    });
+    opened.doing("opening the volume with its disk")
 }

@@ -37,13 +37,16 @@ fn perform(arguments: &Mount) -> Result<u8, Failure> {
     }
     let source =
         arguments.source.absolute().doing("finding what is to be mounted").exit(exit::MOUNT_FAILED)?;
-    if options.nofail && !options.remount && source.is_missing() {
+    let is_forgiven = || {
         if arguments.verbose {
             report::print_text(&format!(
                 "{source}: not there, and nothing was mounted: 'nofail' asks for no more\n"
             ))?;
         }
-        return Ok(0);
+        Ok(0)
+    };
+    if options.nofail && !options.remount && source.is_missing() {
+        return is_forgiven();
     }
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
@@ -56,12 +59,20 @@ fn perform(arguments: &Mount) -> Result<u8, Failure> {
             .map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
         return Ok(0);
     }
-    let request =
-        MountRequest { source, dir, option_lists: arguments.options.clone(), sloppy: arguments.sloppy };
+    let request = MountRequest {
+        source: source.clone(),
+        dir,
+        option_lists: arguments.options.clone(),
+        sloppy: arguments.sloppy,
+    };
     if arguments.report {
         return Ok(launch::serve_in_background(request, &options));
     }
-    let answer = mount(&request, &options, arguments.foreground)
+    let answer = mount(&request, &options, arguments.foreground);
+    if options.nofail && answer.as_ref().is_err_and(|failure| failure.no_disk) {
+        return is_forgiven();
+    }
+    let answer = answer
         .leaving("nothing was mounted")
         .map_err(|failure| if failure.exit == 1 { failure.exit(exit::MOUNT_FAILED) } else { failure })?;
     match answer {

@@ -234,7 +234,7 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "disk",
-        help: "where its disk is, if it is no longer where it was attached",
+        help: "where its disk is, if it is no longer where it was: from then on it is looked for there",
         effect: Effect::OfExt("DISK", |options, value| {
             let source: disk::Source = parsed(value)?;
             let source = source.seen_from(&options.directory).map_err(|error| error.to_string())?;
@@ -305,7 +305,8 @@ pub(super) const TABLE: &[MountOption] = &[
     ),
     word(
         "nofail",
-        "that there is no such zone or disk is no failure: nothing is mounted then, and the exit code is 0",
+        "that there is no such zone or disk is no failure, nor that a volume's disk is not where it was: nothing is mounted \
+         then, and the exit code is 0",
         |options| {
             options.nofail = true;
         },

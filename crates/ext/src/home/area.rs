@@ -17,6 +17,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
+use disk::Disk;
+
 use crate::error::Error;
 use crate::superblock;
 
@@ -133,6 +135,14 @@ pub(crate) fn bytes_for_all(block: u64, fixed: u64) -> u64 {
     // The log has an eighth at least, within its limits.
     let log = (beside_log / 7).clamp(2 * HALF_MIN, 2 * HALF_MAX);
     (beside_log + log).max(BYTES_MIN).next_multiple_of(SEGMENT)
+}
+
+/// An error if an area has no room for the name of `disk`, by which the disk is found again.
+pub(crate) fn check_name(disk: &Disk) -> Result<(), Error> {
+    if disk.name().len() > NAME_MAX {
+        return Err(Error::DiskNameTooLong { disk: disk.name().into(), max: NAME_MAX });
+    }
+    Ok(())
 }
 
 /// An error if a volume of `bytes` is too small for any disk.
