@@ -40,6 +40,8 @@ fn what_cannot_be_attached_is_mounted_to_be_read_and_stays_as_it_is() {
     {
         let (tree, disk) = filled(&scratch, feature, options);
         let before = fs::read(&disk).unwrap();
+        // It was told of as if it could be attached.
+        assert_eq!(run(&format!("info {disk} --json")).ok().json()["only_read"], feature);
         let way = format!("amberfs mount -o ro {disk} DIR");
         run(&format!("attach {zone}:disk {disk} --size 12M")).fails(1, &["not be written", feature, &way]);
         run(&format!("mount {disk} {dir}")).fails(32, &["nothing was mounted", &way, "amberfs attach"]);

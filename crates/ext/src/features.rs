@@ -186,10 +186,16 @@ impl Features {
         named((self.incompat - INCOMPAT).bits(), &INCOMPAT_NAMES, "incompat")
     }
 
-    /// Refuses what can be read and not be written.
-    pub(crate) fn check_writable(&self, disk: &str) -> Result<(), crate::Error> {
+    /// The names of those that keep the file system from being written, where it can be read.
+    pub fn only_read(&self) -> Vec<String> {
         let mut names = named((self.ro_compat - RO_COMPAT).bits(), &RO_COMPAT_NAMES, "ro_compat");
         names.extend(named((self.incompat & READ_ONLY).bits(), &INCOMPAT_NAMES, "incompat"));
+        names
+    }
+
+    /// Refuses what can be read and not be written.
+    pub(crate) fn check_writable(&self, disk: &str) -> Result<(), crate::Error> {
+        let names = self.only_read();
         if names.is_empty() {
             Ok(())
         } else {

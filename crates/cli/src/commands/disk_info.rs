@@ -42,14 +42,12 @@ pub(crate) fn describe(path: &Path, no_zone: Failure) -> Result<Fields, Failure>
         .with("inodes", Value::Count(info.inodes.into()))
         .with("inode_bytes", Value::Bytes(info.inode_bytes as u64))
         .with("features", info.features.names().join(" "))
-        .with("not_supported", unsupported(&info.features)))
+        .with("not_supported", or_none(&info.features.unsupported()))
+        .with("only_read", or_none(&info.features.only_read())))
 }
 
-fn unsupported(features: &ext::Features) -> Value {
-    match features.unsupported() {
-        names if names.is_empty() => Value::None,
-        names => Value::Text(names.join(" ")),
-    }
+fn or_none(names: &[String]) -> Value {
+    if names.is_empty() { Value::None } else { Value::Text(names.join(" ")) }
 }
 
 fn is_block_device(path: &Path) -> bool {
