@@ -332,9 +332,9 @@ impl Server {
             }
             abi::IOCTL_SET_FLAGS => {
                 let flags = message.payload().first_chunk().ok_or(Error::Invalid)?;
-                self.volume.set_inode_flags(&caller(message, 0), ino, u32::from_ne_bytes(*flags))?;
+                let (caller, flags) = (caller(message, 0), u32::from_ne_bytes(*flags));
+                self.inodes.reopened(ino, || self.volume.set_inode_flags(&caller, ino, flags))?;
                 // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
-                self.inodes.reopen(ino);
                 self.invalidate_attributes(ino);
                 Ok(Some(Vec::new()))
             }

@@ -54,6 +54,8 @@ struct Node {
     recent: bool,
     /// The inode has no name left: this handle is all there is of it.
     last: Option<Arc<OpenFile>>,
+    /// Opened before it was protected: what was written to its pages until then is still on its way.
+    unprotected: Option<Arc<OpenFile>>,
     /// Why what was written back of it last was refused, until a writer is told.
     refusal: Option<Box<Error>>,
 }
@@ -202,10 +204,22 @@ impl Inodes {
         }
     }
 
-    /// Whether contents of `ino` can be changed may be otherwise now: it is opened anew.
-    pub(crate) fn reopen(&self, ino: Ino) {
-        let file = self.shard(ino).nodes.get_mut(&ino).and_then(|node| node.file.take());
+    /// The same, for the kernel, which writes back what programs wrote to its pages: some of them before the file was protected.
+    pub(crate) fn file_of_pages(&self, ino: Ino) -> Result<Arc<OpenFile>> {
+        let unprotected = self.shard(ino).nodes.get(&ino).and_then(|node| node.unprotected.clone());
+        unprotected.map_or_else(|| self.file_to_change(ino), Ok)
+    }
+
+    /// Runs `change`, after which it may be otherwise whether contents of `ino` can be changed: it is opened anew.
+    pub(crate) fn reopened<T>(&self, ino: Ino, change: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = self.file_to_change(ino).ok();
+        let changed = change()?;
+        let file = self.shard(ino).nodes.get_mut(&ino).and_then(|node| {
+            node.unprotected = before.or(node.unprotected.take());
+            node.file.take()
+        });
         drop(file);
+        Ok(changed)
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {

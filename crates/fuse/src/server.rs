@@ -192,7 +192,10 @@ impl Server {
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
         self.changing(ino, flags & WRITE_KILL_SUIDGID == 0, |caller| {
             let write = |done: usize| {
-                let file = self.inodes.file_to_change(ino)?;
+                let file = match is_from_pages {
+                    true => self.inodes.file_of_pages(ino)?,
+                    false => self.inodes.file_to_change(ino)?,
+                };
                 self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
             };
             if is_from_pages {
