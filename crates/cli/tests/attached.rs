@@ -194,8 +194,10 @@ fn chattr_did_not_work_on_a_mount() {
         fs::create_dir(at("sub")).unwrap();
         fs::write(at("sub/file"), "before").unwrap();
         let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
-        // It may be in the kernel's pages alone still.
+        // It is in the kernel's pages alone still, but where chattr(1) has opened and closed the file before.
         open.write_all(b" and until").unwrap();
+        let immutable = rustix::fs::IFlags::from_bits_retain(0x8_0010);
+        rustix::fs::ioctl_setflags(&open, immutable).unwrap();
         shell(&format!("chattr -R +i {dir}/sub && lsattr {dir}/sub | grep -q -- ----i---------e")).ok();
         assert_eq!(open.write_all(b"after").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         drop(open);
