@@ -144,8 +144,9 @@ impl Options {
         for text in texts(lists) {
             wanted.set(text, sloppy)?;
             // What is so already may be said in other words.
-            let Options { read_only, remount, nofail, nosuid, nodev, noexec, noatime, of_native, .. } =
-                wanted;
+            let Options {
+                read_only, remount, nofail, nosuid, nodev, noexec, noatime, of_ext, of_native, ..
+            } = wanted;
             let may_change = Options {
                 read_only,
                 remount,
@@ -154,6 +155,7 @@ impl Options {
                 nodev,
                 noexec,
                 noatime,
+                of_ext,
                 of_native,
                 ..mounted.clone()
             };
@@ -432,6 +434,7 @@ mod tests {
         assert_eq!(parse("noatime,acl,commit=3").unwrap().of_ext, None);
         let remounted = |list| parse("").unwrap().remounted(PathBuf::new(), &[list], false);
         assert!(remounted("remount,journal=adaptive").is_ok() && remounted("remount,journal=diff").is_err());
+        assert!(remounted("remount,data=ordered").is_ok() && remounted("remount,synced=1M").is_err());
         for list in ["journal=diff", "durability=snapshot"] {
             let told = parse(list).unwrap().mounted_ext().unwrap_err();
             assert!(told.contains("only a native volume"), "{list}: {told}");
