@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, symli
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -42,16 +43,18 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// One without anything.
-    fn without_dir(user: u32) -> Stranger {
+    /// One without anything; another user each time, for tests side by side.
+    fn without_dir() -> Stranger {
+        static NEXT: AtomicU32 = AtomicU32::new(64_301);
+        let user = NEXT.fetch_add(1, Relaxed);
         let dir = PathBuf::from(format!("/tmp/amberfs-{user}"));
         let _ = fs::remove_file(&dir);
         let _ = fs::remove_dir_all(&dir);
         Stranger { user, dir, heard: Arc::default() }
     }
 
-    fn new(user: u32) -> Stranger {
-        let stranger = Stranger::without_dir(user);
+    fn new() -> Stranger {
+        let stranger = Stranger::without_dir();
         stranger.make_dir(stranger.dir.clone());
         stranger
     }
@@ -164,7 +167,7 @@ fn soon(what: impl FnOnce() -> Run) -> Run {
 #[test]
 fn nobody_answers_for_the_zone_or_mount_of_another() {
     let Some((_scratch, zone, dir)) = place() else { return };
-    let stranger = Stranger::new(64_301);
+    let stranger = Stranger::new();
     run(&format!("mount {zone}:home {dir}")).ok();
     stranger.claim("fake.sock", &zone, &dir);
     // Its server is killed, and so the only one that claims it is the fake.
@@ -194,7 +197,7 @@ fn a_user_answers_root_for_the_zone_that_is_theirs() {
         return;
     }
     let scratch = Scratch::new();
-    let stranger = Stranger::new(64_302);
+    let stranger = Stranger::new();
     let (zone, _lock) = locked_zone(&scratch);
     stranger.claim("theirs.sock", &zone, "/");
     stranger.claim("not-theirs.sock", "/etc/passwd", "/nowhere");
@@ -228,7 +231,7 @@ fn a_user_answers_root_for_the_mount_that_is_theirs_and_does_not_keep_it_from_en
         return;
     }
     let scratch = Scratch::new();
-    let (theirs, other) = (Stranger::new(64_303), Stranger::new(64_304));
+    let (theirs, other) = (Stranger::new(), Stranger::new());
     let dir = scratch.mount_point("mnt");
     for stranger in [&theirs, &other] {
         stranger.claim("fake.sock", "/zone", &dir);
@@ -265,10 +268,11 @@ fn the_mount_of_another_detached_a_disk_of_roots() {
         return;
     }
     let scratch = Scratch::new();
-    let theirs = Stranger::new(64_305);
+    let theirs = Stranger::new();
     let dir = scratch.mount_point("mnt");
     let _device = mount_of(theirs.user, &dir);
-    let told = ["was mounted by user 64305", "it stays mounted", "without --detach"];
+    let whose = format!("was mounted by user {}", theirs.user);
+    let told = [&whose, "it stays mounted", "without --detach"];
     run(&format!("umount --detach {dir}")).fails(32, &told);
     run(&format!("umount {dir}")).ok();
 }
@@ -280,7 +284,7 @@ fn what_was_put_in_the_place_of_a_mount_was_unmounted() {
         return;
     }
     let scratch = Scratch::new();
-    let theirs = Stranger::new(64_306);
+    let theirs = Stranger::new();
     for name in ["theirs", "roots"] {
         fs::create_dir(scratch.path(name)).unwrap();
     }
@@ -312,7 +316,7 @@ fn servers_that_say_nothing_do_not_hold_root_up() {
         return;
     }
     let scratch = Scratch::new();
-    let stranger = Stranger::new(64_305);
+    let stranger = Stranger::new();
     let (zone, _lock) = locked_zone(&scratch);
     chown(&zone, Some(stranger.user), None).unwrap();
     for n in 0..40 {
@@ -332,7 +336,7 @@ fn dead_sockets_of_others_are_passed_over_and_left() {
         return;
     }
     let scratch = Scratch::new();
-    let stranger = Stranger::new(64_306);
+    let stranger = Stranger::new();
     let (zone, _lock) = locked_zone(&scratch);
     chown(&zone, Some(stranger.user), None).unwrap();
     stranger.leave_dead(200);
@@ -353,8 +357,8 @@ fn a_directory_that_others_could_have_made_is_not_looked_into() {
     let scratch = Scratch::new();
     fs::set_permissions(scratch.path(""), PermissionsExt::from_mode(0o755)).unwrap();
     let (zone, _lock) = locked_zone(&scratch);
-    let owner = Stranger::without_dir(64_307);
-    let other = Stranger::without_dir(64_308);
+    let owner = Stranger::without_dir();
+    let other = Stranger::without_dir();
     chown(&zone, Some(owner.user), None).unwrap();
     let is_not_asked = |who: &Stranger, why: &str| {
         soon(|| run(&format!("info {zone}:home"))).fails(1, &["is in use by"]);
