@@ -1,63 +1,9 @@
-//! Loop devices and NBD servers that end with the test that needs them.
+//! NBD servers that end with the test that needs them.
 #![allow(dead_code)]
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
-
-/// A loop device.
-pub(crate) struct LoopDevice {
-    pub(crate) path: PathBuf,
-}
-
-/// What is unmounted when it is dropped.
-pub(crate) struct Mounted(PathBuf);
-
-impl LoopDevice {
-    /// Nothing, said aloud, where nobody may attach one.
-    pub(crate) fn attach(image: &Path, options: &[&str]) -> Option<LoopDevice> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            let _ = writeln!(std::io::stderr(), "LEFT OUT: loop devices need root and /dev/loop-control");
-            return None;
-        }
-        let attach =
-            || Command::new("losetup").args(["--find", "--show"]).args(options).arg(image).output().unwrap();
-        let mut output = attach();
-        // Of two who look for a free one at once, one may come too late.
-        for _ in 0..50 {
-            if output.status.success() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-            output = attach();
-        }
-        assert!(output.status.success(), "losetup: {}", String::from_utf8_lossy(&output.stderr));
-        Some(LoopDevice { path: String::from_utf8(output.stdout).unwrap().trim().into() })
-    }
-
-    pub(crate) fn try_mount(&self, dir: &Path) -> bool {
-        std::fs::create_dir_all(dir).unwrap();
-        Command::new("mount").arg(&self.path).arg(dir).stderr(Stdio::null()).status().unwrap().success()
-    }
-
-    pub(crate) fn mount(&self, dir: &Path) -> Mounted {
-        assert!(self.try_mount(dir), "mount {}", self.path.display());
-        Mounted(dir.into())
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
 
 /// An NBD server.
 pub(crate) struct NbdServer {
