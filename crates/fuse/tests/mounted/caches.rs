@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::process::Command;
 use std::time::Duration;
 
-use super::support::Mounted;
+use super::support::{Mounted, for_programs, without_programs};
 use fuse::{MountOptions, Request};
 use vfs::{Caller, FileSystem, ROOT_INO, Time};
 
@@ -105,6 +105,7 @@ fn a_symbolic_link_is_read_once() {
 
 #[test]
 fn written_back_data_waits_for_fsync() {
+    let _alone = without_programs(); // one that ends has the kernel write back
     let mounted = Mounted::writing_back();
     let path = mounted.path("file");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
@@ -218,7 +219,9 @@ fn a_program_ran_with_the_set_user_id_that_a_write_had_taken() {
             let mut nobody = Command::new("setpriv");
             nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec"]);
             nobody.args([format!("{change}; exec ./id -u")]).current_dir(mounted.dir());
+            let programs = for_programs();
             let output = nobody.output().unwrap();
+            drop(programs);
             assert!(output.status.success(), "{change}: {output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
@@ -257,6 +260,7 @@ fn a_new_file_is_opened_and_closed_without_a_message() {
 
 #[test]
 fn fsync_is_free_where_all_is_durable_and_no_page_is_kept_back() {
+    let _alone = without_programs();
     for writeback_cache in [false, true] {
         let options = MountOptions { durable_operations: true, writeback_cache, ..MountOptions::default() };
         let mounted = Mounted::with(&options);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::support::{Mounted, PANICS};
+use super::support::{Mounted, PANICS, for_programs};
 use fuse::{Error, MountOptions};
 
 #[track_caller]
@@ -149,6 +149,7 @@ fn removed_directories_live_while_someone_is_in_them() {
     let mounted = Mounted::new();
     let dir = mounted.path("dir");
     fs::create_dir(&dir).unwrap();
+    let programs = for_programs();
     let status = Command::new("sh")
         .current_dir(&dir)
         .args(["-c", r#"rmdir "$PWD" && stat . && [ -z "$(ls -A .)" ] && ! mkdir new && ! test -e new"#])
@@ -156,6 +157,7 @@ fn removed_directories_live_while_someone_is_in_them() {
         .stderr(Stdio::null())
         .status()
         .unwrap();
+    drop(programs);
     assert!(status.success());
     eventually("closing the directory", || mounted.volume.open_handles() == 0);
 }
@@ -293,8 +295,10 @@ fn wait_for_mount(dir: &Path, server: &mut Child) {
 fn a_dead_servers_mount_point_can_be_unmounted() {
     let dir = tempfile::tempdir().unwrap();
     let dir_path = dir.path().canonicalize().unwrap();
+    let programs = for_programs();
     let mut server = Command::new(example()).arg(&dir_path).arg(way()).stderr(Stdio::null()).spawn().unwrap();
     wait_for_mount(&dir_path, &mut server);
+    drop(programs);
     server.kill().unwrap();
     server.wait().unwrap();
     // Attributes may still be in the kernel's cache; a new name is not.
@@ -341,6 +345,7 @@ fn ordinary_users_mount_and_unmount() {
         wait $server
         trap - EXIT
     "#;
+    let _programs = for_programs();
     let output = Command::new("timeout")
         .args(["300", "unshare", "--mount", "sh", "-c", script, "sh"])
         .args([&dir.path().canonicalize().unwrap(), &example()])

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use fuse::{Mount, MountOptions, RequestCounts};
+use parking_lot::RwLock;
 use tempfile::TempDir;
 use vfs::model::Model;
 use vfs::{
@@ -15,6 +16,20 @@ use vfs::{
 
 /// The name whose lookup makes the volume panic.
 pub const PANICS: &str = "makes-the-volume-panic";
+
+/// Taken while programs start: each has, for a moment, the files open that other tests have, and the kernel tells the server that it
+/// closes them.
+static PROGRAMS: RwLock<()> = RwLock::new(());
+
+/// Until what it returns is dropped, no test starts a program.
+pub fn without_programs() -> impl Drop {
+    PROGRAMS.read_recursive()
+}
+
+/// Until what it returns is dropped, this test alone starts programs, and none counts requests.
+pub fn for_programs() -> impl Drop {
+    PROGRAMS.write()
+}
 
 /// A model that counts its open handles and panics on demand.
 pub struct Watched {
@@ -227,6 +242,7 @@ impl Mounted {
 
     /// The requests that `action` causes.
     pub fn requests<T>(&self, action: impl FnOnce() -> T) -> (T, RequestCounts) {
+        let _alone = without_programs();
         let before = self.mount().requests();
         let result = action();
         (result, self.mount().requests().since(&before))
