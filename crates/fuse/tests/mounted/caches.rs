@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, sy
 use std::process::Command;
 use std::time::Duration;
 
-use super::support::{Mounted, for_programs, without_programs};
+use super::support::{Mounted, disturbing, undisturbed};
 use fuse::{MountOptions, Request};
 use vfs::{Caller, FileSystem, ROOT_INO, Time};
 
@@ -105,8 +105,8 @@ fn a_symbolic_link_is_read_once() {
 
 #[test]
 fn written_back_data_waits_for_fsync() {
-    let _alone = without_programs(); // one that ends has the kernel write back
     let mounted = Mounted::writing_back();
+    let undisturbed = undisturbed(); // who closes the file has it written back
     let path = mounted.path("file");
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
     file.write_all(b"first").unwrap(); // The kernel looks for file capabilities once.
@@ -122,7 +122,7 @@ fn written_back_data_waits_for_fsync() {
     let ((), requests) = mounted.requests(|| file.sync_all().unwrap());
     assert_eq!((requests.of(Request::Write), requests.of(Request::Fsync)), (1, 1), "{requests}");
     let written = fs::metadata(mounted.path("file")).unwrap();
-    drop(file);
+    drop((file, undisturbed));
     let mounted = mounted.again();
     let read_again = fs::metadata(mounted.path("file")).unwrap();
     assert_eq!((read_again.len(), read_again.mtime()), (written.len(), written.mtime()));
@@ -219,9 +219,9 @@ fn a_program_ran_with_the_set_user_id_that_a_write_had_taken() {
             let mut nobody = Command::new("setpriv");
             nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec"]);
             nobody.args([format!("{change}; exec ./id -u")]).current_dir(mounted.dir());
-            let programs = for_programs();
+            let disturbed = disturbing();
             let output = nobody.output().unwrap();
-            drop(programs);
+            drop(disturbed);
             assert!(output.status.success(), "{change}: {output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
@@ -260,10 +260,10 @@ fn a_new_file_is_opened_and_closed_without_a_message() {
 
 #[test]
 fn fsync_is_free_where_all_is_durable_and_no_page_is_kept_back() {
-    let _alone = without_programs();
     for writeback_cache in [false, true] {
         let options = MountOptions { durable_operations: true, writeback_cache, ..MountOptions::default() };
         let mounted = Mounted::with(&options);
+        let _undisturbed = undisturbed();
         let mut file = File::create(mounted.path("file")).unwrap();
         file.write_all(b"first").unwrap();
         file.sync_all().unwrap();
@@ -300,7 +300,9 @@ fn what_changes_otherwise_is_asked_for_each_time() {
     let volume = &mounted.volume;
     let dir = volume.lookup(&root, ROOT_INO, b"dir").unwrap().ino;
     volume.make_volatile(dir);
+    let disturbed = disturbing();
     mounted.mount().kernel_cache().let_go("dir".as_ref(), ROOT_INO, |ino| ino == dir);
+    drop(disturbed);
     let list = || {
         let entries = fs::read_dir(mounted.path("dir")).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -343,9 +345,11 @@ fn the_kernel_lets_go_of_what_nobody_uses() {
     let cache = mounted.mount().kernel_cache();
     let all = |ino| ino != ROOT_INO;
     let used = File::open(mounted.path("dir/deep/7")).unwrap();
+    let disturbed = disturbing();
     assert!(!cache.let_go("dir".as_ref(), ROOT_INO, all), "a file is open");
     drop(used);
     assert!(cache.let_go("dir".as_ref(), ROOT_INO, all));
+    drop(disturbed);
     assert_eq!(mounted.volume.open_handles(), 0);
     mounted
         .without_requests(|| assert!(cache.let_go("dir".as_ref(), ROOT_INO, all), "it holds nothing of it"));

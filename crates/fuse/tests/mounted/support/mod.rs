@@ -17,18 +17,19 @@ use vfs::{
 /// The name whose lookup makes the volume panic.
 pub const PANICS: &str = "makes-the-volume-panic";
 
-/// Taken while programs start: each has, for a moment, the files open that other tests have, and the kernel tells the server that it
-/// closes them.
-static PROGRAMS: RwLock<()> = RwLock::new(());
+/// Held by who copies the table of open files: a program has it for a moment when it begins, and who mounts, or has the kernel let go of
+/// something, asks in a thread that has one of its own ([`fuse::apart`]), which Linux fills with up to 64 files before it closes
+/// them. Meanwhile no mount can be unmounted of which a test had a file open, and closing the copies is a message to each.
+static FILES: RwLock<()> = RwLock::new(());
 
-/// Until what it returns is dropped, no test starts a program.
-pub fn without_programs() -> impl Drop {
-    PROGRAMS.read_recursive()
+/// Until what it returns is dropped, no test does anything of that kind.
+pub fn undisturbed() -> impl Drop {
+    FILES.read_recursive()
 }
 
-/// Until what it returns is dropped, this test alone starts programs, and none counts requests.
-pub fn for_programs() -> impl Drop {
-    PROGRAMS.write()
+/// Until what it returns is dropped, this test alone does, and none counts requests.
+pub fn disturbing() -> impl Drop {
+    FILES.write()
 }
 
 /// A model that counts its open handles and panics on demand.
@@ -223,6 +224,7 @@ impl Mounted {
     pub fn of(volume: Arc<Watched>, options: &MountOptions) -> Mounted {
         let dir = tempfile::tempdir().unwrap();
         let options = MountOptions { transport: crate::transport(), ..options.clone() };
+        let _disturbed = disturbing();
         let mount = fuse::mount(volume.clone(), dir.path(), &options)
             .expect("these tests need /dev/fuse, and root or fusermount3");
         Mounted { mount: Some(mount), volume, dir }
@@ -242,7 +244,7 @@ impl Mounted {
 
     /// The requests that `action` causes.
     pub fn requests<T>(&self, action: impl FnOnce() -> T) -> (T, RequestCounts) {
-        let _alone = without_programs();
+        let _undisturbed = undisturbed();
         let before = self.mount().requests();
         let result = action();
         (result, self.mount().requests().since(&before))
@@ -258,9 +260,10 @@ impl Mounted {
 
     /// Unmounts and waits for the server's end.
     pub fn end(mut self) -> Arc<Watched> {
-        let mount = self.mount.take().expect("still mounted");
-        mount.unmounter().unmount(false).unwrap();
-        mount.wait().unwrap();
+        let undisturbed = undisturbed();
+        self.mount().unmounter().unmount(false).unwrap();
+        drop(undisturbed);
+        self.mount.take().expect("still mounted").wait().unwrap();
         self.volume.clone()
     }
 }
