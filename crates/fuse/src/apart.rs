@@ -2,7 +2,8 @@
 //!
 //! A process that is killed while a thread of its own waits for an answer of its own server would stay for ever: the thread waits for the
 //! answer, whatever kills it, once the server has taken the request; and while it waits, its file table keeps the connection open, which
-//! would otherwise end with the process. So who asks has a file table of his own, in which the connection is not.
+//! would otherwise end with the process. So who asks has a file table of his own, in which the connection is not. (His address space is the
+//! process's, and nothing may keep the connection for as long as that: see [`crate::command_ring`].)
 
 use std::io;
 use std::thread;

@@ -33,6 +33,7 @@ mod abi;
 #[allow(unsafe_code)]
 mod apart;
 mod attach;
+mod command_ring;
 mod convert;
 mod device;
 mod directory;

@@ -12,14 +12,13 @@
 
 #![allow(unsafe_code, reason = "memory is shared with the kernel")]
 
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use zerocopy::{FromBytes, IntoBytes};
@@ -27,6 +26,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{
     InHeader, Opcode, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingHeader, WriteOut,
 };
+use crate::command_ring::{Command, CommandRing};
 use crate::device::Device;
 use crate::handshake::WRITE_MAX;
 use crate::message::{Answerer, Message, Reply};
@@ -89,7 +89,7 @@ impl Drop for Entry {
 /// The kernel writes to entries only within a system call of the thread that made the ring (`DEFER_TASKRUN` with
 /// `SINGLE_ISSUER`), and so not while the thread works on one.
 struct Queue {
-    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    ring: CommandRing,
     number: u16,
     device: Arc<Device>,
     entries: Vec<Entry>,
@@ -102,7 +102,7 @@ struct Queue {
 impl Queue {
     /// To be served by the thread that makes it.
     fn new(number: u16, device: Arc<Device>) -> io::Result<Queue> {
-        let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(ENTRIES as u32)?;
+        let ring = CommandRing::new(ENTRIES as u32)?;
         let entries = (0..ENTRIES).map(|_| Entry::new()).collect();
         Ok(Queue { ring, number, device, entries, held: 0, names: Vec::new() })
     }
@@ -116,19 +116,17 @@ impl Queue {
         let mut ended = Err(io::Error::other("the kernel gave all entries back"));
         while self.held > 0 {
             priority.answers();
-            let come = self.ring.submit_and_wait(1);
+            let come = self.ring.submit_and_wait();
             priority.goes_on();
             match come {
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
-            loop {
-                let next = self.ring.completion().next();
-                let Some(completion) = next else { break };
+            while let Some(completion) = self.ring.completion() {
                 self.held -= 1;
-                match completion.result() {
-                    0 => priority.serves(self.exchange(completion.user_data() as usize, server)?),
+                match completion.result {
+                    0 => priority.serves(self.exchange(completion.token as usize, server)?),
                     result => match Errno::from_raw_os_error(-result) {
                         Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED => ended = Ok(()),
                         // It ended while an answer was on its way, or something is wrong: all will tell.
@@ -176,15 +174,16 @@ impl Queue {
         RingCommand { commit_id, queue: self.number, ..RingCommand::default() }
             .write_to_prefix(&mut about)
             .map_err(|_| cut_short())?;
-        let entry = opcode::UringCmd80::new(types::Fd(self.device.descriptor().as_raw_fd()), command)
-            .cmd(about)
-            .addr(Some(self.entries[index].places.as_ptr() as u64))
-            .build()
-            .user_data(index as u64);
-        let entry = with_length(entry, PLACES);
-        // SAFETY: the descriptor is open as long as the queue has the device; the memory that the entry's places tell of
-        // lives until the command is completed, which is what `held` counts.
-        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
+        let command = Command {
+            file: self.device.descriptor().as_fd(),
+            operation: command,
+            addr: self.entries[index].places.as_ptr() as u64,
+            len: PLACES,
+            about,
+            token: index as u64,
+        };
+        // SAFETY: the memory that the entry's places tell of lives until the command is completed, which is what `held` counts.
+        unsafe { self.ring.push(&command)? };
         self.held += 1;
         Ok(())
     }
@@ -197,17 +196,6 @@ impl Drop for Queue {
             std::mem::forget(std::mem::take(&mut self.entries));
         }
     }
-}
-
-/// Sets the field `len` of a submission, for which the library's commands have no word.
-fn with_length(entry: squeue::Entry128, len: u32) -> squeue::Entry128 {
-    /// Of `struct io_uring_sqe`: `addr` is at 16, `len` behind it.
-    const LEN: usize = 24;
-    // SAFETY: the entry is the kernel's structure of 128 bytes, plain numbers each of whose values is valid.
-    let mut bytes = unsafe { std::mem::transmute::<squeue::Entry128, [u8; 128]>(entry) };
-    bytes[LEN..LEN + 4].copy_from_slice(&len.to_ne_bytes());
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(bytes) }
 }
 
 fn cut_short() -> io::Error {
