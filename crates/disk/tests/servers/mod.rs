@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 /// An NBD server.
@@ -15,8 +15,13 @@ pub(crate) struct NbdServer {
 }
 
 impl NbdServer {
-    /// nbdkit, over TCP on a free port.
+    /// nbdkit, over TCP on a free port; on another one if somebody takes it meanwhile.
     pub(crate) fn nbdkit(arguments: &[&str]) -> NbdServer {
+        let mut begun = (0..5).map(|_| NbdServer::nbdkit_on_a_port(arguments));
+        begun.find_map(Result::ok).expect("nbdkit ends each time: what it said stands above")
+    }
+
+    fn nbdkit_on_a_port(arguments: &[&str]) -> Result<NbdServer, ExitStatus> {
         let dir = tempfile::tempdir().unwrap();
         let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = free.local_addr().unwrap().port().to_string();
@@ -38,30 +43,36 @@ impl NbdServer {
         command.args(["--format=raw", "--persistent", "--export-name=work", "--shared=8", "--socket"]);
         command.arg(&socket).arg("--pid-file").arg(&pid).args(arguments).arg(image);
         let uri = format!("nbd+unix:///work?socket={}", socket.display());
-        NbdServer::begin(uri, command, pid, dir)
+        NbdServer::begin(uri, command, pid, dir).expect("qemu-nbd serves")
     }
 
-    fn begin(uri: String, mut command: Command, pid: PathBuf, dir: tempfile::TempDir) -> NbdServer {
+    fn begin(
+        uri: String,
+        mut command: Command,
+        pid: PathBuf,
+        dir: tempfile::TempDir,
+    ) -> Result<NbdServer, ExitStatus> {
         let child = spawn(&mut command);
         let mut server = NbdServer { uri, command, child, pid, _dir: dir };
-        server.wait();
-        server
+        server.wait()?;
+        Ok(server)
     }
 
     /// The same server, at the same address, after it was killed.
     pub(crate) fn again(&mut self) {
         let _ = std::fs::remove_file(&self.pid);
         self.child = spawn(&mut self.command);
-        self.wait();
+        self.wait().expect("it serves again");
     }
 
-    fn wait(&mut self) {
+    /// Until it serves, or has ended.
+    fn wait(&mut self) -> Result<(), ExitStatus> {
         for _ in 0..1000 {
             if self.pid.exists() {
-                return;
+                return Ok(());
             }
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended: {status}");
+                return Err(status);
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -42,7 +42,13 @@ fn unlinked_files_live_while_they_are_open() {
 fn a_file_without_a_name_lives_and_can_be_given_one() {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
     let mounted = Mounted::new();
-    let open = || rustix::fs::open(mounted.dir(), OFlags::TMPFILE | OFlags::RDWR, Mode::RUSR | Mode::WUSR);
+    let open = || {
+        rustix::fs::open(
+            mounted.dir(),
+            OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::RUSR | Mode::WUSR,
+        )
+    };
     let dropped = File::from(open().unwrap());
     let kept = File::from(open().unwrap());
     dropped.write_all_at(b"nobody", 0).unwrap();
@@ -61,7 +67,7 @@ fn a_file_without_a_name_lives_and_can_be_given_one() {
 fn a_file_without_a_name_outlives_many_others() {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};
     let mounted = Mounted::new();
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(mounted.dir(), flags, Mode::RUSR | Mode::WUSR).unwrap());
     for number in 0..3000 {
         fs::write(mounted.path(&format!("file-{number}")), b"other").unwrap();
@@ -283,13 +289,30 @@ fn way() -> &'static str {
     }
 }
 
-/// Starts the example server, which has mounted the volume when this returns.
-fn start_server(dir: &Path) -> Child {
-    let mut server = Command::new(example()).arg(dir).arg(way()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut says = String::new();
-    BufReader::new(server.stderr.take().unwrap()).read_line(&mut says).unwrap();
-    assert!(says.starts_with("model: mounted on "), "{says}");
-    server
+/// A server in a process of its own.
+struct Server(Child);
+
+impl Server {
+    /// One that `command` starts. When this returns it has said that the volume is mounted, and where.
+    fn start(command: &mut Command) -> (Server, PathBuf) {
+        let mut server = Server(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        let says = BufReader::new(server.0.stderr.take().unwrap());
+        let mut told = says.lines().map_while(Result::ok);
+        let dir = told.find_map(|line| Some(PathBuf::from(line.split_once("mounted on ")?.1)));
+        (server, dir.expect("a mount"))
+    }
+
+    /// Kills it, and waits for its end.
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        eventually("the server's end", || self.0.try_wait().unwrap().is_some());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
 }
 
 #[test]
@@ -297,10 +320,9 @@ fn a_dead_servers_mount_point_can_be_unmounted() {
     let dir = tempfile::tempdir().unwrap();
     let dir_path = dir.path().canonicalize().unwrap();
     let disturbed = disturbing();
-    let mut server = start_server(&dir_path);
+    let (server, _) = Server::start(Command::new(example()).arg(&dir_path).arg(way()));
     drop(disturbed);
-    server.kill().unwrap();
-    server.wait().unwrap();
+    server.kill();
     // Attributes may still be in the kernel's cache; a new name is not.
     let error = fs::write(dir_path.join("file"), b"").unwrap_err();
     // The last is of a request that the kernel had for a ring when the thread that waits on it was killed: a ring goes
@@ -324,25 +346,16 @@ fn a_server_that_is_killed_while_it_asks_itself_ends() {
     }
     let _disturbed = disturbing();
     let this = std::thread::current().name().unwrap().to_owned();
-    let mut server = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &this, "--nocapture"])
-        .env(SERVER, "")
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut says = String::new();
-    BufReader::new(server.stderr.take().unwrap()).read_line(&mut says).unwrap();
-    let dir = PathBuf::from(says.trim_end().strip_prefix("mounted on ").expect(&says));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let (server, dir) = Server::start(command.args(["--exact", &this, "--nocapture"]).env(SERVER, ""));
     let is_asking = |thread: fs::DirEntry| {
         let told = |what| fs::read_to_string(thread.path().join(what)).unwrap_or_default();
         told("comm") == "fuse-asks\n" && told("syscall").contains(' ')
     };
-    let threads = format!("/proc/{}/task", server.id());
+    let threads = format!("/proc/{}/task", server.0.id());
     eventually("the question", || fs::read_dir(&threads).unwrap().flatten().any(is_asking));
     std::thread::sleep(Duration::from_millis(50)); // and the server has it
-    server.kill().unwrap();
-    eventually("the server's end", || server.try_wait().unwrap().is_some());
+    server.kill();
     fuse::unmount(&dir, false).unwrap();
     fs::remove_dir(dir).unwrap();
 }
