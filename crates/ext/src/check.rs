@@ -191,7 +191,9 @@ impl Check<'_> {
                 }
                 Err(error) => self.report.find(error.to_string()),
                 Ok(inode) => {
-                    directories += u32::from(inode.is_dir() && inode.links > 0);
+                    // One that somebody had open when it was removed is its group's until it is gone.
+                    let is_there = inode.links > 0 || self.orphans.contains(&ino);
+                    directories += u32::from(inode.is_dir() && is_there);
                     self.inode(&inode);
                 }
             }

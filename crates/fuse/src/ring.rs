@@ -182,7 +182,8 @@ impl Queue {
             about,
             token: index as u64,
         };
-        // SAFETY: the memory that the entry's places tell of lives until the command is completed, which is what `held` counts.
+        // SAFETY: the descriptor is open as long as the queue has the device; the memory that the entry's places tell of lives until the
+        // command is completed, which is what `held` counts.
         unsafe { self.ring.push(&command)? };
         self.held += 1;
         Ok(())
