@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -290,28 +291,43 @@ fn way() -> &'static str {
 }
 
 /// A server in a process of its own.
-struct Server(Child);
+struct Server {
+    process: Child,
+    says: Receiver<String>,
+}
 
 impl Server {
-    /// One that `command` starts. When this returns it has said that the volume is mounted, and where.
-    fn start(command: &mut Command) -> (Server, PathBuf) {
-        let mut server = Server(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
-        let says = BufReader::new(server.0.stderr.take().unwrap());
-        let mut told = says.lines().map_while(Result::ok);
-        let dir = told.find_map(|line| Some(PathBuf::from(line.split_once("mounted on ")?.1)));
-        (server, dir.expect("a mount"))
+    fn start(command: &mut Command) -> Server {
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let (tell, says) = mpsc::channel();
+        std::thread::spawn(move || lines.for_each(|line| _ = tell.send(line)));
+        Server { process, says }
+    }
+
+    /// Waits until it says this; gives the rest of the line.
+    #[track_caller]
+    fn hear(&self, what: &str) -> String {
+        let mut heard = Vec::new();
+        while let Ok(line) = self.says.recv_timeout(Duration::from_secs(60)) {
+            if let Some((_, rest)) = line.split_once(what) {
+                return rest.to_owned();
+            }
+            heard.push(line);
+        }
+        panic!("the server does not say '{what}', but {heard:#?}");
     }
 
     /// Kills it, and waits for its end.
     fn kill(mut self) {
-        self.0.kill().unwrap();
-        eventually("the server's end", || self.0.try_wait().unwrap().is_some());
+        self.process.kill().unwrap();
+        eventually("the server's end", || self.process.try_wait().unwrap().is_some());
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        let _ = self.process.kill();
     }
 }
 
@@ -320,7 +336,8 @@ fn a_dead_servers_mount_point_can_be_unmounted() {
     let dir = tempfile::tempdir().unwrap();
     let dir_path = dir.path().canonicalize().unwrap();
     let disturbed = disturbing();
-    let (server, _) = Server::start(Command::new(example()).arg(&dir_path).arg(way()));
+    let server = Server::start(Command::new(example()).arg(&dir_path).arg(way()));
+    server.hear("mounted on ");
     drop(disturbed);
     server.kill();
     // Attributes may still be in the kernel's cache; a new name is not.
@@ -347,14 +364,9 @@ fn a_server_that_is_killed_while_it_asks_itself_ends() {
     let _disturbed = disturbing();
     let this = std::thread::current().name().unwrap().to_owned();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let (server, dir) = Server::start(command.args(["--exact", &this, "--nocapture"]).env(SERVER, ""));
-    let is_asking = |thread: fs::DirEntry| {
-        let told = |what| fs::read_to_string(thread.path().join(what)).unwrap_or_default();
-        told("comm") == "fuse-asks\n" && told("syscall").contains(' ')
-    };
-    let threads = format!("/proc/{}/task", server.0.id());
-    eventually("the question", || fs::read_dir(&threads).unwrap().flatten().any(is_asking));
-    std::thread::sleep(Duration::from_millis(50)); // and the server has it
+    let server = Server::start(command.args(["--exact", &this, "--nocapture"]).env(SERVER, ""));
+    let dir = PathBuf::from(server.hear("mounted on "));
+    server.hear("asked for");
     server.kill();
     fuse::unmount(&dir, false).unwrap();
     fs::remove_dir(dir).unwrap();
