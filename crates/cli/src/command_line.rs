@@ -252,6 +252,9 @@ pub(crate) struct Umount {
     /// Take it out of the tree at once; it ends when the last file is closed
     #[arg(long, short)]
     pub(crate) lazy: bool,
+    /// Say nothing of where, and until when, it stays in service
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
     /// Then make its disk a plain ext disk again, as 'amberfs detach' does
     #[arg(long, conflicts_with_all = ["lazy", "namespace"])]
     pub(crate) detach: bool,

@@ -82,6 +82,8 @@ impl Personality {
 fn mount(arguments: impl Iterator<Item = OsString>, umount: bool) -> Result<Vec<OsString>, String> {
     let mut arguments = arguments;
     let mut translated = Vec::new();
+    // umount(8) says nothing of what goes well.
+    let mut quiet = umount;
     while let Some(argument) = arguments.next() {
         let text = argument.to_string_lossy().into_owned();
         let flags = match text.strip_prefix('-') {
@@ -120,10 +122,14 @@ fn mount(arguments: impl Iterator<Item = OsString>, umount: bool) -> Result<Vec<
                 'h' => translated.push("--help".into()),
                 // No mtab to write; -f and -r of umount(8) change nothing here.
                 'n' => {}
-                'f' | 'r' | 'v' if umount => {}
+                'f' | 'r' if umount => {}
+                'v' if umount => quiet = false,
                 other => return Err(format!("unknown flag -{other}")),
             }
         }
+    }
+    if quiet {
+        translated.push("--quiet".into());
     }
     Ok(translated)
 }
@@ -187,8 +193,9 @@ mod tests {
                 "amberfs mount /z:v /mnt --sloppy --fake --verbose -o ro",
             ),
             ("mount.amberfs /z:v /mnt -nN 17 -o rw", "amberfs mount /z:v /mnt --namespace 17 -o rw"),
-            ("umount.fuse.amberfs /mnt -N /run/ns", "amberfs umount /mnt --namespace /run/ns"),
-            ("umount.fuse.amberfs /mnt -l -n", "amberfs umount /mnt --lazy"),
+            ("umount.fuse.amberfs /mnt -N /run/ns", "amberfs umount /mnt --namespace /run/ns --quiet"),
+            ("umount.fuse.amberfs /mnt -l -n", "amberfs umount /mnt --lazy --quiet"),
+            ("umount.fuse.amberfs /mnt -vl", "amberfs umount /mnt --lazy"),
             ("mkfs.amberfs -V -L data /z:v 64M", "amberfs mkfs -L data /z:v --size 64M"),
             ("fsck.amberfs -a -C0 /z:v", "amberfs fsck -a /z:v"),
             ("fsck.amberfs -C 4 -n /z:v", "amberfs fsck -n /z:v"),

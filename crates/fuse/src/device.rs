@@ -94,7 +94,8 @@ impl Device {
                 Ok(len) => break len,
                 // Given up by who asked, before it was read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV) => return Ok(None),
+                // The latter for whoever has taken a message while it was unmounted, or somebody ended it.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
         };

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use rustix::io::Errno;
-use vfs::{Attr, Caller, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
+use vfs::{Attr, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
 use zerocopy::IntoBytes;
 
 use crate::abi::{
@@ -16,6 +16,7 @@ use crate::convert::{
     LASTING, attr_out, create_flags, entry_out, extended_flags, fallocate_mode, in_directory, no_entry_out,
     rename_flags, set_attr, statfs_out, statx_out,
 };
+use crate::credentials::caller;
 use crate::message::{Handled, Message, Reply};
 use crate::requests::Request;
 use crate::server::Server;
@@ -54,7 +55,7 @@ impl Server {
             Opcode::Setattr => reply.answer(self.handle(Request::Setattr, || {
                 let wanted = message.arguments::<SetattrIn>()?;
                 let kill = Valid::from_bits_truncate(wanted.valid).contains(Valid::KILL_PRIVILEGES);
-                let attr = self.setattr(caller(message, 0), ino, set_attr(&wanted), kill)?;
+                let attr = self.setattr(&message.header, ino, set_attr(&wanted), kill)?;
                 Ok(attr_out(&attr, self.ttl(ino)))
             })),
             Opcode::Readlink => {
@@ -62,22 +63,22 @@ impl Server {
             }
             Opcode::Symlink => reply.answer(self.made(Request::Symlink, || {
                 let (name, target) = message.names()?;
-                self.volume.symlink(&caller(message, 0), ino, name, target)
+                self.volume.symlink(&caller(&message.header, 0), ino, name, target)
             })),
             Opcode::Mknod => reply.answer(self.made(Request::Mknod, || {
                 let MknodIn { mode, rdev, umask, .. } = message.arguments()?;
-                self.volume.mknod(&caller(message, umask), ino, message.name()?, mode, rdev)
+                self.volume.mknod(&caller(&message.header, umask), ino, message.name()?, mode, rdev)
             })),
             Opcode::Mkdir => reply.answer(self.made(Request::Mkdir, || {
                 let MkdirIn { mode, umask } = message.arguments()?;
-                self.volume.mkdir(&caller(message, umask), ino, message.name()?, mode)
+                self.volume.mkdir(&caller(&message.header, umask), ino, message.name()?, mode)
             })),
             Opcode::Unlink => reply.answer(self.handle(Request::Unlink, || {
-                let (caller, name) = (caller(message, 0), message.name()?);
+                let (caller, name) = (caller(&message.header, 0), message.name()?);
                 self.removing(&caller, ino, name, || self.volume.unlink(&caller, ino, name))
             })),
             Opcode::Rmdir => reply.answer(self.handle(Request::Rmdir, || {
-                let (caller, name) = (caller(message, 0), message.name()?);
+                let (caller, name) = (caller(&message.header, 0), message.name()?);
                 self.removing(&caller, ino, name, || self.volume.rmdir(&caller, ino, name))
             })),
             Opcode::Rename => reply.answer(self.handle(Request::Rename, || {
@@ -90,7 +91,8 @@ impl Server {
             })),
             Opcode::Link => reply.answer(self.made(Request::Link, || {
                 let LinkIn { oldnodeid } = message.arguments()?;
-                let linked = self.volume.link(&caller(message, 0), oldnodeid, ino, message.name()?)?;
+                let linked =
+                    self.volume.link(&caller(&message.header, 0), oldnodeid, ino, message.name()?)?;
                 self.inodes.named(oldnodeid);
                 Ok(linked)
             })),
@@ -98,7 +100,10 @@ impl Server {
             Opcode::Write => reply.answer(self.handle(Request::Write, || {
                 let WriteIn { offset, size, write_flags, flags, .. } = message.arguments()?;
                 let data = message.payload().get(..size as usize).ok_or(Error::Invalid)?;
-                Ok(WriteOut { size: self.write(ino, offset, data, write_flags, flags)? as u32, padding: 0 })
+                Ok(WriteOut {
+                    size: self.write(&message.header, offset, data, write_flags, flags)? as u32,
+                    padding: 0,
+                })
             })),
             Opcode::Statfs => {
                 reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs_of(ino)?))));
@@ -115,17 +120,17 @@ impl Server {
             Opcode::Setxattr => reply.answer(self.handle(Request::Setxattr, || self.setxattr(message))),
             Opcode::Getxattr => self.answer_xattr(message, reply, Request::Getxattr, || {
                 let name = message.name()?;
-                let value = self.volume.getxattr(&caller(message, 0), ino, name);
+                let value = self.volume.getxattr(&caller(&message.header, 0), ino, name);
                 let asks_for_length = message.arguments::<GetxattrIn>()?.size == 0;
                 if asks_for_length { self.or_pretended(ino, name, value) } else { value }
             }),
             Opcode::Listxattr => self.answer_xattr(message, reply, Request::Listxattr, || {
-                let names = self.volume.listxattr(&caller(message, 0), ino)?;
+                let names = self.volume.listxattr(&caller(&message.header, 0), ino)?;
                 Ok(if message.header.uid == 0 { names } else { without_trusted(&names) })
             }),
             Opcode::Removexattr => reply.answer(self.handle(Request::Removexattr, || {
                 let name = message.name()?;
-                let removed = self.volume.removexattr(&caller(message, 0), ino, name);
+                let removed = self.volume.removexattr(&caller(&message.header, 0), ino, name);
                 removed.map_err(|error| self.or_protection(ino, name, error))
             })),
             // "Never ask again": see `inodes.rs`; and the kernel has written dirty pages before it flushes.
@@ -148,7 +153,7 @@ impl Server {
             Opcode::Fallocate => reply.answer(self.handle(Request::Fallocate, || {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
                 let (file, mode) = (self.inodes.file_to_change(ino)?, fallocate_mode(mode)?);
-                self.changing(ino, message.header.uid == 0, |caller| {
+                self.changing(ino, &message.header, message.header.uid == 0, |caller| {
                     self.volume.fallocate(caller, file.handle(), mode, offset, length)
                 })
             })),
@@ -184,7 +189,7 @@ impl Server {
 
     fn found(&self, message: &Message<'_>) -> Result<EntryOut> {
         let (dir, name) = (message.ino(), message.name()?);
-        let caller = caller(message, 0);
+        let caller = caller(&message.header, 0);
         // By these two names the kernel asks only about what it has a file handle of, and of which it knows nothing else: of any kind.
         let found = self.entry(|| match name {
             b"." => self.by_number(dir),
@@ -216,7 +221,7 @@ impl Server {
 
     fn rename(&self, message: &Message<'_>, new_dir: Ino, flags: u32) -> Result<()> {
         let flags = rename_flags(flags)?;
-        let (caller, (name, new_name)) = (caller(message, 0), message.names()?);
+        let (caller, (name, new_name)) = (caller(&message.header, 0), message.names()?);
         let rename = || self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags);
         if flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
             rename().map_err(in_directory) // Neither flag lets an inode lose its name.
@@ -228,7 +233,7 @@ impl Server {
     /// Handles are not used: see `inodes.rs`.
     fn tmpfile(&self, message: &Message<'_>) -> Result<Created> {
         let CreateIn { flags, mode, umask, .. } = message.arguments()?;
-        let caller = caller(message, umask);
+        let caller = caller(&message.header, umask);
         let created = self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
         let created = created.map_err(in_directory)?;
         self.inodes.remember_nameless(created.attr.ino, created.handle);
@@ -300,7 +305,7 @@ impl Server {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Error::Invalid),
         };
-        let caller = caller(message, 0);
+        let caller = caller(&message.header, 0);
         // The kernel says so of default ACLs, too, for which the bit stays.
         if setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 && name == ACCESS_ACL {
             self.without_set_group_id(&caller, message.ino())?;
@@ -332,7 +337,7 @@ impl Server {
             }
             abi::IOCTL_SET_FLAGS => {
                 let flags = message.payload().first_chunk().ok_or(Error::Invalid)?;
-                let (caller, flags) = (caller(message, 0), u32::from_ne_bytes(*flags));
+                let (caller, flags) = (caller(&message.header, 0), u32::from_ne_bytes(*flags));
                 self.inodes.reopened(ino, || self.volume.set_inode_flags(&caller, ino, flags))?;
                 // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
                 self.invalidate_attributes(ino);
@@ -350,7 +355,7 @@ impl Server {
     fn copy(&self, message: &Message<'_>) -> Result<u64> {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = message.arguments()?;
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file_to_change(nodeid_out)?);
-        self.changing(nodeid_out, message.header.uid == 0, |caller| {
+        self.changing(nodeid_out, &message.header, message.header.uid == 0, |caller| {
             let len = len.min(COPY_MAX);
             self.volume.copy_file_range(caller, from.handle(), off_in, to.handle(), off_out, len)
         })
@@ -375,11 +380,6 @@ fn answer_bytes(reply: Reply<'_>, handled: Handled<'_, Vec<u8>>) {
 /// What one request copies, so that others on its processor need not wait long: whoever copies more asks again.
 const COPY_MAX: u64 = 64 << 20;
 
-/// The identity behind a message, whose permissions the kernel has checked.
-fn caller(message: &Message<'_>, umask: u32) -> Caller {
-    Caller::checked_by_kernel(message.header.uid, message.header.gid, umask & 0o777)
-}
-
 /// Only the superuser sees attributes of the `trusted` namespace.
 fn without_trusted(names: &[u8]) -> Vec<u8> {
     names
@@ -394,7 +394,7 @@ fn without_trusted(names: &[u8]) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use vfs::{FileSystem, SetAttr};
+    use vfs::{Caller, FileSystem, SetAttr};
 
     use super::*;
 

@@ -35,6 +35,7 @@ mod apart;
 mod attach;
 mod command_ring;
 mod convert;
+mod credentials;
 mod device;
 mod directory;
 mod dispatch;

@@ -11,8 +11,9 @@ use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
 
 use crate::MountOptions;
-use crate::abi::{WRITE_CACHE, WRITE_KILL_SUIDGID};
+use crate::abi::{InHeader, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::convert::{Belief, TTL, errno, in_directory};
+use crate::credentials;
 use crate::device::Device;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::{Handled, Reply};
@@ -123,28 +124,34 @@ impl Server {
         Ok(above)
     }
 
-    /// The identity under which contents change: with privileges, set-user-ID survives.
+    /// The same when it changes contents for `caller`.
     ///
     /// With a writeback cache the kernel keeps the times of regular files: it has set them before it asks for the change, and sends a `setattr`
     /// when they differ from what it was told. Were they set here as well, a clock that has ticked in between would have the kernel and
     /// the volume disagree for good.
-    fn content_changer(&self, is_privileged: bool) -> Caller {
-        let caller = if is_privileged { Caller::checked_by_kernel(0, 0, 0) } else { unprivileged() };
+    fn changing_contents(&self, caller: Caller) -> Caller {
         if self.writeback_cache { caller.keeping_times() } else { caller }
     }
 
-    /// Runs `change` of the contents of `ino` under that identity. **If it takes set-user-ID or set-group-ID away, the kernel hears of
+    /// Runs `change` of the contents of `ino` for who sent `header`: with privileges, set-user-ID survives. **If it takes set-user-ID or set-group-ID away, the kernel hears of
     /// it before the answer**: that brings no attributes, and the kernel runs a program with the mode that it knows.
     pub(crate) fn changing<T>(
         &self,
         ino: Ino,
+        header: &InHeader,
         is_privileged: bool,
         change: impl FnOnce(&Caller) -> Result<T>,
     ) -> Result<T> {
-        let caller = self.content_changer(is_privileged);
-        let takes_away = |attr: Attr| mode_after_write(&caller, attr.mode) != attr.mode;
-        let is_told = !is_privileged && self.volume.getattr(ino).is_ok_and(takes_away);
-        let changed = change(&caller);
+        let (caller, is_told) = match is_privileged {
+            true => (Caller::checked_by_kernel(0, 0, 0), false),
+            false => {
+                let attr = self.volume.getattr(ino)?;
+                let caller = credentials::unprivileged(header, &attr);
+                let mode = mode_after_write(&caller, attr.mode, attr.gid);
+                (caller, mode != attr.mode)
+            }
+        };
+        let changed = change(&self.changing_contents(caller));
         if is_told {
             self.invalidate_attributes(ino);
         }
@@ -154,22 +161,20 @@ impl Server {
     /// With `kill_privileges`, a truncation takes set-user-ID away.
     pub(crate) fn setattr(
         &self,
-        caller: Caller,
+        header: &InHeader,
         ino: Ino,
         set: SetAttr,
         kill_privileges: bool,
     ) -> Result<Attr> {
-        let (mut caller, mut set) = (caller, set);
+        let (mut caller, mut set) = (credentials::caller(header, 0), set);
         let mut file = None;
         if set.size.is_some() {
-            if self.writeback_cache {
-                caller = caller.keeping_times();
-            }
+            caller = self.changing_contents(caller);
             file = Some(self.inodes.file_to_change(ino)?);
             if kill_privileges && set.mode.is_none() {
-                let mode = self.volume.getattr(ino)?.mode;
-                let after = mode_after_write(&unprivileged(), mode);
-                set.mode = (after != mode).then_some(after & 0o7777);
+                let attr = self.volume.getattr(ino)?;
+                let after = mode_after_write(&credentials::unprivileged(header, &attr), attr.mode, attr.gid);
+                set.mode = (after != attr.mode).then_some(after & 0o7777);
             }
         }
         let handle = file.as_deref().map(OpenFile::handle);
@@ -182,15 +187,16 @@ impl Server {
 
     pub(crate) fn write(
         &self,
-        ino: Ino,
+        header: &InHeader,
         offset: u64,
         data: &[u8],
         flags: u32,
         open_flags: u32,
     ) -> Result<usize> {
+        let ino = header.nodeid;
         let is_from_pages = flags & WRITE_CACHE != 0;
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
-        self.changing(ino, flags & WRITE_KILL_SUIDGID == 0, |caller| {
+        self.changing(ino, header, flags & WRITE_KILL_SUIDGID == 0, |caller| {
             let write = |done: usize| {
                 let file = match is_from_pages {
                     true => self.inodes.file_of_pages(ino)?,
@@ -279,9 +285,4 @@ impl Server {
         })?;
         Ok(())
     }
-}
-
-/// Someone whose change of a file takes set-user-ID and set-group-ID away (`vfs::rules::mode_after_write`).
-fn unprivileged() -> Caller {
-    Caller::user(u32::MAX - 1, u32::MAX - 1)
 }

@@ -202,7 +202,7 @@ impl Core {
         }
         let end = end_of_range(offset, data.len() as u64)?;
         let new_hot = hot.rewritten(caller).sized(size.max(end));
-        let mode = rules::mode_after_write(caller, cold.mode.get());
+        let mode = rules::mode_after_write(caller, cold.mode.get(), cold.gid.get());
         if is_crowded {
             let blocks = Blocks { ino, index: offset / BLOCK, bytes: data, hot: new_hot };
             let is_possible =

@@ -147,7 +147,7 @@ impl Core {
     fn log_changed(&self, operation: &mut Operation<'_>, caller: &Caller, inode: Inode<'_>, size: u64) {
         let (ino, cold) = (inode.ino, inode.cold());
         operation.log_hot(inode, &inode.hot().rewritten(caller).sized(size));
-        let mode = rules::mode_after_write(caller, cold.mode.get());
+        let mode = rules::mode_after_write(caller, cold.mode.get(), cold.gid.get());
         if mode != cold.mode.get() {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }

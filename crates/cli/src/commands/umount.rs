@@ -83,12 +83,10 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         error => fail(Failure::new(error).leaving("it stays mounted and in service")),
     })?;
     let disk = match (server, elsewhere) {
-        (Some(client), _) => wait(client, &dir, arguments.lazy)?,
+        (Some(client), _) => wait(client, &dir, arguments)?,
         (None, Some(there)) => {
             let (dir, there) = (dir.display(), there.display());
-            report::print_text(&format!(
-                "{dir}: unmounted; it is mounted on {there} still, and in service\n"
-            ))?;
+            tell(arguments, &format!("{dir}: unmounted; it is mounted on {there} still, and in service\n"))?;
             None
         }
         (None, None) => {
@@ -159,7 +157,8 @@ fn with_disk(source: &str, server: Option<&mut Client>) -> Result<VolumePlace, F
 }
 
 /// Waits until the volume is closed; says where its disk was, if that is not where it was attached.
-fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Failure> {
+fn wait(mut client: Client, dir: &Path, arguments: &Umount) -> Result<Option<String>, Failure> {
+    let lazy = arguments.lazy;
     client.limit_waiting(match (lazy, client.is_others()) {
         (true, _) => LAZY_PATIENCE,
         (false, true) => CLOSING_PATIENCE,
@@ -190,10 +189,8 @@ fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Fa
             Ok(told["disk"].as_str().map(String::from))
         }
         Err(_) if lazy => {
-            report::print_text(&format!(
-                "{}: detached; it ends when the last file in use is closed\n",
-                dir.display()
-            ))?;
+            let dir = dir.display();
+            tell(arguments, &format!("{dir}: detached; it ends when the last file in use is closed\n"))?;
             Ok(None)
         }
         Err(failure) if client.is_others() => {
@@ -204,11 +201,17 @@ fn wait(mut client: Client, dir: &Path, lazy: bool) -> Result<Option<String>, Fa
             Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED))
         }
         Err(_) => {
-            report::print_text(&format!(
+            let text = format!(
                 "{}: unmounted; its server has it in service still, as long as it is mounted in another mount namespace\n",
                 dir.display()
-            ))?;
+            );
+            tell(arguments, &text)?;
             Ok(None)
         }
     }
+}
+
+/// Says that it is unmounted, but not all of it is at its end: nothing is wrong with that.
+fn tell(arguments: &Umount, text: &str) -> Result<(), Failure> {
+    if arguments.quiet { Ok(()) } else { report::print_text(text) }
 }

@@ -280,7 +280,7 @@ impl Inode {
     /// `caller` has changed the contents. Tells whether that changes the inode: often the clock has not moved on since the last time.
     pub(crate) fn rewritten(&mut self, caller: &Caller, now: Time) -> bool {
         let before = (self.mode, self.times.modify, self.times.change);
-        self.mode = rules::mode_after_write(caller, self.mode);
+        self.mode = rules::mode_after_write(caller, self.mode, self.gid);
         if !caller.keeps_times {
             (self.times.modify, self.times.change) = (now, now);
         }

@@ -2,8 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::process::Command;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::time::Duration;
 
 use super::support::{Mounted, disturbing, undisturbed};
@@ -203,32 +202,6 @@ fn direct_writes_and_allocation_had_times_of_their_own() {
         assert_eq!(rustix::fs::copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 4096), Ok(4096));
     });
     change("cut", &|file| file.set_len(5).unwrap());
-}
-
-/// The answer to a change of contents has no mode in it: the kernel ran the program with the one that it knew.
-#[test]
-fn a_program_ran_with_the_set_user_id_that_a_write_had_taken() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    for mounted in [Mounted::new(), Mounted::writing_back()] {
-        let program = mounted.path("id");
-        let ran_after = |change: &str| {
-            fs::copy("/usr/bin/id", &program).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o4777)).unwrap();
-            let mut nobody = Command::new("setpriv");
-            nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-ec"]);
-            nobody.args([format!("{change}; exec ./id -u")]).current_dir(mounted.dir());
-            let disturbed = disturbing();
-            let output = nobody.output().unwrap();
-            drop(disturbed);
-            assert!(output.status.success(), "{change}: {output:?}");
-            String::from_utf8(output.stdout).unwrap()
-        };
-        assert_eq!(ran_after("true"), "0\n");
-        assert_eq!(ran_after("printf '\\177' 1<>id"), "65534\n");
-        assert_eq!(ran_after("fallocate --keep-size --length 1 id"), "65534\n");
-    }
 }
 
 #[test]

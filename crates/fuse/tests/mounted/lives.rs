@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::support::{Mounted, PANICS, SILENCE, disturbing};
+use super::support::{Mounted, PANICS, SILENCE, disturbing, undisturbed};
 use fuse::{Error, MountOptions};
 
 #[track_caller]
@@ -234,6 +234,24 @@ fn unmounting_again_leaves_a_later_mount_alone() {
         std::io::stderr(),
         "LEFT OUT: unmounting again: the kernel used no device number twice in 100 mounts"
     );
+}
+
+/// Whoever was just taking a message, of the many that closing files sends, took the end for a failure.
+#[test]
+fn unmounting_while_files_are_being_closed_is_no_failure() {
+    use rustix::fs::{Mode, OFlags};
+    for _ in 0..60 {
+        let mounted = Mounted::new();
+        let undisturbed = undisturbed();
+        let open = |_| {
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            rustix::fs::open(mounted.dir(), flags, Mode::RUSR | Mode::WUSR).unwrap()
+        };
+        let files: Vec<_> = (0..500).map(open).collect();
+        drop(files);
+        drop(undisturbed);
+        mounted.end();
+    }
 }
 
 #[test]

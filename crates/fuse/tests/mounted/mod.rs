@@ -2,5 +2,6 @@
 
 mod caches;
 mod lives;
+mod privileges;
 mod refusals;
 pub mod support;

@@ -68,7 +68,7 @@ impl State {
         if !caller.keeps_times {
             inode.modified(now);
         }
-        inode.attr.mode = rules::mode_after_write(caller, inode.attr.mode);
+        inode.attr.mode = rules::mode_after_write(caller, inode.attr.mode, inode.attr.gid);
         self.measure(ino).map(drop)
     }
 

@@ -131,13 +131,9 @@ fn new_mode(caller: &Caller, attr: &Attr, set: &SetAttr, gid: u32) -> u32 {
     }
     let mut mode = attr.mode;
     if (set.uid.is_some() || set.gid.is_some()) && !attr.is_dir() {
-        mode &= !S_ISUID;
-        let member = caller.in_group(attr.gid) || caller.is_privileged();
-        if mode & S_IXGRP != 0 || !member {
-            mode &= !S_ISGID;
-        }
+        mode = without_set_ids(mode, caller.in_group(attr.gid) || caller.is_privileged());
     }
-    if set.size.is_some() { mode_after_write(caller, mode) } else { mode }
+    if set.size.is_some() { mode_after_write(caller, mode, gid) } else { mode }
 }
 
 fn new_time(set: Option<SetTime>, old: Time, now: Time) -> Time {
@@ -148,17 +144,18 @@ fn new_time(set: Option<SetTime>, old: Time, now: Time) -> Time {
     }
 }
 
-/// The mode of a regular file after `caller` changed its contents (Linux's `file_remove_privs`): set-user-ID is
-/// gone, and so is set-group-ID if the group may execute. (Without group execute it is no privilege.) A privileged
-/// caller changes nothing.
-pub fn mode_after_write(caller: &Caller, mode: u32) -> u32 {
+/// The mode of a regular file of group `gid` after `caller` changed its contents (Linux's `file_remove_privs`): set-user-ID is
+/// gone, and so is set-group-ID if the group may execute or the caller is no member. A privileged caller changes nothing.
+pub fn mode_after_write(caller: &Caller, mode: u32, gid: u32) -> u32 {
     if caller.is_privileged() || FileKind::from_mode(mode) != Some(FileKind::Regular) {
-        mode
-    } else if mode & S_IXGRP != 0 {
-        mode & !(S_ISUID | S_ISGID)
-    } else {
-        mode & !S_ISUID
+        return mode;
     }
+    without_set_ids(mode, caller.in_group(gid))
+}
+
+/// `mode` without set-user-ID, and without set-group-ID if the group may execute or who changes it is no `member`.
+fn without_set_ids(mode: u32, member: bool) -> u32 {
+    if mode & S_IXGRP != 0 || !member { mode & !(S_ISUID | S_ISGID) } else { mode & !S_ISUID }
 }
 
 #[cfg(test)]
@@ -328,9 +325,13 @@ mod tests {
 
     #[test]
     fn writing_drops_privileges() {
-        assert_eq!(mode_after_write(&owner(), 0o106_755), 0o100_755);
-        assert_eq!(mode_after_write(&owner(), 0o106_745), 0o102_745);
-        assert_eq!(mode_after_write(&Caller::root(), 0o106_755), 0o106_755);
-        assert_eq!(mode_after_write(&Caller::checked_by_kernel(5, 5, 0), 0o106_755), 0o106_755);
+        let (own, others) = (owner().gid, owner().gid + 1);
+        assert_eq!(mode_after_write(&owner(), 0o106_755, own), 0o100_755);
+        assert_eq!(mode_after_write(&owner(), 0o106_745, own), 0o102_745);
+        assert_eq!(mode_after_write(&owner(), 0o106_745, others), 0o100_745);
+        let member = Caller { groups: [others].into(), ..owner() };
+        assert_eq!(mode_after_write(&member, 0o106_745, others), 0o102_745);
+        assert_eq!(mode_after_write(&Caller::root(), 0o106_755, others), 0o106_755);
+        assert_eq!(mode_after_write(&Caller::checked_by_kernel(5, 5, 0), 0o106_755, others), 0o106_755);
     }
 }
