@@ -46,6 +46,7 @@ mod kernel_cache;
 mod message;
 mod mount;
 mod options;
+mod overtaken;
 mod priority;
 mod reconnect;
 mod refusals;

@@ -3,8 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::support::asynchronous::Context;
 use super::support::{Mounted, disturbing, undisturbed};
 use fuse::{MountOptions, Request};
 use vfs::{Caller, FileSystem, ROOT_INO, Time};
@@ -202,6 +204,49 @@ fn direct_writes_and_allocation_had_times_of_their_own() {
         assert_eq!(rustix::fs::copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 4096), Ok(4096));
     });
     change("cut", &|file| file.set_len(5).unwrap());
+}
+
+/// What somebody else read while it was on its way stayed in the kernel's pages behind the write.
+#[test]
+fn an_asynchronous_direct_write_left_pages_that_were_older() {
+    const LEN: usize = 640 << 10;
+    for mounted in [Mounted::new(), Mounted::writing_back()] {
+        fs::write(mounted.path("file"), [0; LEN]).unwrap();
+        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+        let file = OpenOptions::new().write(true).custom_flags(direct).open(mounted.path("file")).unwrap();
+        let writing = Context::new().unwrap();
+        let is_done = AtomicBool::new(false);
+        let room = vec![0; LEN + 4096];
+        let start = room.as_ptr().align_offset(4096);
+        let mut room = room;
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_done.load(Ordering::Relaxed) {
+                        fs::read(mounted.path("file")).unwrap();
+                    }
+                });
+            }
+            let _done = Setting(&is_done);
+            for round in 1..=100 {
+                let written = &mut room[start..][..LEN];
+                written.fill(round);
+                assert_eq!(writing.write(&file, written).unwrap(), LEN);
+                let found = fs::read(mounted.path("file")).unwrap();
+                let old = found.iter().position(|byte| *byte != round);
+                assert_eq!(old, None, "round {round}: what is read is older than what was written");
+            }
+        });
+    }
+}
+
+/// Has the others end when this thread does, however.
+struct Setting<'a>(&'a AtomicBool);
+
+impl Drop for Setting<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! A mount of the model in a temporary directory, with a volume that watches what reaches it.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod asynchronous;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
