@@ -16,7 +16,7 @@ stale() {
     said=$(handles open "$mnt" "$(kept "$1")" 2>&1) || [ "$said" = "open_by_handle_at: ESTALE" ] || { echo "$said" && return 1; }
     [ "$said" = "open_by_handle_at: ESTALE" ]
 }
-anew() { volume_umount && volume_mount || exit 2; }
+anew() { volume_umount && volume_mount nfs_export || exit 2; }
 unlisted() { ls -A "$mnt" > "$scratch/listed" && ! grep -qx .snapshots "$scratch/listed"; }
 # Files until one has one of these inode numbers.
 until_number() {
@@ -32,7 +32,7 @@ all() {
     # What handles stand for, and what shows of it.
     local -A shows=([file]=one [dir]="deep file link" [dir/file]=two [dir/deep]=file [dir/deep/file]=three [dir/link]=file)
     local name number
-    volume_mount || exit 2
+    volume_mount nfs_export || exit 2
     mkdir -p "$mnt/dir/deep"
     echo one > "$mnt/file" && echo two > "$mnt/dir/file" && echo three > "$mnt/dir/deep/file" && ln -s file "$mnt/dir/link"
     if [ "$kind" = native ]; then
@@ -85,9 +85,9 @@ check "also in a new mount" all_stale
 check "their numbers are used again" until_number "${numbers[@]}"
 check "they are still stale" all_stale
 check "what the snapshot has, the volume has again" opens dir/deep/file three
-volume_umount && volume_mount snapshot=was || exit 2
+volume_umount && volume_mount snapshot=was,nfs_export || exit 2
 keep dir && keep dir/file
-volume_umount && volume_mount snapshot=was || exit 2
+volume_umount && volume_mount snapshot=was,nfs_export || exit 2
 check "a directory of a snapshot that is mounted opens" opens dir "deep file link"
 check "so does a file" opens dir/file two
 volume_end

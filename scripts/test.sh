@@ -110,7 +110,7 @@ for name in "${steps[@]}"; do
             fi
             case $name in
                 crash) step crash 4 scripts/crash-slice.sh ;;
-                mounted) step mounted 18 scripts/mounted-suites.sh "durability=fsync,$rings" durability=op,transport=device ;;
+                mounted) step mounted 18 scripts/mounted-suites.sh "durability=fsync,$rings,nfs_export" durability=op,transport=device ;;
                 handles) step handles 1 scripts/file-handles.sh ;;
                 user) step user 1 scripts/run-as-user.sh ;;
                 installed) step installed 1 scripts/installed.sh ;;

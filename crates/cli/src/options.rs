@@ -57,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) transport: Transport,
     /// Show when inodes were created.
     pub(crate) birth_times: bool,
+    /// Files can be opened by handle.
+    pub(crate) opens_by_handle: bool,
     pub(crate) technology: Technology,
     pub(crate) persist: Option<PersistMethod>,
     pub(crate) nosuid: bool,
@@ -93,6 +95,7 @@ impl Default for Options {
             threads: None,
             transport: Transport::default(),
             birth_times: false,
+            opens_by_handle: false,
             technology: Technology::Dram,
             persist: None,
             nosuid: false,

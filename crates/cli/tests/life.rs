@@ -344,33 +344,40 @@ fn a_lazy_unmount_ends_when_the_last_file_is_closed() {
     run(&format!("umount {dir}")).ok();
 }
 
-/// Containers' images: what lies below an overlay could not be changed through it, because a volume said that it knew no inode flags.
+/// Containers' images: what lies below an overlay could not be changed through it, because a volume said that it knew no inode flags; and
+/// what had been was a "stale file handle" where the kernel had to look for what it had been before.
 #[test]
 fn an_overlay_changes_what_it_has_from_a_volume() {
     let Some((scratch, zone, dir)) = place() else { return };
+    let overlay = "mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
     run(&format!("mount {zone}:home {dir}")).ok();
-    let script = "mkdir lower lower/dir upper work merged; echo one > lower/changed; echo two > lower/dir/moved; touch lower/gone
-        mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged";
-    let mounted = shell(&format!("set -e; cd {dir}; {script}"));
+    let below = "mkdir lower lower/dir upper work merged
+        echo one > lower/changed; echo two > lower/dir/moved; touch lower/gone; ln -s changed lower/link";
+    let mounted = shell(&format!("set -e; cd {dir}; {below}; {overlay}"));
     if mounted.err.contains("unknown filesystem type") {
         let _ = writeln!(std::io::stderr(), "LEFT OUT: overlays of a volume: this kernel has no overlayfs");
         return;
     }
     mounted.ok();
-    let changes = "echo more >> changed; mv dir/moved here; rm gone; rm -r dir; mkdir dir; echo new > dir/new; chmod 600 here";
+    let changes = "echo more >> changed; mv dir/moved here; rm gone; rm -r dir; mkdir dir; echo new > dir/new; chmod 600 here; mv link dir";
     shell(&format!("set -e; cd {dir}/merged; {changes}")).ok();
-    let all = shell(&format!(
-        "cd {dir}/merged; find . | sort; cat changed here dir/new; lsattr here; cd ..; umount merged"
-    ))
-    .ok();
-    let (found, flags) = all.out.trim_end().rsplit_once('\n').unwrap();
-    assert_eq!(found, ".\n./changed\n./dir\n./dir/new\n./here\none\nmore\ntwo\nnew");
-    assert_eq!(flags, "---------------------- here");
+    // At first by a kernel that knows all of it, then by one that knows nothing.
+    for _ in 0..2 {
+        let shown =
+            "find . | sort; cat changed here dir/new; readlink dir/link; lsattr here; stat -c %a here";
+        let all = shell(&format!("set -e; cd {dir}/merged; {shown}; cd ..; umount merged")).ok();
+        let expected = ".\n./changed\n./dir\n./dir/link\n./dir/new\n./here\none\nmore\ntwo\nnew\nchanged\n";
+        assert_eq!(all.out, format!("{expected}---------------------- here\n600\n"));
+        run(&format!("umount {dir}")).ok();
+        run(&format!("mount {zone}:home {dir}")).ok();
+        shell(&format!("cd {dir}; {overlay}")).ok();
+    }
     assert_eq!(
         names(&scratch.path("mnt/lower")),
-        ["changed", "dir", "gone"],
+        ["changed", "dir", "gone", "link"],
         "what is below stays as it was"
     );
+    shell(&format!("umount {dir}/merged")).ok();
     shell(&format!("chattr +i {dir}/lower/gone")).fails(1, &["Operation not supported"]);
     run(&format!("umount {dir}")).ok();
     run(&format!("fsck -n {zone}:home")).ok();

@@ -4,6 +4,7 @@ use std::io;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::MountOptions;
 use crate::abi::{Features, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN};
 use crate::message::{Message, Reply};
 
@@ -23,7 +24,7 @@ impl Agreement {
     /// Times of the volume are multiples of `time_step_ns`.
     pub(crate) fn read(
         message: &Message<'_>,
-        writeback_cache: bool,
+        options: &MountOptions,
         time_step_ns: u32,
     ) -> io::Result<Agreement> {
         let cut_short = || io::Error::other("the kernel's first message is cut short");
@@ -36,7 +37,7 @@ impl Agreement {
         }
         let (offer, _) = InitIn::read_from_prefix(message.payload()).map_err(|_| cut_short())?;
         let offered = Features::from_bits_truncate(u64::from(offer.flags2) << 32 | u64::from(offer.flags));
-        let taken = wanted(writeback_cache) & offered;
+        let taken = wanted(options) & offered;
         let out = InitOut {
             major: MAJOR,
             minor: MINOR,
@@ -69,7 +70,7 @@ impl Agreement {
     }
 }
 
-fn wanted(writeback_cache: bool) -> Features {
+fn wanted(options: &MountOptions) -> Features {
     let mut wanted = Features::INIT_EXT
         | Features::ASYNC_READ
         | Features::BIG_WRITES
@@ -78,8 +79,6 @@ fn wanted(writeback_cache: bool) -> Features {
         | Features::DONT_MASK
         | Features::POSIX_ACL
         | Features::SETXATTR_EXT
-        // `.` of any inode and `..` of any directory can be looked up by number: NFS export, open_by_handle_at(2).
-        | Features::EXPORT_SUPPORT
         | Features::DO_READDIRPLUS
         | Features::READDIRPLUS_AUTO
         | Features::PARALLEL_DIROPS
@@ -97,8 +96,12 @@ fn wanted(writeback_cache: bool) -> Features {
         | Features::NO_OPENDIR_SUPPORT;
     // Not FUSE_ATOMIC_O_TRUNC: without open requests, truncation comes as a setattr, and with this flag it
     // would not come at all. Not FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS: the kernel keeps locks itself.
-    if writeback_cache {
+    if options.writeback_cache && !options.read_only {
         wanted |= Features::WRITEBACK_CACHE;
+    }
+    if options.opens_by_handle {
+        // `.` of any inode and `..` of any directory can be looked up by number.
+        wanted |= Features::EXPORT_SUPPORT;
     }
     wanted
 }

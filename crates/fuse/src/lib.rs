@@ -24,6 +24,7 @@
 //!   stored to a shared mapping, the kernel may say of them that they succeeded until its coarse clock ticks (4 ms at 250 Hz): it drops pages that it cannot send.
 //! - With a writeback cache, `SEEK_DATA` and `SEEK_HOLE` see every file as data without holes, because the
 //!   kernel asks the server without sending the pages it still holds.
+//! - Files cannot be opened by handle unless [`MountOptions::opens_by_handle`] is set.
 //! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.
 //!
 //! Locks (`flock`, `fcntl`) are kept by the kernel and hold between all processes of the machine.

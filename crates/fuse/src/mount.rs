@@ -78,7 +78,7 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
     let starter = thread::Builder::new().name("fuse-start".to_owned()).spawn(move || {
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let _ = session.0.dropper.set(Dropper::start(Arc::downgrade(&device))?);
-        let rings = shake_hands(&session, &device, options.transport)?;
+        let rings = shake_hands(&session, &device, &options)?;
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();
         // Beside rings, one is enough: only what nobody waits for comes there.
@@ -104,12 +104,11 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
 fn shake_hands(
     session: &Arc<Session>,
     device: &Arc<Device>,
-    transport: Transport,
+    options: &MountOptions,
 ) -> io::Result<Option<Rings>> {
     device.first(|message, reply| {
-        let mut agreement =
-            Agreement::read(message, session.0.writeback_cache, session.0.volume.time_step_ns())?;
-        let rings = match transport {
+        let mut agreement = Agreement::read(message, options, session.0.volume.time_step_ns())?;
+        let rings = match options.transport {
             Transport::Device => None,
             Transport::Automatic if !agreement.ring_offered() => None,
             // They have to be there before the kernel is told: then it waits for them.

@@ -27,6 +27,9 @@ pub struct MountOptions {
     /// Show when inodes were created. A program that asks `statx` for it, as every one does that is written in Rust, then
     /// costs a message for each inode that it looks at, even if the kernel knows all else.
     pub birth_times: bool,
+    /// Files can be opened by handle, as NFS servers do. Then Linux's overlayfs keeps handles, too, of what it copies up, and since FUSE 7.44 (Linux
+    /// 6.16) the kernel takes no inode that was found by one for valid: all that was copied up is `ESTALE` when it has left the kernel's cache.
+    pub opens_by_handle: bool,
     /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
     pub nosuid: bool,
     /// Device nodes cannot be opened. Always so for an ordinary user.
@@ -64,6 +67,7 @@ impl Default for MountOptions {
             writeback_cache: false,
             durable_operations: false,
             birth_times: false,
+            opens_by_handle: false,
             nosuid: !root,
             nodev: !root,
             noexec: false,

@@ -122,6 +122,11 @@ pub(super) const TABLE: &[MountOption] = &[
          in Rust do whenever they look at a file",
         |options| options.birth_times = true,
     ),
+    word(
+        "nfs_export",
+        "files can be opened by handle (open_by_handle_at(2)), as NFS servers do. With overlays, containers' for instance, whose lower layer is in          the mount, it does not go together: what was changed in them becomes a stale file handle when the kernel needs memory (seen with Linux 6.18)",
+        |options| options.opens_by_handle = true,
+    ),
     word("sync", "every operation is durable when it returns: durability=op", |options| {
         options.durability = Durability::Operation;
     }),
