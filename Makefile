@@ -32,8 +32,11 @@ SCALE ?=
 OPERATIONS ?=
 FIO ?=
 FIGURES ?=
+XFSTESTS ?=
+KIND ?=
+CHECK ?=
 
-.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling figures soak install uninstall clean fmt lint doc licences
+.PHONY: crash crash-programs fuzz help build run test check unit mounted test-vm xfstests bench bench-synced bench-ext bench-fio bench-operations bench-scale bench-snapshots bench-journaling figures soak install uninstall clean fmt lint doc licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +135,9 @@ crash: build ## power cuts at every moment: all operations in each way to log, a
 crash-programs: build ## power cuts anywhere in the lives of SQLite, git and RocksDB, judged by themselves: CRASH_STATES=10000
 	@scripts/install-deps.sh run programs
 	@scripts/crash-programs.sh $(CRASH_STATES)
+
+xfstests: build ## the suite of the kernel's file systems on a mount (needs root, and a built one): XFSTESTS=DIR KIND=ext4 CHECK="-g auto"
+	@scripts/xfstests.sh "$(XFSTESTS)" "$(or $(KIND),native)" $(CHECK)
 
 soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
 	@scripts/kill-loop.sh $(SOAK_ROUNDS)
