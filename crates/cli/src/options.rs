@@ -59,6 +59,8 @@ pub(crate) struct Options {
     pub(crate) birth_times: bool,
     /// Files can be opened by handle.
     pub(crate) opens_by_handle: bool,
+    /// Direct I/O that nobody waits for goes on side by side.
+    pub(crate) async_direct_io: bool,
     pub(crate) technology: Technology,
     pub(crate) persist: Option<PersistMethod>,
     pub(crate) nosuid: bool,
@@ -96,6 +98,7 @@ impl Default for Options {
             transport: Transport::default(),
             birth_times: false,
             opens_by_handle: false,
+            async_direct_io: false,
             technology: Technology::Dram,
             persist: None,
             nosuid: false,

@@ -104,6 +104,7 @@ bitflags::bitflags! {
         const SETXATTR_EXT = 1 << 29;
         /// The upper 32 of these are there at all.
         const INIT_EXT = 1 << 30;
+        const NO_EXPORT_SUPPORT = 1 << 38;
         const OVER_IO_URING = 1 << 41;
     }
 }

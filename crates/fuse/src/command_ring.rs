@@ -12,15 +12,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::io_uring::{
-    IoringEnterFlags, IoringSetupFlags, io_uring_cqe, io_uring_enter, io_uring_enter_arg,
-    io_uring_getevents_arg, io_uring_params, io_uring_ptr, io_uring_setup,
+    IoringEnterFlags, IoringSetupFlags, io_uring_cqe, io_uring_enter, io_uring_params, io_uring_ptr,
+    io_uring_setup,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::time::Timespec;
 
 /// `IORING_OP_URING_CMD`.
 const COMMAND: u8 = 46;
@@ -168,27 +165,12 @@ impl CommandRing {
         Ok(())
     }
 
-    /// Submits what was pushed, and waits until a completion is there; not for longer than `patience`, of less than a second.
-    pub(crate) fn submit_and_wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+    /// Submits what was pushed, and waits until a completion is there.
+    pub(crate) fn submit_and_wait(&mut self) -> io::Result<()> {
         let tail = self.shared.shared(self.params.sq_off.tail).load(Relaxed);
         let pushed = tail.wrapping_sub(self.shared.shared(self.params.sq_off.head).load(Acquire));
-        let (ring, flags) = (self.ring.as_fd(), IoringEnterFlags::GETEVENTS);
-        match patience {
-            // SAFETY: who pushed a command has said that its memory is the kernel's.
-            None => unsafe { io_uring_enter(ring, pushed, 1, flags)? },
-            Some(patience) => {
-                let patience = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
-                let place = io_uring_ptr::new(ptr::from_ref(&patience).cast_mut().cast());
-                let until = io_uring_getevents_arg { ts: place, ..Default::default() };
-                // SAFETY: the same; and the time is there until the call returns.
-                match unsafe {
-                    io_uring_enter_arg(ring, pushed, 1, flags | IoringEnterFlags::EXT_ARG, Some(&until))
-                } {
-                    Err(Errno::TIME) => 0,
-                    entered => entered?,
-                }
-            }
-        };
+        // SAFETY: who pushed a command has said that its memory is the kernel's.
+        unsafe { io_uring_enter(self.ring.as_fd(), pushed, 1, IoringEnterFlags::GETEVENTS)? };
         Ok(())
     }
 
@@ -250,7 +232,7 @@ mod tests {
             assert!(unsafe { ring.push(&one_more) }.is_err());
             let mut tokens = Vec::new();
             while tokens.len() < 4 {
-                ring.submit_and_wait(None).unwrap();
+                ring.submit_and_wait().unwrap();
                 while let Some(done) = ring.completion() {
                     let expected = if done.token % 4 == 3 { -libc::EOPNOTSUPP } else { 0 };
                     assert_eq!(done.result, expected);
@@ -259,7 +241,5 @@ mod tests {
             }
             assert_eq!(tokens, (round * 4..round * 4 + 4).collect::<Vec<_>>());
         }
-        ring.submit_and_wait(Some(Duration::from_micros(20))).unwrap();
-        assert!(ring.completion().is_none(), "nothing was asked for");
     }
 }

@@ -121,12 +121,6 @@ impl Device {
         self.notify(NOTIFY_INVAL_INODE, &[about.as_bytes()])
     }
 
-    /// The kernel may not keep the pages that it has of these bytes of `ino`. Waits for who reads them just now.
-    pub(crate) fn invalidate_pages(&self, ino: vfs::Ino, offset: u64, len: u64) -> io::Result<()> {
-        let about = NotifyInvalInode { ino, off: offset as i64, len: len as i64 };
-        self.notify(NOTIFY_INVAL_INODE, &[about.as_bytes()])
-    }
-
     fn notify(&self, code: i32, parts: &[&[u8]]) -> io::Result<()> {
         let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
         let header = OutHeader { len: len as u32, error: code, unique: 0 };

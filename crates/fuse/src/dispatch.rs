@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use vfs::{Attr, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
 use zerocopy::IntoBytes;
@@ -19,7 +18,6 @@ use crate::convert::{
 };
 use crate::credentials::caller;
 use crate::message::{Handled, Message, Reply};
-use crate::overtaken::Range;
 use crate::requests::Request;
 use crate::server::Server;
 
@@ -99,7 +97,14 @@ impl Server {
                 Ok(linked)
             })),
             Opcode::Read => self.answer_read(message, reply),
-            Opcode::Write => self.answer_write(message, reply),
+            Opcode::Write => reply.answer(self.handle(Request::Write, || {
+                let WriteIn { offset, size, write_flags, flags, .. } = message.arguments()?;
+                let data = message.payload().get(..size as usize).ok_or(Error::Invalid)?;
+                Ok(WriteOut {
+                    size: self.write(&message.header, offset, data, write_flags, flags)? as u32,
+                    padding: 0,
+                })
+            })),
             Opcode::Statfs => {
                 reply.answer(self.handle(Request::Statfs, || Ok(statfs_out(&self.volume.statfs_of(ino)?))));
             }
@@ -247,33 +252,11 @@ impl Server {
         GATHERED.with_borrow_mut(|gathered| {
             gathered.clear();
             let handled = self.handle(Request::Read, || {
-                let ReadIn { offset, size, flags, .. } = message.arguments()?;
-                let (len, is_direct) = (size as usize, is_direct(flags));
-                self.read(message.ino(), offset, len, is_direct, &mut reply, gathered)
+                let ReadIn { offset, size, .. } = message.arguments()?;
+                self.read(message.ino(), offset, size as usize, &mut reply, gathered)
             });
             reply.conclude(handled.result, gathered);
         });
-    }
-
-    fn answer_write(&self, message: &Message<'_>, reply: Reply<'_>) {
-        let ino = message.ino();
-        let mut overtaken = None;
-        let handled = self.handle(Request::Write, || {
-            let WriteIn { offset, size, write_flags, flags, .. } = message.arguments()?;
-            let data = message.payload().get(..size as usize).ok_or(Error::Invalid)?;
-            let is_direct = is_direct(flags);
-            let written = self.write(&message.header, offset, data, write_flags, is_direct);
-            if is_direct && self.inodes.may_have_old_pages(ino) {
-                overtaken = self.dropper.get().zip(Some(Range { ino, offset, len: size.into() }));
-            }
-            Ok(WriteOut { size: written? as u32, padding: 0 })
-        });
-        match overtaken {
-            Some((dropper, range)) => {
-                reply.answer_later(handled, |answer| dropper.answer_without(range, answer));
-            }
-            None => reply.answer(handled),
-        }
     }
 
     fn answer_list(&self, message: &Message<'_>, reply: Reply<'_>, request: Request) {
@@ -377,11 +360,6 @@ impl Server {
             self.volume.copy_file_range(caller, from.handle(), off_in, to.handle(), off_out, len)
         })
     }
-}
-
-/// Whether a file was opened so that what is read and written passes the kernel's pages by.
-fn is_direct(open_flags: u32) -> bool {
-    open_flags & OFlags::DIRECT.bits() != 0
 }
 
 /// The answer to a `create`.

@@ -82,9 +82,6 @@ fn wanted(options: &MountOptions) -> Features {
         | Features::DO_READDIRPLUS
         | Features::READDIRPLUS_AUTO
         | Features::PARALLEL_DIROPS
-        // Direct writes within a file go on side by side. One that would make it longer and fails in the middle has the kernel
-        // cut the file to its length, which nobody else changes meanwhile.
-        | Features::ASYNC_DIO
         | Features::CACHE_SYMLINKS
         // Nobody else changes files: cached pages stay until the server says otherwise, which it never
         // has to, and so FUSE_AUTO_INVAL_DATA is not among these.
@@ -99,9 +96,12 @@ fn wanted(options: &MountOptions) -> Features {
     if options.writeback_cache && !options.read_only {
         wanted |= Features::WRITEBACK_CACHE;
     }
-    if options.opens_by_handle {
-        // `.` of any inode and `..` of any directory can be looked up by number.
-        wanted |= Features::EXPORT_SUPPORT;
+    // `.` of any inode and `..` of any directory can be looked up by number.
+    wanted |= if options.opens_by_handle { Features::EXPORT_SUPPORT } else { Features::NO_EXPORT_SUPPORT };
+    if options.async_direct_io {
+        // One that would make a file longer and fails in the middle has the kernel cut the file to its length, which nobody else
+        // changes meanwhile.
+        wanted |= Features::ASYNC_DIO;
     }
     wanted
 }

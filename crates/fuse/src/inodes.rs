@@ -15,12 +15,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
-
-use crate::overtaken::PAGES_LAST;
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -62,8 +58,6 @@ struct Node {
     unprotected: Option<Arc<OpenFile>>,
     /// Why what was written back of it last was refused, until a writer is told.
     refusal: Option<Box<Error>>,
-    /// When the kernel last read or wrote pages of it.
-    pages: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -100,12 +94,6 @@ impl Shard {
         self.opened.push_back(ino);
         self.trim(closing);
     }
-}
-
-/// By a clock that takes no time to read, and ticks some hundred times a second.
-fn now() -> Duration {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 /// The table of inodes that the kernel holds.
@@ -232,19 +220,6 @@ impl Inodes {
         });
         drop(file);
         Ok(changed)
-    }
-
-    /// The kernel has pages of `ino` from now on.
-    pub(crate) fn uses_pages(&self, ino: Ino) {
-        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
-            node.pages = Some(now());
-        }
-    }
-
-    /// Whether pages that the kernel has of `ino` may be older than a direct write that has just been done.
-    pub(crate) fn may_have_old_pages(&self, ino: Ino) -> bool {
-        let used = self.shard(ino).nodes.get(&ino).and_then(|node| node.pages);
-        used.is_some_and(|used| now().saturating_sub(used) < PAGES_LAST)
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {

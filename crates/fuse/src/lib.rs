@@ -47,7 +47,6 @@ mod kernel_cache;
 mod message;
 mod mount;
 mod options;
-mod overtaken;
 mod priority;
 mod reconnect;
 mod refusals;

@@ -1,7 +1,7 @@
 //! One message from the kernel, wherever it came from, and the answer to it.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::RwLockReadGuard;
 
 use rustix::io::Errno;
@@ -71,16 +71,10 @@ fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Error> {
     Ok((&bytes[..end], &bytes[end + 1..]))
 }
 
-/// An answer that is given later, by another thread, to the device that the message came from.
-pub(crate) type Later = Box<dyn FnOnce(BorrowedFd<'_>) + Send>;
-
 /// Where an answer goes.
 pub(crate) trait Answerer {
     /// Sends an answer of these `parts`, which together are what the kernel expects after the header.
     fn send(&mut self, header: OutHeader, parts: &[&[u8]]) -> io::Result<()>;
-
-    /// Makes an answer of `body` that is given later, and kept until then.
-    fn later(&mut self, header: OutHeader, body: &[u8]) -> Later;
 
     /// The answer that was sent was wrong: this error is right. Nothing happens if the kernel has it already.
     fn take_back(&mut self, error: OutHeader);
@@ -99,15 +93,6 @@ impl<D: AsFd> Answerer for &D {
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    fn later(&mut self, header: OutHeader, body: &[u8]) -> Later {
-        let body = body.to_vec();
-        Box::new(move |device| {
-            if let Err(error) = (&mut &device).send(header, &[&body]) {
-                tracing::error!("the kernel did not take an answer: {error}");
-            }
-        })
     }
 
     /// The kernel has copied the bytes itself; where it could not read them, that was the error.
@@ -151,18 +136,6 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// The same, to be given later, which `hand_over` sees to.
-    pub(crate) fn answer_later<T: IntoBytes + Immutable>(
-        self,
-        handled: Handled<'_, T>,
-        hand_over: impl FnOnce(Later),
-    ) {
-        hand_over(match &handled.result {
-            Ok(answer) => self.to.later(self.header(size_of::<T>()), answer.as_bytes()),
-            Err(errno) => self.to.later(self.error_header(*errno), &[]),
-        });
-    }
-
     /// Bytes of whatever length.
     pub(crate) fn data(self, bytes: &[u8]) {
         self.parts(&[bytes]);
@@ -196,16 +169,12 @@ impl<'a> Reply<'a> {
     }
 
     fn send(&mut self, parts: &[&[u8]]) {
-        let header = self.header(parts.iter().map(|part| part.len()).sum());
+        let len = size_of::<OutHeader>() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = OutHeader { len: len as u32, error: 0, unique: self.unique };
         if let Err(error) = self.to.send(header, parts) {
-            tracing::error!("the kernel did not take an answer of {} bytes: {error}", header.len);
+            tracing::error!("the kernel did not take an answer of {len} bytes: {error}");
             let _ = self.to.send(self.error_header(Errno::IO), &[]); // somebody waits
         }
-    }
-
-    /// What belongs before an answer of `len` bytes.
-    fn header(&self, len: usize) -> OutHeader {
-        OutHeader { len: (size_of::<OutHeader>() + len) as u32, error: 0, unique: self.unique }
     }
 
     fn error_header(&self, errno: Errno) -> OutHeader {

@@ -15,7 +15,6 @@ use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
 use crate::message::{Message, Reply};
 use crate::options::Transport;
-use crate::overtaken::Dropper;
 use crate::ring::Rings;
 use crate::server::{Server, Session};
 use crate::{Error, MountOptions, RequestCounts};
@@ -77,7 +76,6 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
     let (device, options) = (device.clone(), options.clone());
     let starter = thread::Builder::new().name("fuse-start".to_owned()).spawn(move || {
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        let _ = session.0.dropper.set(Dropper::start(Arc::downgrade(&device))?);
         let rings = shake_hands(&session, &device, &options)?;
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();

@@ -30,6 +30,9 @@ pub struct MountOptions {
     /// Files can be opened by handle, as NFS servers do. Then Linux's overlayfs keeps handles, too, of what it copies up, and since FUSE 7.44 (Linux
     /// 6.16) the kernel takes no inode that was found by one for valid: all that was copied up is `ESTALE` when it has left the kernel's cache.
     pub opens_by_handle: bool,
+    /// Direct I/O that nobody waits for (libaio, io_uring) goes on side by side. But behind such a write the kernel drops no pages: what
+    /// somebody reads through its cache while one is under way stays there, older than the file, as long as there is memory.
+    pub async_direct_io: bool,
     /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
     pub nosuid: bool,
     /// Device nodes cannot be opened. Always so for an ordinary user.
@@ -68,6 +71,7 @@ impl Default for MountOptions {
             durable_operations: false,
             birth_times: false,
             opens_by_handle: false,
+            async_direct_io: false,
             nosuid: !root,
             nodev: !root,
             noexec: false,

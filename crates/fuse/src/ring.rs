@@ -12,13 +12,11 @@
 
 #![allow(unsafe_code, reason = "memory is shared with the kernel")]
 
-use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 use std::{fs, io};
 
 use rustix::io::Errno;
@@ -31,7 +29,7 @@ use crate::abi::{
 use crate::command_ring::{Command, CommandRing};
 use crate::device::Device;
 use crate::handshake::WRITE_MAX;
-use crate::message::{Answerer, Later, Message, Reply};
+use crate::message::{Answerer, Message, Reply};
 use crate::priority::{Priorities, Priority};
 use crate::server::{Server, Session};
 
@@ -41,9 +39,6 @@ const ENTRIES: usize = 4;
 /// Bytes of an entry's data, which the kernel wants to be what the largest request has. Pages that no request has used take
 /// no memory.
 const DATA: usize = WRITE_MAX as usize;
-
-/// How long a queue waits for requests before it looks whether an answer that another thread sees to may be committed.
-const LOOK: Duration = Duration::from_micros(20);
 
 /// Pieces of memory that an entry consists of: the kernel wants to be told how many.
 const PLACES: u32 = 2;
@@ -89,14 +84,6 @@ impl Drop for Entry {
     }
 }
 
-/// An entry in which the answer is, but may not be committed yet.
-struct HandedOver {
-    index: usize,
-    commit_id: u64,
-    /// Shared with who says when.
-    until: Arc<()>,
-}
-
 /// The queue of one processor.
 ///
 /// The kernel writes to entries only within a system call of the thread that made the ring (`DEFER_TASKRUN` with
@@ -108,8 +95,6 @@ struct Queue {
     entries: Vec<Entry>,
     /// Entries that the kernel holds: it has a command for each and has not completed it.
     held: usize,
-    /// Entries whose requests are answered by another thread.
-    handed_over: Vec<HandedOver>,
     /// Names of the request that is being served: the answer takes the place in which they came.
     names: Vec<u8>,
 }
@@ -119,7 +104,7 @@ impl Queue {
     fn new(number: u16, device: Arc<Device>) -> io::Result<Queue> {
         let ring = CommandRing::new(ENTRIES as u32)?;
         let entries = (0..ENTRIES).map(|_| Entry::new()).collect();
-        Ok(Queue { ring, number, device, entries, held: 0, handed_over: Vec::new(), names: Vec::new() })
+        Ok(Queue { ring, number, device, entries, held: 0, names: Vec::new() })
     }
 
     /// Gives the kernel all entries, then serves what comes in them until the mount has ended.
@@ -129,10 +114,9 @@ impl Queue {
         }
         // Also when the mount has ended: until each entry has been given back.
         let mut ended = Err(io::Error::other("the kernel gave all entries back"));
-        while self.held > 0 || !self.handed_over.is_empty() {
-            self.commit_handed_over()?;
+        while self.held > 0 {
             priority.answers();
-            let come = self.ring.submit_and_wait((!self.handed_over.is_empty()).then_some(LOOK));
+            let come = self.ring.submit_and_wait();
             priority.goes_on();
             match come {
                 Ok(()) => {}
@@ -165,7 +149,7 @@ impl Queue {
         let arguments =
             arguments.as_bytes().get(..opcode.map_or(0, Opcode::arguments)).ok_or_else(cut_short)?;
         let sent = header.entry.payload as usize;
-        let (answered, until) = if let Some(Opcode::Write | Opcode::Setxattr) = opcode {
+        let answered = if let Some(Opcode::Write | Opcode::Setxattr) = opcode {
             // Data is used where it is; what is answered is short.
             let mut short = [0; size_of::<WriteOut>()];
             let message = Message::of_parts(about, arguments, data.get(..sent).ok_or_else(cut_short)?);
@@ -180,18 +164,8 @@ impl Queue {
         header.entry.payload = answered.len - size_of::<OutHeader>() as u32;
         header.in_out.as_mut_bytes()[..size_of::<OutHeader>()].copy_from_slice(answered.as_bytes());
         let commit_id = header.entry.commit_id;
-        match until {
-            Some(until) => self.handed_over.push(HandedOver { index, commit_id, until }),
-            None => self.submit(index, RING_COMMIT_AND_FETCH, commit_id)?,
-        }
+        self.submit(index, RING_COMMIT_AND_FETCH, commit_id)?;
         Ok(about.pid)
-    }
-
-    /// Commits the answers that may be by now.
-    fn commit_handed_over(&mut self) -> io::Result<()> {
-        let is_free = |entry: &mut HandedOver| Arc::get_mut(&mut entry.until).is_some();
-        let free: Vec<_> = self.handed_over.extract_if(.., is_free).collect();
-        free.iter().try_for_each(|entry| self.submit(entry.index, RING_COMMIT_AND_FETCH, entry.commit_id))
     }
 
     /// Puts a command about entry `index` where the kernel finds it when it is told next.
@@ -229,20 +203,18 @@ fn cut_short() -> io::Error {
     io::Error::other("a request in a ring is not whole")
 }
 
-/// Has `message` served, the answer's data put into `place`. Gives the header that belongs before it, and what somebody holds until the
-/// answer may be committed, if that is not so at once.
-fn answer(server: &Server, message: &Message<'_>, place: &mut [u8]) -> (OutHeader, Option<Arc<()>>) {
-    let mut given = Given { header: None, until: None, place };
+/// Has `message` served, the answer's data put into `place`. Gives the header that belongs before it.
+fn answer(server: &Server, message: &Message<'_>, place: &mut [u8]) -> OutHeader {
+    let mut given = Given { header: None, place };
     server.serve(message, Reply::new(message, &mut given));
     let len = size_of::<OutHeader>() as u32;
     let none = OutHeader { len, error: -Errno::IO.raw_os_error(), unique: message.header.unique };
-    (given.header.unwrap_or(none), given.until)
+    given.header.unwrap_or(none)
 }
 
 /// Where a request that came through a ring gets its answer.
 struct Given<'a> {
     header: Option<OutHeader>,
-    until: Option<Arc<()>>,
     place: &'a mut [u8],
 }
 
@@ -256,15 +228,6 @@ impl Answerer for Given<'_> {
         }
         self.header = Some(header);
         Ok(())
-    }
-
-    fn later(&mut self, header: OutHeader, body: &[u8]) -> Later {
-        if let Err(error) = self.send(header, &[body]) {
-            tracing::error!("an answer is longer than its place: {error}");
-        }
-        let until = Arc::new(());
-        self.until = Some(until.clone());
-        Box::new(move |_| drop(until))
     }
 
     /// Nothing has been committed yet.
@@ -321,8 +284,6 @@ fn run(
     told: &Receiver<()>,
 ) -> io::Result<()> {
     bind(number);
-    // Or `LOOK` takes 50 µs more.
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let queue = match Queue::new(number, device.clone()) {
         Ok(queue) => queue,
         Err(error) => {
@@ -394,7 +355,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_too_long_is_refused() {
         let mut place = [0; 4];
-        let mut given = Given { header: None, until: None, place: &mut place };
+        let mut given = Given { header: None, place: &mut place };
         assert!(given.send(OutHeader::default(), &[b"ab", b"cde"]).is_err());
         assert!(given.header.is_none());
         assert!(given.send(OutHeader::default(), &[b"ab", b"cd"]).is_ok());

@@ -2,9 +2,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use vfs::rules::mode_after_write;
 use vfs::{Attr, Caller, Error, FileSystem, Ino, Result, SetAttr};
@@ -16,7 +17,6 @@ use crate::credentials;
 use crate::device::Device;
 use crate::inodes::{Inodes, OpenFile};
 use crate::message::{Handled, Reply};
-use crate::overtaken::Dropper;
 use crate::reconnect::Reconnecting;
 use crate::requests::{Counters, Request};
 
@@ -30,8 +30,6 @@ pub(crate) struct Server {
     pub(crate) birth_times: bool,
     pub(crate) reconnecting: Reconnecting,
     pub(crate) device: Weak<Device>,
-    /// Is there as soon as messages are.
-    pub(crate) dropper: OnceLock<Dropper>,
     panicked: AtomicBool,
     /// Somebody has stored to a mapping of what nobody can change, and it has been logged.
     pub(crate) stored_in_vain: AtomicBool,
@@ -72,7 +70,6 @@ impl Server {
             birth_times: options.birth_times,
             reconnecting: Reconnecting::default(),
             device,
-            dropper: OnceLock::new(),
             panicked: AtomicBool::new(false),
             stored_in_vain: AtomicBool::new(false),
             serving: RwLock::default(),
@@ -194,13 +191,10 @@ impl Server {
         offset: u64,
         data: &[u8],
         flags: u32,
-        is_direct: bool,
+        open_flags: u32,
     ) -> Result<usize> {
         let ino = header.nodeid;
         let is_from_pages = flags & WRITE_CACHE != 0;
-        if !is_direct {
-            self.inodes.uses_pages(ino);
-        }
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
         self.changing(ino, header, flags & WRITE_KILL_SUIDGID == 0, |caller| {
             let write = |done: usize| {
@@ -212,7 +206,7 @@ impl Server {
             };
             if is_from_pages {
                 self.write_back(ino, data.len(), write)
-            } else if is_direct {
+            } else if open_flags & OFlags::DIRECT.bits() != 0 {
                 // The kernel makes an I/O error of a part, and takes back by how much the file grew if there is an error.
                 write_all(data.len(), write)
             } else {
@@ -278,13 +272,9 @@ impl Server {
         ino: Ino,
         offset: u64,
         len: usize,
-        is_direct: bool,
         reply: &mut Reply<'_>,
         gathered: &mut Vec<u8>,
     ) -> Result<()> {
-        if !is_direct {
-            self.inodes.uses_pages(ino);
-        }
         let file = self.inodes.file(ino)?;
         self.volume.read_slices(file.handle(), offset, len, &mut |slice| {
             if slice.len() == len && gathered.is_empty() {
