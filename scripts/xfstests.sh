@@ -24,7 +24,7 @@ command -v xfs_io > /dev/null || { echo "xfstests: it needs xfs_io (on Debian: a
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/amberfs-xfstests.XXXXXX") || exit 2
 zones=/dev/shm/$(basename "$scratch") helpers=$(realpath /sbin)
 # What a test has left mounted ends with the namespace.
-trap 'umount --lazy "$scratch/scratch" "$scratch/test" 2> /dev/null; umount --lazy "$helpers" "$scratch/sbin" 2> /dev/null; rm -f "$zones".*; rm -rf "$scratch"' EXIT
+trap 'umount --lazy --recursive "$scratch/scratch" 2> /dev/null; umount --lazy --recursive "$scratch/test" 2> /dev/null; umount --lazy "$helpers" "$scratch/sbin" 2> /dev/null; rm -f "$zones".*; rm -rf --one-file-system "$scratch"' EXIT
 # Other users have to come through.
 chmod 755 "$scratch" && mkdir "$scratch"/{sbin,suite,results,test,scratch} || exit 2
 mount -t tmpfs tmpfs "$scratch/sbin" && cp -a "$helpers/." "$scratch/sbin/" && mount --bind "$scratch/sbin" "$helpers" || exit 2
@@ -51,12 +51,12 @@ export FSTYP=fuse FUSE_SUBTYP=.amberfs RESULT_BASE=$scratch/results
 export TEST_DEV=$zones.test:t TEST_DIR=$scratch/test SCRATCH_DEV=$zones.scratch:s SCRATCH_MNT=$scratch/scratch
 cd "$scratch/suite" || exit 2
 (. "$top/tests/xfstests/volume.sh" && _volume_mkfs "$TEST_DEV" 2G && _volume_mkfs "$SCRATCH_DEV" "$VOLUME_BYTES") || exit 2
-./check "$@" || true
+./check "$@"
 
 status=0 known=0
 class=${kind%[234]}
 failures=$(sed -n 's/^Failures: //p' "$RESULT_BASE/check.log" 2> /dev/null)
-ran=$(sed -n 's/^Ran: //p' "$RESULT_BASE/check.log" 2> /dev/null | wc -w) skipped=$(sed -n 's/^Not run: //p' "$RESULT_BASE/check.log" | wc -w)
+ran=$(sed -n 's/^Ran: //p' "$RESULT_BASE/check.log" 2> /dev/null | wc -w) skipped=$(sed -n 's/^Not run: //p' "$RESULT_BASE/check.log" 2> /dev/null | wc -w)
 echo
 for test in $failures; do
     if why=$(grep -E "^$test (any|$class) " "$top/tests/xfstests/known" | cut -d' ' -f3-) && [ -n "$why" ]; then

@@ -93,7 +93,7 @@ fn wanted(options: &MountOptions) -> Features {
         | Features::NO_OPENDIR_SUPPORT;
     // Not FUSE_ATOMIC_O_TRUNC: without open requests, truncation comes as a setattr, and with this flag it
     // would not come at all. Not FUSE_POSIX_LOCKS, FUSE_FLOCK_LOCKS: the kernel keeps locks itself.
-    if options.writeback_cache && !options.read_only {
+    if options.keeps_written_pages() {
         wanted |= Features::WRITEBACK_CACHE;
     }
     // `.` of any inode and `..` of any directory can be looked up by number.
@@ -104,4 +104,25 @@ fn wanted(options: &MountOptions) -> Features {
         wanted |= Features::ASYNC_DIO;
     }
     wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_depends_on_options_is_asked_for_with_them_alone() {
+        let usual = wanted(&MountOptions::default());
+        assert!(usual.contains(Features::NO_EXPORT_SUPPORT));
+        assert!(
+            !usual.intersects(Features::EXPORT_SUPPORT | Features::ASYNC_DIO | Features::WRITEBACK_CACHE)
+        );
+        let exported = wanted(&MountOptions { opens_by_handle: true, ..MountOptions::default() });
+        assert_eq!(usual ^ exported, Features::EXPORT_SUPPORT | Features::NO_EXPORT_SUPPORT);
+        let asynchronous = wanted(&MountOptions { async_direct_io: true, ..MountOptions::default() });
+        assert_eq!(usual ^ asynchronous, Features::ASYNC_DIO);
+        let kept = MountOptions { writeback_cache: true, ..MountOptions::default() };
+        assert_eq!(usual ^ wanted(&kept), Features::WRITEBACK_CACHE);
+        assert_eq!(wanted(&MountOptions { read_only: true, ..kept }), usual);
+    }
 }

@@ -80,6 +80,13 @@ impl Default for MountOptions {
     }
 }
 
+impl MountOptions {
+    /// Whether the kernel keeps what is written in its pages: of a mount that takes writes at all.
+    pub(crate) fn keeps_written_pages(&self) -> bool {
+        self.writeback_cache && !self.read_only
+    }
+}
+
 /// Whether this process acts as the superuser.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -28,6 +28,7 @@ pub(crate) struct Server {
     pub(crate) writeback_cache: bool,
     pub(crate) durable_operations: bool,
     pub(crate) birth_times: bool,
+    async_direct_io: bool,
     pub(crate) reconnecting: Reconnecting,
     pub(crate) device: Weak<Device>,
     panicked: AtomicBool,
@@ -65,9 +66,10 @@ impl Server {
             inodes: Inodes::new(volume.clone(), options.read_only),
             volume,
             counters: Arc::new(Counters::new()),
-            writeback_cache: options.writeback_cache && !options.read_only,
+            writeback_cache: options.keeps_written_pages(),
             durable_operations: options.durable_operations,
             birth_times: options.birth_times,
+            async_direct_io: options.async_direct_io,
             reconnecting: Reconnecting::default(),
             device,
             panicked: AtomicBool::new(false),
@@ -206,8 +208,9 @@ impl Server {
             };
             if is_from_pages {
                 self.write_back(ino, data.len(), write)
-            } else if open_flags & OFlags::DIRECT.bits() != 0 {
-                // The kernel makes an I/O error of a part, and takes back by how much the file grew if there is an error.
+            } else if self.async_direct_io && open_flags & OFlags::DIRECT.bits() != 0 {
+                // The kernel makes an I/O error of a part then, and takes back by how much the file grew if there is an error. Otherwise it
+                // tells of the part, and what is before it: an error would leave more than that.
                 write_all(data.len(), write)
             } else {
                 write(0)

@@ -131,7 +131,9 @@ pub(super) const TABLE: &[MountOption] = &[
     ),
     word(
         "nfs_export",
-        "files can be opened by handle (open_by_handle_at(2)), as NFS servers do. With overlays, containers' for instance, whose lower layer is in          the mount, it does not go together: what was changed in them becomes a stale file handle when the kernel needs memory (seen with Linux 6.18)",
+        "files can be opened by handle (open_by_handle_at(2)), as NFS servers do. With overlays, containers' for instance, whose lower layer \
+         is in the mount, it does not go together: what was changed in them becomes a stale file handle when the kernel needs memory \
+         (seen with Linux 6.18)",
         |options| options.opens_by_handle = true,
     ),
     word("sync", "every operation is durable when it returns: durability=op", |options| {

@@ -66,12 +66,19 @@ fn half_a_page_cache_was_taken_for_all_of_it() {
     assert_eq!(file.write(&[7]).unwrap_err().kind(), ErrorKind::StorageFull);
 }
 
+/// Mounts that keep pages and that don't, on which direct writes go on side by side.
+fn with_async_direct_io() -> impl Iterator<Item = Mounted> {
+    [true, false].into_iter().map(|writeback_cache| {
+        Mounted::with(&MountOptions { writeback_cache, async_direct_io: true, ..MountOptions::default() })
+    })
+}
+
 /// A direct write that would make the file longer and fails has the kernel cut the file to what it takes for its length: what others
 /// have appended meanwhile is in that, since it locks the file for each of them.
 #[test]
 fn a_direct_write_that_fails_takes_nothing_from_others() {
     const ROUNDS: u64 = 200;
-    for mounted in [Mounted::writing_back(), Mounted::new()] {
+    for mounted in with_async_direct_io() {
         let pages = vec![7; PIECE + 4096];
         let pages = &pages[pages.as_ptr().align_offset(4096)..][..PIECE];
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
@@ -97,7 +104,7 @@ fn a_direct_write_that_fails_takes_nothing_from_others() {
 /// Of a direct write that only a part had room for, the kernel made an I/O error, and programs took the medium for broken.
 #[test]
 fn a_direct_write_that_half_fitted_was_an_io_error() {
-    for mounted in [Mounted::writing_back(), Mounted::new()] {
+    for mounted in with_async_direct_io() {
         let pages = vec![7; PIECE + 4096];
         let pages = &pages[pages.as_ptr().align_offset(4096)..][..PIECE];
         let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
@@ -112,6 +119,32 @@ fn a_direct_write_that_half_fitted_was_an_io_error() {
         assert_eq!(file.write_at(&pages[..8192], PIECE as u64).unwrap(), 8192);
         drop(file);
         assert_eq!(fs::read(mounted.again().path("file")).unwrap(), vec![7; PIECE + 8192]);
+    }
+}
+
+/// Of a direct write in several requests, of which the last had room for a part, the volume kept more than the program was told of.
+#[test]
+fn a_direct_write_that_ended_within_a_request_left_more_than_was_told() {
+    const MIB: usize = 1 << 20;
+    for async_direct_io in [false, true] {
+        for writeback_cache in [true, false] {
+            let options = MountOptions { writeback_cache, async_direct_io, ..MountOptions::default() };
+            let mounted = Mounted::with(&options);
+            let pages = vec![7; 2 * MIB + 4096];
+            let pages = &pages[pages.as_ptr().align_offset(4096)..][..2 * MIB];
+            let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+            let file = File::options().write(true).create(true).custom_flags(direct).clone();
+            let file = file.open(mounted.path("file")).unwrap();
+            mounted.volume.set_room(MIB as u64 + 8192);
+            let told = file.write_at(pages, 0);
+            let told =
+                told.or_else(|error| (error.kind() == ErrorKind::StorageFull).then_some(0).ok_or(error));
+            let told = told.unwrap() as u64;
+            assert_eq!(told, if async_direct_io { 0 } else { MIB as u64 + 8192 }, "{options:?}");
+            assert_eq!(file.metadata().unwrap().len(), told);
+            drop(file);
+            assert_eq!(fs::metadata(mounted.again().path("file")).unwrap().len(), told, "{options:?}");
+        }
     }
 }
 

@@ -58,17 +58,19 @@ impl Context {
         };
         let mut controls = [&raw mut control];
         let mut event = Event::default();
-        // SAFETY: all that the kernel is told of lives until the second call has returned, when the write is done.
+        // SAFETY: all that the kernel is told of lives until the second call has succeeded, when the write is done.
         unsafe {
             checked(libc::syscall(libc::SYS_io_submit, self.0, 1, controls.as_mut_ptr()))?;
-            checked(libc::syscall(
-                libc::SYS_io_getevents,
-                self.0,
-                1,
-                1,
-                &raw mut event,
-                std::ptr::null::<libc::timespec>(),
-            ))?;
+            loop {
+                let none = std::ptr::null::<libc::timespec>();
+                match checked(libc::syscall(libc::SYS_io_getevents, self.0, 1, 1, &raw mut event, none)) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    done => {
+                        done?;
+                        break;
+                    }
+                }
+            }
         }
         usize::try_from(event.result).map_err(|_| io::Error::from_raw_os_error(-event.result as i32))
     }
