@@ -13,8 +13,6 @@ binderfs tests another file system
 procfs tests another file system
 eventfd uses no file system
 ioprio uses no file system
-chattr needs ext2 inode flags, which native volumes do not have
-inode-flags needs ext2 inode flags, which native volumes do not have
 verity needs fs-verity, which FUSE does not have
 fiemap needs FIEMAP, which FUSE does not have'
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, Statfs, XattrMode,
 };
 
 /// What users have asked for since the volume was mounted.
@@ -89,11 +89,7 @@ impl FileSystem for Metered {
         self.change()?.setattr(caller, ino, set, handle)
     }
 
-    fn inode_flags(&self, ino: Ino) -> Result<u32> {
-        self.volume()?.inode_flags(ino)
-    }
-
-    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         self.change()?.set_inode_flags(caller, ino, flags)
     }
 

@@ -3,7 +3,7 @@
 //! Each stands for one way in which a file system changes. Most are one operation; some need several, and the power
 //! may go in each. `mmap` and `msync` have no form in process: what they come to is a write and an `fsync`.
 
-use vfs::{FallocateMode, OpenFlags, RenameFlags, XattrMode};
+use vfs::{FallocateMode, InodeFlags, OpenFlags, RenameFlags, XattrMode};
 
 use crate::ground::Chore;
 use crate::operation::Operation::{self, *};
@@ -401,6 +401,12 @@ fn attributes(list: &mut List) {
     list.add("removexattr-none", vec![Removexattr(p("/a/small"), p("user.none"))]);
     list.add("chmod", vec![Chmod(p("/a/file"), 0o4_755)]);
     list.add("chmod-dir", vec![Chmod(p("/b"), 0o1_777)]);
+    list.add("chattr", vec![Chattr(p("/a/file"), InodeFlags::APPEND | InodeFlags::NODUMP)]);
+    let (fixed, free) = (InodeFlags::IMMUTABLE, InodeFlags::empty());
+    let write = || Write(p("/a/file"), 4_200, 700);
+    list.add("chattr-protects", vec![Chattr(p("/a/file"), fixed), write(), Unlink(p("/a/file"))]);
+    list.add("chattr-freed", vec![Chattr(p("/a/file"), fixed), Chattr(p("/a/file"), free), write()]);
+    list.add("chattr-inherited", vec![Chattr(p("/a"), InodeFlags::INHERITED), Create(p("/a/new"))]);
     list.add("chown", vec![Chown(p("/a/file"), 1000, 100)]);
     list.add("utimens", vec![Utimens(p("/a/file"), 1_000_000_000, -5)]);
     list.add("utimens-dir", vec![Utimens(p("/a"), 5, 6)]);

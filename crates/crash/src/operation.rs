@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use vfs::{
-    Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags,
-    Result, SeekFrom, SetAttr, SetTime, Snapshots, Time, XattrMode,
+    Caller, Error, FallocateMode, FileKind, FileSystem, Handle, Ino, InodeFlags, OpenFlags, ROOT_INO,
+    RenameFlags, Result, SeekFrom, SetAttr, SetTime, Snapshots, Time, XattrMode,
 };
 
 use crate::ground::{Chore, Ground};
@@ -54,6 +54,8 @@ pub enum Operation {
     Removexattr(String, String),
     /// Sets the permissions.
     Chmod(String, u32),
+    /// Makes the flags that all volumes keep these.
+    Chattr(String, InodeFlags),
     /// Sets the owner.
     Chown(String, u32, u32),
     /// Sets access and modification times to these seconds.
@@ -417,6 +419,11 @@ impl<G: Ground> Actor<G> {
             Operation::Removexattr(path, name) => fs.removexattr(root, self.find(path)?, name.as_bytes()),
             Operation::Chmod(path, mode) => {
                 self.set(path, SetAttr { mode: Some(*mode), ..SetAttr::default() })
+            }
+            Operation::Chattr(path, flags) => {
+                let ino = self.find(path)?;
+                let others = fs.getattr(ino)?.flags - InodeFlags::COMMON;
+                fs.set_inode_flags(root, ino, others | *flags)
             }
             Operation::Chown(path, uid, gid) => {
                 self.set(path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })

@@ -1,6 +1,6 @@
 //! Numbered pseudo-random choices (splitmix64): the same seed gives the same run everywhere.
 
-use vfs::{FallocateMode, RenameFlags, XattrMode};
+use vfs::{FallocateMode, InodeFlags, RenameFlags, XattrMode};
 
 use crate::ground::Chore;
 use crate::operation::Operation::{self, *};
@@ -62,8 +62,10 @@ fn operation(random: &mut Random) -> Operation {
     let keep = FallocateMode::KEEP_SIZE;
     let modes = [FallocateMode::empty(), keep, keep | FallocateMode::PUNCH_HOLE, FallocateMode::ZERO_RANGE];
     let flags = [RenameFlags::empty(), RenameFlags::empty(), RenameFlags::NOREPLACE, RenameFlags::EXCHANGE];
+    let flags_of_inodes =
+        [InodeFlags::empty(), InodeFlags::NODUMP, InodeFlags::APPEND, InodeFlags::IMMUTABLE];
     let held = random.below(2) as u8;
-    match random.below(48) {
+    match random.below(49) {
         0..=4 => Create(path(random)),
         5..=6 => Mkdir(path(random)),
         7 => Symlink(path(random), length(random).min(4_095)),
@@ -89,6 +91,7 @@ fn operation(random: &mut Random) -> Operation {
         42 => RemoveSnapshot(of(random, &SNAPSHOTS).to_owned()),
         43 => RollBack(of(random, &SNAPSHOTS).to_owned()),
         44..=45 => EmptySegment(random.below(4) as u32),
+        48 => Chattr(path(random), of(random, &flags_of_inodes)),
         46..=47 => Tend(of(random, &[Chore::Commit, Chore::WritePages, Chore::EmptyLog, Chore::Seal])),
         _ => Sync,
     }

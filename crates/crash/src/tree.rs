@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use vfs::{
-    Attr, Caller, Error, FileKind, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, Result, SNAPSHOTS, SeekFrom,
+    Attr, Caller, Error, FileKind, FileSystem, Handle, Ino, InodeFlags, OpenFlags, ROOT_INO, Result,
+    SNAPSHOTS, SeekFrom,
 };
 
 use crate::hash::{mix, mix_bytes};
@@ -24,6 +25,8 @@ struct Node {
     nlink: u32,
     owner: (u32, u32),
     rdev: u32,
+    /// Of those that all volumes keep.
+    flags: InodeFlags,
     /// Access, modification, change, birth.
     times: [vfs::Time; 4],
     contents: Rc<Contents>,
@@ -296,7 +299,8 @@ impl<'a> Reading<'a> {
     fn node(&mut self, ino: Ino, attr: &Attr) -> Result<Node> {
         let (fs, kind) = (self.fs, attr.kind());
         let size = if attr.is_dir() { 0 } else { attr.size };
-        for word in [attr.mode, attr.nlink, attr.uid, attr.gid, attr.rdev] {
+        let flags = attr.flags & InodeFlags::COMMON;
+        for word in [attr.mode, attr.nlink, attr.uid, attr.gid, attr.rdev, flags.bits()] {
             self.mix(u64::from(word));
         }
         self.mix(size);
@@ -325,6 +329,7 @@ impl<'a> Reading<'a> {
             nlink: attr.nlink,
             owner: (attr.uid, attr.gid),
             rdev: attr.rdev,
+            flags,
             times,
             contents: Rc::new(Contents { size, blocks }),
             target,
@@ -417,6 +422,7 @@ impl Node {
             (found != wanted).then(|| format!("{what} {found:?}, not {wanted:?}"))
         }
         let fields = differ("mode", &format!("{:o}", self.mode), &format!("{:o}", expected.mode))
+            .or_else(|| differ("flags", &self.flags, &expected.flags))
             .or_else(|| differ("link count", &self.nlink, &expected.nlink))
             .or_else(|| differ("owner", &self.owner, &expected.owner))
             .or_else(|| differ("device", &self.rdev, &expected.rdev))

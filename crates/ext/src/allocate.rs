@@ -5,14 +5,13 @@
 
 use std::ops::Range;
 
-use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time};
+use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, Time, rules};
 
 use crate::core::alloc;
 use crate::core::inode::{self, Flags, Inode};
 use crate::files::{Held, State};
 use crate::map::{self, Place, free_some};
 use crate::pages::{Page, Site};
-use crate::protection;
 use crate::resize::zero;
 use crate::volume::Volume;
 use crate::write::{Draft, blocks};
@@ -48,7 +47,7 @@ impl Volume {
             return Err(Error::BadHandle);
         }
         let file = self.files.hold(file);
-        self.reading_file(&file, |inode| protection::may_allocate(inode, mode))?;
+        self.reading_file(&file, |inode| rules::may_allocate(inode.shown_flags(), mode))?;
         if punches {
             self.punch(caller, &file, offset, length)?;
         } else {

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use vfs::{Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Time, XattrMode, acl, rules};
+use vfs::{
+    Attr, Caller, Error, Handle, Ino, InodeFlags, OpenFlags, Result, SetAttr, Time, XattrMode, acl, rules,
+};
 
 use crate::core::Core;
 use crate::core::inode::{self, Inode};
 use crate::files::File;
 use crate::namespace::{access_acl, stored_acl, visible};
 use crate::volume::Volume;
-use crate::{protection, xattr};
+use crate::xattr;
 
 /// Part of an operation: `caller` changes attributes of `inode`, which now are `attr`, as [`rules::plan_setattr`] has it. The caller sees to
 /// the length, and writes the inode.
@@ -21,7 +23,6 @@ fn change(
     set: &SetAttr,
     by_handle: bool,
 ) -> Result<()> {
-    protection::may_set(caller, inode, set)?;
     let access = stored_acl(core, inode, acl::ACCESS)?;
     let changes = rules::plan_setattr(caller, attr, access.as_deref(), set, by_handle, Time::now())?;
     if let (Some(_), Some(list)) = (set.mode, access) {
@@ -68,15 +69,11 @@ impl Volume {
         self.attr(number)
     }
 
-    pub(crate) fn flags_of(&self, ino: Ino) -> Result<u32> {
-        self.reading(|| Ok(protection::shown(&visible(&self.core, ino)?)))
-    }
-
-    pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+    pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         self.operate(|core| {
             let mut inode = visible(core, ino)?;
             self.check_writable()?;
-            inode.flags ^= protection::changed(caller, &inode, flags)?;
+            inode.set_shown_flags(caller, flags)?;
             inode.times.change = Time::now();
             inode::write(core, &inode)
         })
@@ -87,7 +84,6 @@ impl Volume {
             let inode = visible(&self.core, ino)?;
             if mask & rules::WRITE != 0 {
                 self.check_writable()?;
-                protection::may_write(&inode)?;
             }
             let list = access_acl(&self.core, caller, &inode)?;
             rules::may_access(caller, &inode.attr(), list.as_deref(), mask)
@@ -155,7 +151,6 @@ impl Volume {
         self.operate(|core| {
             let mut inode = visible(core, ino)?;
             self.check_writable()?;
-            protection::may_change(&inode)?;
             let list = access_acl(core, caller, &inode)?;
             rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, true)?;
             if acl::is_acl(name) {

@@ -1,6 +1,6 @@
 //! `copy_file_range`: bytes from file to file, by way of memory.
 
-use vfs::{Caller, Error, Handle, OpenFlags, Result};
+use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::volume::Volume;
 
@@ -24,6 +24,7 @@ impl Volume {
         let (source, sink) = (self.files.hold(source), self.files.hold(sink));
         let (start, at) = (from.1, to.1);
         let size = self.reading_file(&source, |inode| Ok(inode.size))?;
+        self.reading_file(&sink, |inode| rules::may_copy_to(inode.shown_flags()))?;
         let length = length.min(size.saturating_sub(start));
         if length == 0 {
             return Ok(0);

@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use vfs::{
-    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, Statfs, XattrMode,
 };
 
 use crate::core::inode;
@@ -31,11 +31,7 @@ impl FileSystem for Volume {
         self.inode_changed(ino, self.set_attributes(caller, ino, set, handle))
     }
 
-    fn inode_flags(&self, ino: Ino) -> Result<u32> {
-        self.flags_of(ino)
-    }
-
-    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         self.inode_changed(ino, self.set_flags(caller, ino, flags))
     }
 

@@ -12,7 +12,7 @@
 //! damage                               that the superblock says what operations found damaged
 //! background, commit                   who makes durable what has run, and when
 //! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
-//!   orphans, protection
+//!   orphans
 //! reading, write, resize, allocate,    contents of open files
 //!   copy, sync, opening
 //! write_out, logging (writer,          pages on their way to the disk, or to the log
@@ -63,7 +63,6 @@ mod opening;
 mod options;
 mod orphans;
 mod pages;
-mod protection;
 mod reading;
 mod refused;
 mod rename;

@@ -17,7 +17,7 @@ use crate::error::corrupt;
 use crate::features::RoCompat;
 use crate::store::Kind;
 use crate::volume::Volume;
-use crate::{data, directory, map, orphans, protection, xattr};
+use crate::{data, directory, map, orphans, xattr};
 
 /// Most names of an inode. A directory with a tree may have more directories, which are not counted then, if the file system says so.
 const LINKS_MAX: u32 = 65_000;
@@ -88,7 +88,6 @@ fn check_addition(core: &Core, caller: &Caller, dir: &Inode) -> Result<()> {
     if dir.is_dir() && dir.links == 0 {
         return Err(Error::NotFound);
     }
-    protection::may_write(dir)?;
     rules::may_create(caller, &dir.attr(), access_acl(core, caller, dir)?.as_deref())
 }
 
@@ -393,7 +392,6 @@ impl Volume {
             let Look::Not(gap) = look(core, caller, &parent, name)? else { return Err(Error::Exists) };
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
-            protection::may_change(&source)?;
             rules::may_link(caller, &source.attr())?;
             if source.links == 0 && !self.linkable.lock().contains(&source.number) {
                 return Err(Error::NotFound);
@@ -444,7 +442,6 @@ impl Volume {
             self.check_writable()?;
             let victim = existing(core, caller, &parent, name)?;
             check_name(name)?;
-            protection::may_remove(&parent, &victim)?;
             let list = access_acl(core, caller, &parent)?;
             rules::may_delete(caller, &parent.attr(), list.as_deref(), &victim.attr())?;
             check(core, &victim)?;

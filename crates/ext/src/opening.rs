@@ -4,7 +4,6 @@ use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::core::inode;
 use crate::namespace::access_acl;
-use crate::protection;
 use crate::volume::Volume;
 
 impl Volume {
@@ -18,7 +17,6 @@ impl Volume {
                 return Err(Error::ReadOnly);
             }
             let list = access_acl(&self.core, caller, &inode)?;
-            protection::may_open(caller, &inode, flags)?;
             rules::may_open(caller, &inode.attr(), list.as_deref(), flags)?;
             Ok(self.open_locked(number, flags))
         })?;

@@ -5,13 +5,13 @@ use vfs::{Attr, Caller, Error, Ino, RenameFlags, Result, Time};
 
 use crate::core::Core;
 use crate::core::inode::{self, Inode};
+use crate::directory;
 use crate::error::corrupt;
 use crate::namespace::{
     New, access_acl, enter, find, gain_directory, leave, lose_directory, make, relink, unlink, visible,
 };
 use crate::superblock::ROOT;
 use crate::volume::Volume;
-use crate::{directory, protection};
 
 /// Whether directory `dir` is `ancestor` or somewhere below it.
 fn is_in(core: &Core, dir: u32, ancestor: u32) -> Result<bool> {
@@ -80,11 +80,6 @@ fn check(core: &Core, caller: &Caller, pair: &Pair, flags: RenameFlags) -> Resul
     let target = pair.target.as_ref().map(known).transpose()?;
     fn side((attr, acl): &(Attr, Option<Vec<u8>>)) -> Side<'_> {
         Side { attr, acl: acl.as_deref() }
-    }
-    protection::may_remove(&pair.from, &pair.moved)?;
-    match &pair.target {
-        Some(target) => protection::may_remove(&pair.to, target)?,
-        None => protection::may_write(&pair.to)?,
     }
     rules::may_rename(caller, side(&from), side(&moved), side(&to), target.as_ref().map(side), flags)?;
     match &pair.target {

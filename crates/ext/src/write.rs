@@ -6,14 +6,13 @@
 
 use std::ops::Range;
 
-use vfs::{Caller, Error, Handle, OpenFlags, Result, Time};
+use vfs::{Caller, Error, Handle, InodeFlags, OpenFlags, Result, Time, rules};
 
-use crate::core::inode::{self, Flags, Inode};
+use crate::core::inode::{self, Inode};
 use crate::data;
 use crate::files::{Held, State};
 use crate::map::{self, Place};
 use crate::pages::{Page, Site};
-use crate::protection;
 use crate::store::Store;
 use crate::volume::Volume;
 use crate::work::Task;
@@ -163,12 +162,9 @@ impl Volume {
             self.end_cut(file, &state)?;
             let (range, size, mut draft, protected, is_inode_changed) = self.reading(|| {
                 let mut inode = self.newest(&state, file.number)?;
-                // It may have become so since it was opened. A cache's server sees to that: what it brings may have been written before.
-                if !caller.keeps_times {
-                    protection::may_write(&inode)?;
-                }
+                rules::may_write(caller, inode.shown_flags())?;
                 let is_inode_changed = inode.rewritten(caller, Time::now());
-                let may_only_grow = offset.is_some() && inode.flags.contains(Flags::APPEND);
+                let may_only_grow = offset.is_some() && inode.shown_flags().contains(InodeFlags::APPEND);
                 let offset = offset.unwrap_or(inode.size);
                 let range = self.range_to_write(&inode, offset, bytes.len() as u64)?;
                 let protected = match may_only_grow {
@@ -185,7 +181,7 @@ impl Volume {
             if let Some(protected) = protected {
                 let mut found = vec![0; (range.end - range.start) as usize];
                 let length = protected.read(&self.core.store, &state.pages, &mut found)?;
-                protection::keeps(&found[..length], bytes)?;
+                rules::keeps(&found[..length], bytes)?;
             }
             draft.read(&self.core.store)?;
             self.promise_blocks(caller, draft.homeless())?;

@@ -132,8 +132,9 @@ pub(crate) const GETATTR_OF_FILE: u32 = 1 << 0;
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` of `linux/fs.h`: what lsattr(1) and chattr(1) ask for. The flags are 4 bytes, whatever the numbers say.
 pub(crate) const IOCTL_GET_FLAGS: u32 = 0x8008_6601;
 pub(crate) const IOCTL_SET_FLAGS: u32 = 0x4008_6602;
-/// `FS_IOC_FSGETXATTR`: the same by other numbers, which the kernel asks for itself before it lets flags be set.
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`: the same by other numbers, which the kernel asks for itself before it lets flags be set.
 pub(crate) const IOCTL_GET_EXTENDED_FLAGS: u32 = 0x801C_581F;
+pub(crate) const IOCTL_SET_EXTENDED_FLAGS: u32 = 0x401C_5820;
 /// `FUSE_WRITE_CACHE`: a page that the kernel writes back.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// `FUSE_WRITE_KILL_SUIDGID`.

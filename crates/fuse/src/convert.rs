@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use vfs::{Attr, Error, FallocateMode, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, Statfs, Time};
+use vfs::{
+    Attr, Error, FallocateMode, InodeFlags, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, Statfs, Time,
+};
 
 use crate::abi::{
     self, AttrOut, EntryOut, ExtendedFlags, SetattrIn, StatfsOut, Statx, StatxOut, StatxTime, Valid,
@@ -168,9 +170,22 @@ const FLAGS_AND_EXTENDED: [(u32, u32); 8] = [
 ];
 
 /// An inode's flags as the kernel asks for them itself.
-pub(crate) fn extended_flags(flags: u32) -> ExtendedFlags {
+pub(crate) fn extended_flags(flags: InodeFlags) -> ExtendedFlags {
+    let flags = flags.bits();
     let extended = FLAGS_AND_EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, flag)| flag);
     ExtendedFlags { flags: extended.sum(), ..ExtendedFlags::default() }
+}
+
+/// What an inode's flags become of `before`; those that have no other name stay.
+pub(crate) fn flags_of_extended(before: InodeFlags, wanted: &ExtendedFlags) -> Result<InodeFlags, Error> {
+    let ExtendedFlags { mut flags, extent_size, project, copy_extent_size, .. } = *wanted;
+    let mut after = before.bits();
+    for (flag, extended) in FLAGS_AND_EXTENDED {
+        after = if flags & extended != 0 { after | flag } else { after & !flag };
+        flags &= !extended;
+    }
+    let others = [flags, extent_size, project, copy_extent_size];
+    if others != [0; 4] { Err(Error::NotSupported) } else { Ok(InodeFlags::from_bits_retain(after)) }
 }
 
 pub(crate) fn rename_flags(flags: u32) -> Result<RenameFlags, Error> {
@@ -206,11 +221,18 @@ mod tests {
     fn flags_have_two_numbers() {
         let immutable_and_append = 0x8 | 0x10;
         assert_eq!(
-            extended_flags(0x8_1030).flags,
+            extended_flags(InodeFlags::from_bits_retain(0x8_1030)).flags,
             immutable_and_append,
             "and what extents and trees have, none"
         );
         assert_eq!(size_of::<ExtendedFlags>(), 28, "as the number of the request says");
+        let before = InodeFlags::from_bits_retain(0x8_1030);
+        let nodump = ExtendedFlags { flags: 0x80, ..ExtendedFlags::default() };
+        assert_eq!(flags_of_extended(before, &nodump), Ok(InodeFlags::from_bits_retain(0x8_1040)));
+        let realtime = ExtendedFlags { flags: 0x81, ..ExtendedFlags::default() };
+        assert_eq!(flags_of_extended(before, &realtime), Err(Error::NotSupported));
+        let of_project = ExtendedFlags { project: 7, ..ExtendedFlags::default() };
+        assert_eq!(flags_of_extended(before, &of_project), Err(Error::NotSupported));
     }
 
     #[test]

@@ -3,18 +3,18 @@
 use std::cell::RefCell;
 
 use rustix::io::Errno;
-use vfs::{Attr, Error, Ino, RenameFlags, Result, SeekFrom, XattrMode};
-use zerocopy::IntoBytes;
+use vfs::{Attr, Error, Ino, InodeFlags, RenameFlags, Result, SeekFrom, XattrMode};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
-    self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FallocateIn, ForgetIn,
-    ForgetOne, FsyncIn, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut,
-    MkdirIn, MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid, WriteIn,
-    WriteOut,
+    self, BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, ExtendedFlags, FallocateIn,
+    ForgetIn, ForgetOne, FsyncIn, GetattrIn, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, LinkIn, LseekIn,
+    LseekOut, MkdirIn, MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, Valid,
+    WriteIn, WriteOut,
 };
 use crate::convert::{
-    LASTING, attr_out, create_flags, entry_out, extended_flags, fallocate_mode, in_directory, no_entry_out,
-    rename_flags, set_attr, statfs_out, statx_out,
+    LASTING, attr_out, create_flags, entry_out, extended_flags, fallocate_mode, flags_of_extended,
+    in_directory, no_entry_out, rename_flags, set_attr, statfs_out, statx_out,
 };
 use crate::credentials::caller;
 use crate::message::{Handled, Message, Reply};
@@ -331,17 +331,18 @@ impl Server {
     fn answer_ioctl(&self, message: &Message<'_>, reply: Reply<'_>) {
         let ino = message.ino();
         let handled = self.handle(Request::Ioctl, || match message.arguments::<IoctlIn>()?.cmd {
-            abi::IOCTL_GET_FLAGS => Ok(Some(self.volume.inode_flags(ino)?.as_bytes().to_vec())),
+            abi::IOCTL_GET_FLAGS => Ok(Some(self.volume.getattr(ino)?.flags.bits().as_bytes().to_vec())),
             abi::IOCTL_GET_EXTENDED_FLAGS => {
-                Ok(Some(extended_flags(self.volume.inode_flags(ino)?).as_bytes().to_vec()))
+                Ok(Some(extended_flags(self.volume.getattr(ino)?.flags).as_bytes().to_vec()))
             }
             abi::IOCTL_SET_FLAGS => {
                 let flags = message.payload().first_chunk().ok_or(Error::Invalid)?;
-                let (caller, flags) = (caller(&message.header, 0), u32::from_ne_bytes(*flags));
-                self.inodes.reopened(ino, || self.volume.set_inode_flags(&caller, ino, flags))?;
-                // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
-                self.invalidate_attributes(ino);
-                Ok(Some(Vec::new()))
+                self.set_flags(message, InodeFlags::from_bits_retain(u32::from_ne_bytes(*flags)))
+            }
+            abi::IOCTL_SET_EXTENDED_FLAGS => {
+                let (wanted, _) =
+                    ExtendedFlags::read_from_prefix(message.payload()).map_err(|_| Error::Invalid)?;
+                self.set_flags(message, flags_of_extended(self.volume.getattr(ino)?.flags, &wanted)?)
             }
             _ => Ok(None),
         });
@@ -350,6 +351,14 @@ impl Server {
             Ok(None) => reply.error(Errno::NOSYS), // "no such request": ENOTTY
             Err(errno) => reply.error(*errno),
         }
+    }
+
+    fn set_flags(&self, message: &Message<'_>, flags: InodeFlags) -> Result<Option<Vec<u8>>> {
+        let (ino, caller) = (message.ino(), caller(&message.header, 0));
+        self.inodes.reopened(ino, || self.volume.set_inode_flags(&caller, ino, flags))?;
+        // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
+        self.invalidate_attributes(ino);
+        Ok(Some(Vec::new()))
     }
 
     fn copy(&self, message: &Message<'_>) -> Result<u64> {

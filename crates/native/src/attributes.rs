@@ -1,7 +1,8 @@
 //! Attributes, extended attributes and ACLs.
 
 use vfs::{
-    Attr, Caller, Error, Handle, Ino, OpenFlags, Result, SetAttr, Statfs, Time, XattrMode, acl, rules,
+    Attr, Caller, Error, Handle, Ino, InodeFlags, OpenFlags, Result, SetAttr, Statfs, Time, XattrMode, acl,
+    rules,
 };
 
 use crate::allocator::Urgency;
@@ -9,7 +10,7 @@ use crate::core::{Core, Operation};
 use crate::data::blocks_for;
 use crate::geometry::{BLOCK, FILE_MAX};
 use crate::index;
-use crate::inode::{Hot, Inode, Layout};
+use crate::inode::{Inode, Layout};
 use crate::node::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
@@ -161,13 +162,23 @@ impl Core {
             self.log_resize(&mut operation, inode, size)?;
         }
         let size = changes.size.unwrap_or(hot.size.get());
-        let new_hot = Hot::new(size, changes.mtime, changes.ctime, hot.nlink.get());
+        let new_hot = hot.sized(size).at_times(changes.mtime, changes.ctime);
         let new_cold =
             cold.with_mode(changes.mode).with_owner(changes.uid, changes.gid).with_atime(changes.atime);
         operation.log_hot(inode, &new_hot);
         if new_cold != cold {
             operation.log(&Item::Cold { ino, cold: &new_cold });
         }
+        operation.commit()
+    }
+
+    pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let ino = number(ino)?;
+        let mut operation = self.begin(BLOCKS, LOG, Urgency::Change)?;
+        let _lock = self.locks.write(ino);
+        let inode = self.inode(ino)?;
+        rules::may_set_common_flags(caller, &inode.attr(), flags)?;
+        operation.log_hot(inode, &inode.hot().with_flags(flags).changed(Time::now()));
         operation.commit()
     }
 

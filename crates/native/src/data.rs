@@ -9,7 +9,7 @@
 use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
-use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
+use vfs::{Caller, Error, Handle, InodeFlags, OpenFlags, Result, rules};
 
 use crate::allocator::Urgency;
 use crate::bia;
@@ -138,6 +138,11 @@ impl Core {
         }
         let mut done = 0;
         let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
+        if !appends && data.len() > most - (offset as usize & (most - 1)) {
+            // What goes in several transactions is refused as a whole.
+            let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+            self.check_flags(caller, self.nodes.regular(ino)?, appends, offset, data)?;
+        }
         while done < data.len() {
             let at = offset + done as u64;
             // Chunks end at multiples of their size, so that only the first and the last have partial blocks.
@@ -178,12 +183,12 @@ impl Core {
         Ok(done)
     }
 
-    /// Writes up to [`CHUNK`] bytes at `offset` (`None`: at the end) as one transaction; as a [`Urgency::Change`] only over what the file has.
+    /// Writes up to [`CHUNK`] bytes at `place` (`None`: at the end) as one transaction; as a [`Urgency::Change`] only over what the file has.
     pub(crate) fn write_chunk(
         &self,
         caller: &Caller,
         (handle, ino): (Handle, u32),
-        offset: Option<u64>,
+        place: Option<u64>,
         data: &[u8],
         urgency: Urgency,
     ) -> Result<()> {
@@ -196,11 +201,14 @@ impl Core {
         operation.seen.inode = current;
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
-        let offset = offset.unwrap_or(size);
+        let offset = place.unwrap_or(size);
         if urgency == Urgency::Change && !self.has_blocks(inode, offset, data.len())? {
             return Err(Error::NoSpace); // somebody has cut it meanwhile
         }
         let end = end_of_range(offset, data.len() as u64)?;
+        if !hot.flags().is_empty() {
+            self.check_flags(caller, inode, place.is_none(), offset, data)?;
+        }
         let new_hot = hot.rewritten(caller).sized(size.max(end));
         let mode = rules::mode_after_write(caller, cold.mode.get(), cold.gid.get());
         if is_crowded {
@@ -237,6 +245,26 @@ impl Core {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }
         operation.commit()
+    }
+
+    /// Whether what chattr(1) set allows `caller` to write this, at the end if it `appends`. The inode is locked.
+    #[cold]
+    fn check_flags(
+        &self,
+        caller: &Caller,
+        inode: Inode<'_>,
+        appends: bool,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let flags = inode.hot().flags();
+        rules::may_write(caller, flags)?;
+        if appends || !flags.contains(InodeFlags::APPEND) {
+            return Ok(());
+        }
+        let mut found = vec![0; data.len()];
+        let length = self.nodes.read_into(inode, offset, &mut found)?;
+        rules::keeps(&found[..length], data)
     }
 
     /// Replaces blocks of a file beside others who do so. Two who replace the same block need not know of each other either:

@@ -61,6 +61,8 @@ pub enum Aspect {
     Data,
     /// A directory's entries.
     Entries,
+    /// What chattr(1) sets.
+    Flags,
     /// The number of a file's names.
     Links,
     /// Permissions.
@@ -281,6 +283,7 @@ impl<'a> Comparison<'a> {
         let aspects = [
             (Aspect::Data, is_file && !self.have_same_bytes(inodes)?),
             (Aspect::Entries, entries_differ),
+            (Aspect::Flags, one.flags != other.flags),
             (Aspect::Links, is_file && one.nlink != other.nlink),
             (Aspect::Mode, one.mode != other.mode),
             (Aspect::Owner, (one.uid, one.gid) != (other.uid, other.gid)),

@@ -324,7 +324,8 @@ fn attributes(inode: Inode<'_>) -> Shown {
         .number("gid", attr.gid)
         .number("size_bytes", attr.size)
         .number("blocks", inode.derived().blocks)
-        .number("generation", attr.generation);
+        .number("generation", attr.generation)
+        .text("flags", format!("{:#x}", attr.flags));
     let times = [("atime", attr.atime), ("mtime", attr.mtime), ("ctime", attr.ctime), ("btime", attr.btime)];
     times.into_iter().fold(shown, |shown, (name, time)| shown.text(name, seconds(time)))
 }

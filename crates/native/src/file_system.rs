@@ -2,8 +2,8 @@
 //! the directory of snapshots (see [`crate::views`]).
 
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO,
-    RenameFlags, Result, SeekFrom, SetAttr, Snapshots, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    ROOT_INO, RenameFlags, Result, SeekFrom, SetAttr, Snapshots, Statfs, XattrMode,
 };
 
 use crate::Volume;
@@ -53,6 +53,16 @@ impl FileSystem for Volume {
                 return core.outside(ino, |tree| tree.setattr(caller, ino, set, handle));
             }
             core.setattr(caller, ino, set, handle)
+        })
+    }
+
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let _op = nvm::operation("setflags");
+        self.vouched(|core| {
+            if !is_own(ino) {
+                return core.outside(ino, |tree| tree.set_inode_flags(caller, ino, flags));
+            }
+            core.set_flags(caller, ino, flags)
         })
     }
 

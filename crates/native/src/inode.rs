@@ -3,13 +3,13 @@
 //! An inode fills a slot of 256 bytes; 15 of them share a block with one NID. An inode's number is that NID, shifted left
 //! by 4, and its slot, 1 to 15: the block's own header has the place of slot 0.
 
-use vfs::{Attr, Caller, FileKind, Time};
+use vfs::{Attr, Caller, FileKind, InodeFlags, Time};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use nvm::Purpose;
 
-use crate::geometry::{BLOCK, Medium};
+use crate::geometry::{BLOCK, FILE_MAX, Medium};
 
 /// The attributes that most operations change: one object of the log.
 #[repr(C)]
@@ -21,7 +21,8 @@ pub(crate) struct Hot {
     mtime_nsec: U32,
     ctime_nsec: U32,
     pub(crate) nlink: U32,
-    reserved: [u8; 4],
+    /// [`InodeFlags`], of those that all volumes keep.
+    flags: U32,
 }
 
 /// The attributes that change rarely: one object of the log.
@@ -138,8 +139,21 @@ impl Hot {
             mtime_nsec: mtime.nsec.into(),
             ctime_nsec: ctime.nsec.into(),
             nlink: nlink.into(),
-            reserved: [0; 4],
+            flags: 0.into(),
         }
+    }
+
+    pub(crate) fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.flags.get())
+    }
+
+    pub(crate) fn with_flags(self, flags: InodeFlags) -> Hot {
+        Hot { flags: flags.bits().into(), ..self }
+    }
+
+    /// Whether length and flags are such as this version writes.
+    pub(crate) fn is_possible(&self) -> bool {
+        self.size.get() <= FILE_MAX && InodeFlags::COMMON.contains(self.flags())
     }
 
     pub(crate) fn mtime(&self) -> Time {
@@ -158,6 +172,11 @@ impl Hot {
     /// The same, contents modified at `now`.
     pub(crate) fn modified(self, now: Time) -> Hot {
         Hot { mtime_sec: now.sec.into(), mtime_nsec: now.nsec.into(), ..self.changed(now) }
+    }
+
+    /// The same, modified and changed when it was said.
+    pub(crate) fn at_times(self, mtime: Time, ctime: Time) -> Hot {
+        self.modified(mtime).changed(ctime)
     }
 
     /// The same, contents changed now by `caller`.
@@ -289,15 +308,16 @@ impl<'a> Inode<'a> {
         }
     }
 
-    /// Whether length, layout and kind are such as this version writes.
+    /// Whether length, flags, layout and kind are such as this version writes.
     pub(crate) fn is_possible(&self) -> bool {
         let directory = self.layout() == Layout::Directory;
         let room = match self.layout() {
             Layout::Inline => self.inline_capacity() as u64,
             Layout::Mapped if self.xattr_len() > 0 => return false,
-            Layout::Mapped | Layout::Directory => crate::geometry::FILE_MAX,
+            Layout::Mapped | Layout::Directory => FILE_MAX,
         };
-        self.size() <= room
+        self.hot().is_possible()
+            && self.size() <= room
             && self.xattr_len() <= PAYLOAD_BYTES
             && self.bytes[LAYOUT] <= Layout::Directory as u8
             && FileKind::from_mode(self.cold().mode.get())
@@ -391,6 +411,7 @@ pub(crate) fn attr(ino: u32, bytes: &[u8]) -> Attr {
         mtime: hot.mtime(),
         ctime: hot.ctime(),
         btime: Time { sec: cold.btime_sec.get(), nsec: cold.btime_nsec.get() },
+        flags: hot.flags(),
     }
 }
 

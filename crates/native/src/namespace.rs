@@ -2,8 +2,8 @@
 
 use vfs::rules;
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, SYMLINK_MAX,
-    Time, acl,
+    Attr, Caller, Created, DirEntry, Error, FileKind, Handle, Ino, InodeFlags, OpenFlags, ROOT_INO, Result,
+    SYMLINK_MAX, Time, acl,
 };
 
 use crate::allocator::Urgency;
@@ -106,7 +106,8 @@ impl Core {
         let generation = self.next_generation();
         let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, 0, at);
         let cold = cold.entered(parent, new.key);
-        let hot = Hot::new(new.target.len() as u64, at, at, nlink);
+        let hot = Hot::new(new.target.len() as u64, at, at, nlink)
+            .with_flags(dir.hot().flags() & InodeFlags::INHERITED);
         if new.target.len() <= PAYLOAD_BYTES {
             operation.log(&Item::Create { ino, cold: &cold, hot: &hot });
             if !new.target.is_empty() {

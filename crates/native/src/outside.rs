@@ -1,8 +1,8 @@
 //! How a volume shows its snapshots: `.snapshots/NAME/...` in its root directory, which does not list it.
 
 use vfs::{
-    Attr, Caller, DirEntry, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, SeekFrom, Statfs,
-    rules,
+    Attr, Caller, DirEntry, Error, FileKind, Handle, Ino, InodeFlags, OpenFlags, ROOT_INO, Result, SeekFrom,
+    Statfs, rules,
 };
 
 use crate::core::Core;
@@ -117,6 +117,7 @@ impl Core {
             mtime: changed,
             ctime: changed,
             btime: changed,
+            flags: InodeFlags::empty(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! with the error that Linux finds first on a file system mounted read-only.
 
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Statfs, XattrMode, rules,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, Statfs, XattrMode, rules,
 };
 
 /// What can be read of a tree. As in [`FileSystem`], where not said otherwise.
@@ -88,6 +88,10 @@ impl<T: Readable> FileSystem for ReadOnly<T> {
             (_, vfs::FileKind::Directory) => Err(Error::IsDirectory),
             _ => Err(Error::Invalid),
         }
+    }
+
+    fn set_inode_flags(&self, _: &Caller, ino: Ino, _: InodeFlags) -> Result<()> {
+        self.refuse_change(ino)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {

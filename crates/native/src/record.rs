@@ -124,7 +124,7 @@ impl Item<'_> {
     fn is_possible(&self) -> bool {
         let blocks = FILE_MAX / BLOCK;
         match *self {
-            Item::Create { hot, .. } | Item::Hot { hot, .. } => hot.size.get() <= FILE_MAX,
+            Item::Create { hot, .. } | Item::Hot { hot, .. } => hot.is_possible(),
             Item::Map { index, count, pointer, .. } => {
                 index < blocks && u64::from(count) <= blocks - index && !pointer.is_hole()
             }

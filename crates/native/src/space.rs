@@ -109,23 +109,28 @@ impl Core {
         let opened = self.handles.get_for(handle, OpenFlags::WRITE)?;
         {
             let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-            self.nodes.regular(ino)?;
+            self.to_allocate(ino, mode)?;
         }
         let range = offset..end_of_range(offset, len)?;
-        let new_size = if keep_size { 0 } else { range.end };
         if punch {
-            self.punch(caller, handle, range)?;
+            self.punch(caller, handle, mode, range)?;
         } else {
-            self.preallocate(caller, handle, range, new_size, zero)?;
+            self.preallocate(caller, handle, mode, range)?;
         }
         if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
     }
 
+    /// A regular file, if what chattr(1) set allows its range to be allocated so.
+    fn to_allocate(&self, ino: u32, mode: FallocateMode) -> Result<Inode<'_>> {
+        let inode = self.nodes.regular(ino)?;
+        rules::may_allocate(inode.hot().flags(), mode).map(|()| inode)
+    }
+
     /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
-    fn punch(&self, caller: &Caller, handle: Handle, range: Range<u64>) -> Result<()> {
+    fn punch(&self, caller: &Caller, handle: Handle, mode: FallocateMode, range: Range<u64>) -> Result<()> {
         let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Change)?;
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
-        let inode = self.nodes.regular(ino)?;
+        let inode = self.to_allocate(ino, mode)?;
         let size = inode.size();
         match inode.layout() {
             Layout::Mapped => {
@@ -153,17 +158,18 @@ impl Core {
         }
     }
 
-    /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size; with `zero` also in
+    /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size; to zero it also in
     /// place of what has data, so that all of it reads as zeros. The file gets its new length with the last, so that a
     /// failure for want of space leaves the length as it was; and what one transaction covers fails as a whole.
     fn preallocate(
         &self,
         caller: &Caller,
         handle: Handle,
+        mode: FallocateMode,
         range: Range<u64>,
-        new_size: u64,
-        zero: bool,
     ) -> Result<()> {
+        let zero = mode.contains(FallocateMode::ZERO_RANGE);
+        let new_size = if mode.contains(FallocateMode::KEEP_SIZE) { 0 } else { range.end };
         let parts = cut(&range);
         let zeroed = if zero { parts.blocks } else { 0..0 };
         let end = range.end.div_ceil(BLOCK);
@@ -173,7 +179,7 @@ impl Core {
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
             let mut operation = self.begin(blocks_for(stop - index + 3), log, Urgency::Ordinary)?;
             let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
-            let inode = self.nodes.regular(ino)?;
+            let inode = self.to_allocate(ino, mode)?;
             if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
                 // A small file's space is its inode's.
                 if zero {
@@ -249,7 +255,7 @@ impl Core {
         };
         {
             let (ino, _lock) = self.open_for_look(to, OpenFlags::WRITE)?;
-            self.nodes.regular(ino)?;
+            rules::may_copy_to(self.nodes.regular(ino)?.hot().flags())?;
         }
         let len = len.min(size.saturating_sub(from_offset));
         if len == 0 {

@@ -229,7 +229,7 @@ fn mode_of_entries(entries: &[Entry]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileKind, Time};
+    use crate::{FileKind, InodeFlags, Time};
 
     fn raw(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         serialize(&entries.iter().map(|&(tag, perm, id)| Entry { tag, perm, id }).collect::<Vec<_>>())
@@ -251,6 +251,7 @@ mod tests {
             mtime: t,
             ctime: t,
             btime: t,
+            flags: InodeFlags::empty(),
         }
     }
 

@@ -117,7 +117,32 @@ impl FileKind {
     }
 }
 
-/// An inode's attributes, as `stat(2)` shows them.
+bitflags::bitflags! {
+    /// What lsattr(1) shows of an inode, in the bits of Linux's `FS_IOC_GETFLAGS`. These are kept by every volume; others may be there.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct InodeFlags: u32 {
+        /// `i`: nobody changes it.
+        const IMMUTABLE = 0x10;
+        /// `a`: it only grows.
+        const APPEND = 0x20;
+        /// `d`: dump(8) leaves it out.
+        const NODUMP = 0x40;
+        /// `A`: reading it is not to set its access time.
+        const NOATIME = 0x80;
+        const _ = !0;
+    }
+}
+
+impl InodeFlags {
+    /// What forbids changes, to everybody.
+    pub const PROTECTION: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+    /// What is made in a directory has these of it.
+    pub const INHERITED: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+    /// What every volume keeps.
+    pub const COMMON: InodeFlags = InodeFlags::PROTECTION.union(InodeFlags::INHERITED);
+}
+
+/// An inode's attributes, as `stat(2)` and lsattr(1) show them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Inode number; the root directory has [`crate::ROOT_INO`].
@@ -146,6 +171,8 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
+    /// What chattr(1) sets.
+    pub flags: InodeFlags,
 }
 
 impl Attr {

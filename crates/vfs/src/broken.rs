@@ -2,8 +2,8 @@
 
 use crate::model::Model;
 use crate::{
-    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, SetTime, Statfs, XattrMode,
+    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, SetTime, Statfs, XattrMode,
 };
 
 /// What is wrong.
@@ -32,6 +32,10 @@ pub(crate) enum Fault {
     UmaskIgnored,
     /// The sticky bit is ignored.
     StickyIgnored,
+    /// A file that is immutable is unlinked.
+    ProtectionIgnored,
+    /// An inode's flags are not changed, and nothing is said.
+    FlagsForgotten,
     /// An attribute is replaced even if it is not there.
     ReplaceCreates,
     /// An exchange only renames.
@@ -51,7 +55,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 19] = [
+    pub(crate) const ALL: [Fault; 21] = [
         Fault::LastByteDropped,
         Fault::LinksNotCounted,
         Fault::ModificationUnnoticed,
@@ -63,6 +67,8 @@ impl Fault {
         Fault::HolesEverywhere,
         Fault::UmaskIgnored,
         Fault::StickyIgnored,
+        Fault::ProtectionIgnored,
+        Fault::FlagsForgotten,
         Fault::ReplaceCreates,
         Fault::ExchangeRenames,
         Fault::WhiteoutForgotten,
@@ -135,6 +141,11 @@ impl FileSystem for Broken {
         self.model.setattr(caller, ino, &set, handle).map(|attr| self.shown(attr))
     }
 
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let flags = if self.is(Fault::FlagsForgotten) { self.model.getattr(ino)?.flags } else { flags };
+        self.model.set_inode_flags(caller, ino, flags)
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.model.readlink(ino)
     }
@@ -176,6 +187,10 @@ impl FileSystem for Broken {
     fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
         let may = self.model.getattr(dir).and_then(|attr| self.model.access(caller, attr.ino, 3));
         let caller = if self.is(Fault::StickyIgnored) && may.is_ok() { &Caller::root() } else { caller };
+        if self.is(Fault::ProtectionIgnored) {
+            let victim = self.model.lookup(caller, dir, name)?.ino;
+            self.model.set_inode_flags(&Caller::root(), victim, InodeFlags::empty())?;
+        }
         self.model.unlink(caller, dir, name)
     }
 

@@ -14,6 +14,7 @@
 //! A case that fails panics.
 
 mod data;
+mod flags;
 mod holes;
 mod listing;
 mod naming;
@@ -129,6 +130,14 @@ cases! {
         writing_clears_set_ids
         trusted_callers_are_not_checked
         devices_are_the_superusers;
+    flags:
+        letters_are_kept
+        letters_are_handed_down
+        letters_are_the_owners
+        nobody_changes_what_is_immutable
+        what_may_only_grow_grows
+        an_open_handle_is_bound
+        directories_keep_their_names;
     times:
         creation_sets_all
         bytes_set_mtime_and_ctime

@@ -1,6 +1,6 @@
 //! The trait every volume implements and every front end calls.
 
-use crate::{Attr, Caller, Ino, Result, SetAttr, Statfs};
+use crate::{Attr, Caller, Ino, InodeFlags, Result, SetAttr, Statfs};
 
 /// An open file or directory of one mounted volume, from `open`, `create` or `tmpfile` until `release`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,18 +149,9 @@ pub trait FileSystem: Send + Sync {
     /// `EINVAL`). The rules are those of [`crate::rules::plan_setattr`].
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
 
-    /// What lsattr(1) shows of an inode: the bits of Linux's `FS_IOC_GETFLAGS`; none if the volume's inodes have no such flags. Not "not
-    /// supported" then, for which Linux's overlayfs, since 6.17, would copy no file up that is here below it.
-    fn inode_flags(&self, ino: Ino) -> Result<u32> {
-        self.getattr(ino).map(|_| 0)
-    }
-
-    /// Makes them `flags`, as chattr(1) does (`FS_IOC_SETFLAGS`): all or none, for who owns the inode, of immutable and append-only for who is
-    /// privileged (`EPERM`). `EOPNOTSUPP` if one of them would promise what the volume does not keep. Sets ctime.
-    fn set_inode_flags(&self, _caller: &Caller, ino: Ino, flags: u32) -> Result<()> {
-        self.getattr(ino)?;
-        if flags == 0 { Ok(()) } else { Err(crate::Error::NotSupported) }
-    }
+    /// Makes an inode's flags `flags`, as chattr(1) does (`FS_IOC_SETFLAGS`), all or none; the rules are those of
+    /// [`crate::rules::may_set_flags`]. `EOPNOTSUPP` if one of them would promise what the volume does not keep. Sets ctime.
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()>;
 
     /// A symbolic link's target; `EINVAL` for other kinds.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;

@@ -21,7 +21,7 @@ mod snapshots;
 #[cfg(any(test, feature = "testing"))]
 pub mod torture;
 
-pub use attr::{Attr, FileKind, Ino, ROOT_INO, SetAttr, SetTime, Statfs, Time};
+pub use attr::{Attr, FileKind, Ino, InodeFlags, ROOT_INO, SetAttr, SetTime, Statfs, Time};
 pub use caller::Caller;
 pub use error::{Error, Result};
 pub use file_system::{

@@ -28,8 +28,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result,
-    SeekFrom, SetAttr, Snapshots, Statfs, Time, XattrMode, rules,
+    Attr, Caller, Created, DirEntry, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, Snapshots, Statfs, Time, XattrMode, rules,
 };
 use state::{Kept, State};
 
@@ -140,6 +140,10 @@ impl FileSystem for Model {
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
         self.state().setattr(caller, ino, set, handle)
+    }
+
+    fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        self.state().set_flags(caller, ino, flags)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 //!
 //! Pure functions on [`crate::Attr`] and [`crate::Caller`], without I/O. They follow `fs/namei.c`, `fs/attr.c`,
 //! `fs/inode.c` and `fs/xattr.c` of Linux, named where a rule comes from. A trusted caller, whom a front end has
-//! checked, is denied nothing.
+//! checked, is denied nothing but what chattr(1) forbids to all.
 //!
 //! The order in which Linux finds faults, which a volume keeps:
 //!
@@ -17,6 +17,7 @@ mod attributes;
 mod creation;
 mod names;
 mod permission;
+mod protection;
 mod rename;
 mod xattrs;
 
@@ -26,6 +27,7 @@ pub use names::{check_name, check_new_name, check_rename_names, check_rmdir_name
 pub use permission::{
     EXECUTE, READ, WRITE, is_owner, may_access, may_create, may_delete, may_link, may_open, may_search,
 };
+pub use protection::{keeps, may_allocate, may_copy_to, may_set_common_flags, may_set_flags, may_write};
 pub use rename::{Side, may_rename};
 pub use xattrs::{
     AclChange, XATTR_NAME_MAX, XATTR_VALUE_MAX, check_xattr_value, is_listed, plan_acl, xattr_permission,
@@ -38,7 +40,7 @@ const S_IXGRP: u32 = 0o010;
 
 #[cfg(test)]
 mod sample {
-    use crate::{Attr, FileKind, Time};
+    use crate::{Attr, FileKind, InodeFlags, Time};
 
     /// An inode of `kind` owned by user 1 and group 2.
     pub(super) fn inode(kind: FileKind, perm: u32) -> Attr {
@@ -57,6 +59,7 @@ mod sample {
             mtime: t,
             ctime: t,
             btime: t,
+            flags: InodeFlags::empty(),
         }
     }
 

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::model::Model;
-use crate::{Attr, Caller, Error, FileSystem, Ino, ROOT_INO, RenameFlags, Result, SetAttr, Time};
+use crate::{Attr, Caller, Error, FileSystem, Ino, InodeFlags, ROOT_INO, RenameFlags, Result, SetAttr, Time};
 use answer::Answer;
 use known::{Known, Side};
 use operation::Operation;
@@ -63,6 +63,8 @@ pub struct Torture {
     known: Known,
     /// Inodes that were given extended attributes.
     attributed: Vec<Ino>,
+    /// Inodes that were given flags.
+    flagged: Vec<Ino>,
     past: VecDeque<(u64, usize, Note)>,
     tally: BTreeMap<(&'static str, i32), u64>,
     started: bool,
@@ -121,6 +123,7 @@ impl Torture {
             model: Model::new().with_clock(clock),
             known: Known::new(),
             attributed: Vec::new(),
+            flagged: Vec::new(),
             past: VecDeque::new(),
             tally: BTreeMap::new(),
             started: false,
@@ -232,7 +235,9 @@ impl Torture {
 
     /// Removes what is in directory `dir`, one entry after the other.
     fn prune(&mut self, volume: &dyn FileSystem, dir: Ino) {
+        self.unprotect(volume, dir);
         for (name, kind, ino) in known::entries(&self.model, dir).unwrap_or_default() {
+            self.unprotect(volume, ino);
             let operation = if kind == crate::FileKind::Directory {
                 self.prune(volume, ino);
                 Operation::Rmdir { dir, name: name.into() }
@@ -240,6 +245,12 @@ impl Torture {
                 Operation::Unlink { dir, name: name.into() }
             };
             self.apply(volume, 0, operation);
+        }
+    }
+
+    fn unprotect(&mut self, volume: &dyn FileSystem, ino: Ino) {
+        if self.model.getattr(ino).is_ok_and(|attr| attr.flags.intersects(InodeFlags::PROTECTION)) {
+            self.apply(volume, 0, Operation::SetFlags { ino, flags: InodeFlags::empty() });
         }
     }
 
@@ -316,6 +327,9 @@ impl Torture {
         }
         if let Operation::Setxattr { ino, .. } = operation {
             self.attributed.push(*ino);
+        }
+        if let Operation::SetFlags { ino, .. } = operation {
+            self.flagged.push(*ino);
         }
         if let Some((dir, name)) = operation.gives_name() {
             self.known.named(dir, name);

@@ -107,6 +107,7 @@ fn name_of(aspect: Aspect) -> &'static str {
     match aspect {
         Aspect::Data => "data",
         Aspect::Entries => "entries",
+        Aspect::Flags => "flags",
         Aspect::Links => "links",
         Aspect::Mode => "mode",
         Aspect::Owner => "owner",

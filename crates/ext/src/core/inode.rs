@@ -4,7 +4,7 @@ mod raw;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use vfs::{Attr, Caller, Error, FileKind, Result, Time, rules};
+use vfs::{Attr, Caller, Error, FileKind, InodeFlags, Result, Time, rules};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Core, group};
@@ -20,10 +20,6 @@ bitflags::bitflags! {
     /// What matters here of an inode's flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct Flags: u32 {
-        /// Nobody changes it.
-        const IMMUTABLE = 0x10;
-        /// It only grows.
-        const APPEND = 0x20;
         /// Encrypted.
         const ENCRYPT = 0x800;
         /// A directory with a hash tree.
@@ -40,11 +36,22 @@ bitflags::bitflags! {
     }
 }
 
+/// What lsattr(1) shows (Linux's `EXT4_FL_USER_VISIBLE`).
+const SHOWN: InodeFlags = InodeFlags::from_bits_retain(0x725B_DFFF);
+/// What chattr(1) changes, with the kernel (`EXT4_FL_USER_MODIFIABLE`).
+const CHANGED_BY_KERNEL: InodeFlags = InodeFlags::from_bits_retain(0x624B_C0FF);
+/// And here: `acdijstuADST`, which leave all else of a file as it is.
+const CHANGED: InodeFlags = InodeFlags::from_bits_retain(0x3_C0FF);
+/// Of these, what promises that each change is durable, or data in the journal, which is not so here: `S`, `D`, `j`. It can be taken away.
+const NOT_KEPT: InodeFlags = InodeFlags::from_bits_retain(0x1_4008);
+/// What only directories have, `T`.
+const OF_DIRECTORIES: InodeFlags = InodeFlags::from_bits_retain(0x2_0000);
+
 impl Flags {
     /// Of a directory's flags, those that what is made in it has, too: how it is to be written, dumped and compressed, of which most
     /// mean something to others only.
     pub(crate) fn inherited(self, kind: FileKind) -> Flags {
-        let everywhere = Flags::from_bits_retain(0xC0);
+        let everywhere = Flags::from_bits_retain(InodeFlags::INHERITED.bits());
         let with_contents = Flags::from_bits_retain(0x200_C40F);
         let in_directories = Flags::from_bits_retain(0x2001_0000);
         self & match kind {
@@ -287,6 +294,27 @@ impl Inode {
         (self.mode, self.times.modify, self.times.change) != before
     }
 
+    /// What lsattr(1) shows.
+    pub(crate) fn shown_flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.flags.bits()) & SHOWN
+    }
+
+    /// Makes the flags what chattr(1) of `caller` wants. Others than its own don't count, as with the kernel.
+    pub(crate) fn set_shown_flags(&mut self, caller: &Caller, wanted: InodeFlags) -> Result<()> {
+        rules::may_set_flags(caller, &self.attr(), wanted)?;
+        let changed = (wanted ^ self.shown_flags()) & CHANGED_BY_KERNEL;
+        let can_have = match self.kind() {
+            FileKind::Directory => CHANGED - NOT_KEPT,
+            FileKind::Regular => CHANGED - NOT_KEPT - OF_DIRECTORIES,
+            _ => InodeFlags::INHERITED,
+        };
+        if !SHOWN.contains(wanted) || !CHANGED.contains(changed) || !can_have.contains(changed & wanted) {
+            return Err(Error::NotSupported);
+        }
+        self.flags ^= Flags::from_bits_retain(changed.bits());
+        Ok(())
+    }
+
     /// What `stat(2)` shows.
     pub(crate) fn attr(&self) -> Attr {
         // A small file shows that it has contents.
@@ -306,6 +334,7 @@ impl Inode {
             mtime: self.times.modify,
             ctime: self.times.change,
             btime: self.times.birth,
+            flags: self.shown_flags(),
         }
     }
 

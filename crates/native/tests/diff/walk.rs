@@ -112,6 +112,7 @@ fn expected(from: &Walk, to: &Walk) -> (Vec<Difference>, BTreeMap<Id, Vec<Aspect
         let aspects: Vec<Aspect> = [
             (Aspect::Data, !is_dir && (a.size != b.size || one.bytes != other.bytes)),
             (Aspect::Entries, changed_dirs.contains(id)),
+            (Aspect::Flags, a.flags != b.flags),
             (Aspect::Links, !is_dir && a.nlink != b.nlink),
             (Aspect::Mode, a.mode != b.mode),
             (Aspect::Owner, (a.uid, a.gid) != (b.uid, b.gid)),

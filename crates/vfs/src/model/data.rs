@@ -3,7 +3,8 @@
 use super::state::State;
 use super::{BLOCK_BYTES, MAX_FILE_BYTES};
 use crate::{
-    Attr, Caller, Error, FallocateMode, Handle, Ino, OpenFlags, Result, SeekFrom, SetAttr, acl, rules,
+    Attr, Caller, Error, FallocateMode, Handle, Ino, InodeFlags, OpenFlags, Result, SeekFrom, SetAttr, acl,
+    rules,
 };
 
 impl State {
@@ -51,6 +52,14 @@ impl State {
         self.measure(ino)
     }
 
+    pub(super) fn set_flags(&mut self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let now = self.now();
+        let attr = &mut self.inode_mut(ino)?.attr;
+        rules::may_set_common_flags(caller, attr, flags)?;
+        (attr.flags, attr.ctime) = (flags, now);
+        Ok(())
+    }
+
     /// Brings a file's length and blocks in its attributes up to its contents.
     fn measure(&mut self, ino: Ino) -> Result<Attr> {
         let inode = self.inode_mut(ino)?;
@@ -85,12 +94,19 @@ impl State {
         data: &[u8],
     ) -> Result<usize> {
         let opened = self.opened_for(handle, OpenFlags::WRITE)?;
-        let contents = self.inode(opened.ino)?.contents()?;
+        let inode = self.inode(opened.ino)?;
+        let contents = inode.contents()?;
         if data.is_empty() {
             return Ok(0);
         }
         let offset = if opened.flags.contains(OpenFlags::APPEND) { contents.len() } else { offset };
         let end = end_of_range(offset, data.len() as u64)?;
+        rules::may_write(caller, inode.attr.flags)?;
+        if inode.attr.flags.contains(InodeFlags::APPEND) {
+            let mut found = vec![0; data.len()];
+            contents.read(offset, &mut found);
+            rules::keeps(&found, data)?;
+        }
         self.check_space(contents.missing_blocks(&(offset..end)))?;
         self.inode_mut(opened.ino)?.contents_mut()?.write(offset, data);
         self.rewritten(caller, opened.ino)?;
@@ -115,7 +131,9 @@ impl State {
             return Err(Error::NotSupported);
         }
         let opened = self.opened_for(handle, OpenFlags::WRITE)?;
-        let contents = self.inode(opened.ino)?.contents()?;
+        let inode = self.inode(opened.ino)?;
+        let contents = inode.contents()?;
+        rules::may_allocate(inode.attr.flags, mode)?;
         let end = end_of_range(offset, len)?;
         if !punch {
             self.check_space(contents.missing_blocks(&(offset..end)))?;
@@ -148,6 +166,7 @@ impl State {
             return Err(Error::BadHandle);
         }
         let contents = self.inode(source.ino)?.contents()?;
+        rules::may_copy_to(self.inode(sink.ino)?.attr.flags)?;
         let len = len.min(contents.len().saturating_sub(from_offset));
         if len == 0 {
             return Ok(0);

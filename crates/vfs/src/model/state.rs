@@ -7,7 +7,8 @@ use super::BLOCK_BYTES;
 use super::contents::Contents;
 use super::inode::{Body, Directory, Inode};
 use crate::{
-    Attr, Caller, Error, FileKind, Handle, Ino, OpenFlags, ROOT_INO, Result, Statfs, Time, acl, rules,
+    Attr, Caller, Error, FileKind, Handle, Ino, InodeFlags, OpenFlags, ROOT_INO, Result, Statfs, Time, acl,
+    rules,
 };
 
 /// Where the time comes from.
@@ -189,13 +190,14 @@ impl State {
             mtime: now,
             ctime: now,
             btime: now,
+            flags: InodeFlags::empty(),
         };
         let inode = Inode { attr, body, xattrs: BTreeMap::new(), handles: 0, linkable: false };
         self.inodes.insert(ino, Arc::new(inode));
         ino
     }
 
-    /// Makes an inode without name in the manner of directory `dir`: its group, its default ACL, the umask.
+    /// Makes an inode without name in the manner of directory `dir`: its group, its default ACL, some of its flags, the umask.
     pub(super) fn make(
         &mut self,
         caller: &Caller,
@@ -214,8 +216,11 @@ impl State {
             let is_dir = matches!(body, Body::Directory(_));
             acl::inherit(directory.default_acl(), mode, caller.umask, is_dir)?
         };
+        let flags = directory.attr.flags & InodeFlags::INHERITED;
         let ino = self.insert(inherited.mode, (caller.uid, gid), rdev, body, now);
-        let xattrs = &mut self.at(ino).xattrs;
+        let made = self.at(ino);
+        made.attr.flags = flags;
+        let xattrs = &mut made.xattrs;
         xattrs.extend(inherited.access.map(|raw| (acl::ACCESS.to_vec(), raw)));
         xattrs.extend(inherited.default.map(|raw| (acl::DEFAULT.to_vec(), raw)));
         Ok(ino)

@@ -1,7 +1,7 @@
 //! Who may change which attributes, and what changes with them.
 
 use super::permission::{WRITE, is_owner, may_access};
-use super::{S_ISGID, S_ISUID, S_IXGRP};
+use super::{S_ISGID, S_ISUID, S_IXGRP, protection};
 use crate::{Attr, Caller, Error, FileKind, Result, SetAttr, SetTime, Time};
 
 /// An inode's attributes after a `setattr`.
@@ -41,7 +41,8 @@ pub struct Changes {
 ///   volume's to say.
 ///
 /// Any other change sets ctime to `now`, unless `set.ctime` is given. For a trusted caller nothing is denied and
-/// given modes stand.
+/// given modes stand. Nobody changes what is immutable, and of what may only grow all anybody does is set its times to now
+/// ([`Error::NotPermitted`]).
 pub fn plan_setattr(
     caller: &Caller,
     attr: &Attr,
@@ -51,6 +52,7 @@ pub fn plan_setattr(
     now: Time,
 ) -> Result<Changes> {
     check_arguments(attr, set)?;
+    protection::may_set(caller, attr.flags, set)?;
     check_permission(caller, attr, acl, set, by_handle)?;
 
     let uid = set.uid.unwrap_or(attr.uid);

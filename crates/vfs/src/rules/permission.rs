@@ -1,6 +1,6 @@
 //! Who may read, write, search, make and remove.
 
-use super::S_ISVTX;
+use super::{S_ISVTX, protection};
 use crate::{Attr, Caller, Error, FileKind, OpenFlags, Result, acl};
 
 /// Permission to read, in a mask.
@@ -10,10 +10,11 @@ pub const WRITE: u32 = 2;
 /// Permission to execute, or to search a directory, in a mask.
 pub const EXECUTE: u32 = 1;
 
-/// Whether `caller` may do all of `mask` (Linux's `generic_permission`); [`Error::AccessDenied`] if not. `acl` is
+/// Whether `caller` may do all of `mask` (Linux's `inode_permission`); [`Error::AccessDenied`] if not. `acl` is
 /// the inode's `system.posix_acl_access` value, if it has one. The superuser may do everything but execute a
-/// file that nobody may execute.
+/// file that nobody may execute, and write what is immutable ([`Error::NotPermitted`]).
 pub fn may_access(caller: &Caller, attr: &Attr, acl: Option<&[u8]>, mask: u32) -> Result<()> {
+    protection::may_access(attr.flags, mask)?;
     if caller.trusted || class_permits(caller, attr, acl, mask & 7)? {
         return Ok(());
     }
@@ -53,25 +54,26 @@ pub fn may_create(caller: &Caller, dir: &Attr, acl: Option<&[u8]>) -> Result<()>
 
 /// Whether `caller` may remove or replace the entry of `victim` in `dir`: [`Error::AccessDenied`] without
 /// permission to write `dir`, [`Error::NotPermitted`] if `dir` is sticky and neither it nor `victim` is the
-/// caller's.
+/// caller's, or one of them is protected.
 pub fn may_delete(caller: &Caller, dir: &Attr, acl: Option<&[u8]>, victim: &Attr) -> Result<()> {
     may_create(caller, dir, acl)?;
+    protection::may_change(dir.flags)?;
     let sticky = dir.mode & S_ISVTX != 0;
     if sticky && !is_owner(caller, victim) && caller.uid != dir.uid {
         return Err(Error::NotPermitted);
     }
-    Ok(())
+    protection::may_change(victim.flags)
 }
 
-/// Whether `caller` may give `source` another name: not if it is a directory ([`Error::NotPermitted`]). (Linux's
+/// Whether `caller` may give `source` another name: not if it is a directory or protected ([`Error::NotPermitted`]). (Linux's
 /// `protected_hardlinks`, a setting of the kernel and not of a file system, is left to the front end.)
 pub fn may_link(_caller: &Caller, source: &Attr) -> Result<()> {
-    if source.is_dir() { Err(Error::NotPermitted) } else { Ok(()) }
+    if source.is_dir() { Err(Error::NotPermitted) } else { protection::may_change(source.flags) }
 }
 
 /// Whether `caller` may open the inode so: [`Error::Loop`] for a symbolic link, [`Error::IsDirectory`] for a
-/// directory to be written, [`Error::NoSuchOffset`] (`ENXIO`) for what is neither file nor directory, and
-/// [`Error::AccessDenied`]. [`Error::Invalid`] if it is to be opened neither for reading nor for writing. With `PATH` alone,
+/// directory to be written, [`Error::NoSuchOffset`] (`ENXIO`) for what is neither file nor directory,
+/// [`Error::AccessDenied`], and [`Error::NotPermitted`] to write what is immutable or, unless it appends, what may only grow. [`Error::Invalid`] if it is to be opened neither for reading nor for writing. With `PATH` alone,
 /// everybody may open everything.
 pub fn may_open(caller: &Caller, attr: &Attr, acl: Option<&[u8]>, flags: OpenFlags) -> Result<()> {
     if flags == OpenFlags::PATH {
@@ -90,7 +92,8 @@ pub fn may_open(caller: &Caller, attr: &Attr, acl: Option<&[u8]>, flags: OpenFla
     }
     let read = if flags.contains(OpenFlags::READ) { READ } else { 0 };
     let write = if writes { WRITE } else { 0 };
-    may_access(caller, attr, acl, read | write)
+    may_access(caller, attr, acl, read | write)?;
+    protection::may_open(caller, attr.flags, flags)
 }
 
 /// Whether `caller` owns the inode or counts as its owner (Linux's `inode_owner_or_capable`).

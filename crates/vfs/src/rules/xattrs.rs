@@ -1,7 +1,7 @@
 //! Who may read and write which extended attributes.
 
 use super::permission::{READ, WRITE, is_owner, may_access};
-use super::{S_ISGID, S_ISVTX};
+use super::{S_ISGID, S_ISVTX, protection};
 use crate::{Attr, Caller, Error, FileKind, Result, acl};
 
 /// Longest name of an extended attribute, with its namespace, bytes.
@@ -15,6 +15,7 @@ pub const XATTR_VALUE_MAX: usize = 65_536;
 /// | name | read | write |
 /// |---|---|---|
 /// | empty or over [`XATTR_NAME_MAX`] | `ERANGE` | `ERANGE` |
+/// | any, of what is immutable or may only grow | | `EPERM` |
 /// | `user.*`, not on a file or directory | `ENODATA` | `EPERM` |
 /// | `user.*` on a sticky directory | permission to read | owner (`EPERM`), permission to write |
 /// | `user.*` | permission to read (`EACCES`) | permission to write (`EACCES`) |
@@ -33,6 +34,9 @@ pub fn xattr_permission(
 ) -> Result<()> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::Range);
+    }
+    if write {
+        protection::may_change(attr.flags)?;
     }
     if acl::is_acl(name) {
         return acl_permission(caller, attr, name, write);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::known::Known;
-use crate::{Attr, Created, FileKind, Handle, Ino};
+use crate::{Attr, Created, FileKind, Handle, Ino, InodeFlags};
 
 /// An operation's result, of either side.
 pub(super) enum Answer {
@@ -42,7 +42,7 @@ impl Answer {
     }
 }
 
-/// What distinguishes attributes, but for times and what the volume is free in: a directory's length, blocks.
+/// What distinguishes attributes, but for times and what the volume is free in: a directory's length, blocks, flags that others have not.
 pub(super) fn attributes(ours: &Attr, theirs: &Attr) -> Option<String> {
     let fields = [
         ("mode", ours.mode, theirs.mode),
@@ -55,6 +55,9 @@ pub(super) fn attributes(ours: &Attr, theirs: &Attr) -> Option<String> {
         if ours != theirs {
             return Some(format!("{field} is {ours} ({ours:#o}), not {theirs} ({theirs:#o})"));
         }
+    }
+    if (ours.flags ^ theirs.flags).intersects(InodeFlags::COMMON) {
+        return Some(format!("flags are {:?}, not {:?}", ours.flags, theirs.flags));
     }
     if ours.size != theirs.size && !theirs.is_dir() {
         return Some(format!("size is {}, not {}", ours.size, theirs.size));

@@ -4,8 +4,8 @@ use super::known::{Name, Opened};
 use super::operation::Operation;
 use super::{Torture, known, random};
 use crate::{
-    FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
-    XattrMode, acl,
+    FallocateMode, FileSystem, Ino, InodeFlags, OpenFlags, ROOT_INO, RenameFlags, SeekFrom, SetAttr, SetTime,
+    Time, XattrMode, acl,
 };
 
 /// What kind of operation, weighed below.
@@ -19,6 +19,7 @@ enum Kind {
     Remove,
     Rename,
     Attributes,
+    Flags,
     Xattrs,
     Open,
     Release,
@@ -31,7 +32,7 @@ enum Kind {
     Fault,
 }
 
-const WEIGHTS: [(u64, Kind); 18] = [
+const WEIGHTS: [(u64, Kind); 19] = [
     (120, Kind::Look),
     (70, Kind::Make),
     (60, Kind::Create),
@@ -40,6 +41,7 @@ const WEIGHTS: [(u64, Kind); 18] = [
     (80, Kind::Remove),
     (70, Kind::Rename),
     (90, Kind::Attributes),
+    (30, Kind::Flags),
     (70, Kind::Xattrs),
     (60, Kind::Open),
     (80, Kind::Release),
@@ -51,6 +53,11 @@ const WEIGHTS: [(u64, Kind); 18] = [
     (20, Kind::Sync),
     (15, Kind::Fault),
 ];
+
+/// Inodes with flags, about.
+const FLAGGED_MAX: usize = 6;
+/// `S`, which no volume promises to keep.
+const SYNC: u32 = 0x8;
 
 const XATTRS: [&[u8]; 9] = [
     b"user.a",
@@ -93,6 +100,7 @@ impl Torture {
             Kind::Remove => Some(self.removal()),
             Kind::Rename => Some(self.renaming()),
             Kind::Attributes => Some(self.attribute_change()),
+            Kind::Flags => Some(self.flag_change()),
             Kind::Xattrs => Some(self.xattr_operation()),
             Kind::Open => self.opening(),
             Kind::Release => self.releasing(),
@@ -261,6 +269,33 @@ impl Torture {
         }
         let ino = handle.and_then(|handle| self.known.inode_of(handle)).unwrap_or(ino);
         Operation::Setattr { ino, set, handle }
+    }
+
+    /// Few inodes are protected at a time, or nothing much would happen, and the root never.
+    fn flag_change(&mut self) -> Operation {
+        let is_flagged = |ino: &Ino| self.model.getattr(*ino).is_ok_and(|attr| !attr.flags.is_empty());
+        let flagged: Vec<Ino> = self.flagged.iter().copied().filter(is_flagged).collect();
+        self.flagged = flagged;
+        let is_crowded = self.flagged.len() > FLAGGED_MAX || self.random.one_in(3);
+        if is_crowded && !self.flagged.is_empty() {
+            let ino = self.random.of(&self.flagged);
+            return Operation::SetFlags { ino, flags: InodeFlags::empty() };
+        }
+        let ino = match self.random.within(0..3) {
+            0 => self.known.some_handle(&mut self.random, |_| true).map_or(ROOT_INO, |opened| opened.ino),
+            _ => self.inode(),
+        };
+        let unknown = InodeFlags::from_bits_retain(SYNC);
+        let flags = self.random.weighted(&[
+            (4, InodeFlags::IMMUTABLE),
+            (6, InodeFlags::APPEND),
+            (3, InodeFlags::NODUMP),
+            (2, InodeFlags::NOATIME | InodeFlags::NODUMP),
+            (1, InodeFlags::APPEND | InodeFlags::NODUMP),
+            (1, unknown),
+        ]);
+        let flags = if ino == ROOT_INO { flags - InodeFlags::PROTECTION } else { flags };
+        Operation::SetFlags { ino, flags }
     }
 
     fn truncation(&mut self) -> Operation {

@@ -6,44 +6,154 @@ use super::answer::Answer;
 use super::known::{Known, Name, Side};
 use super::random;
 use crate::{
-    Caller, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags, Result, SeekFrom, SetAttr,
-    XattrMode,
+    Caller, Error, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags, RenameFlags, Result,
+    SeekFrom, SetAttr, XattrMode,
 };
 
 /// A method of [`FileSystem`] with its arguments; inodes and handles by the model's numbers.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
-    Lookup { dir: Ino, name: Name },
-    Getattr { ino: Ino },
-    Setattr { ino: Ino, set: SetAttr, handle: Option<Handle> },
-    Readlink { ino: Ino },
-    Access { ino: Ino, mask: u32 },
-    Mknod { dir: Ino, name: Name, mode: u32, rdev: u32 },
-    Mkdir { dir: Ino, name: Name, mode: u32 },
-    Symlink { dir: Ino, name: Name, target: Name },
-    Link { ino: Ino, dir: Ino, name: Name },
-    Unlink { dir: Ino, name: Name },
-    Rmdir { dir: Ino, name: Name },
-    Rename { dir: Ino, name: Name, new_dir: Ino, new_name: Name, flags: RenameFlags },
-    Open { ino: Ino, flags: OpenFlags },
-    Create { dir: Ino, name: Name, mode: u32, flags: OpenFlags },
-    Tmpfile { dir: Ino, mode: u32, flags: OpenFlags },
-    Release { handle: Handle },
-    Read { handle: Handle, offset: u64, len: usize },
-    ReadSlices { handle: Handle, offset: u64, len: usize },
-    Write { handle: Handle, offset: u64, len: usize, fill: u64 },
-    Fsync { handle: Handle, data_only: bool },
-    FsyncInode { ino: Ino },
+    Lookup {
+        dir: Ino,
+        name: Name,
+    },
+    Getattr {
+        ino: Ino,
+    },
+    Setattr {
+        ino: Ino,
+        set: SetAttr,
+        handle: Option<Handle>,
+    },
+    /// Sets the flags that all volumes keep; others stay.
+    SetFlags {
+        ino: Ino,
+        flags: InodeFlags,
+    },
+    Readlink {
+        ino: Ino,
+    },
+    Access {
+        ino: Ino,
+        mask: u32,
+    },
+    Mknod {
+        dir: Ino,
+        name: Name,
+        mode: u32,
+        rdev: u32,
+    },
+    Mkdir {
+        dir: Ino,
+        name: Name,
+        mode: u32,
+    },
+    Symlink {
+        dir: Ino,
+        name: Name,
+        target: Name,
+    },
+    Link {
+        ino: Ino,
+        dir: Ino,
+        name: Name,
+    },
+    Unlink {
+        dir: Ino,
+        name: Name,
+    },
+    Rmdir {
+        dir: Ino,
+        name: Name,
+    },
+    Rename {
+        dir: Ino,
+        name: Name,
+        new_dir: Ino,
+        new_name: Name,
+        flags: RenameFlags,
+    },
+    Open {
+        ino: Ino,
+        flags: OpenFlags,
+    },
+    Create {
+        dir: Ino,
+        name: Name,
+        mode: u32,
+        flags: OpenFlags,
+    },
+    Tmpfile {
+        dir: Ino,
+        mode: u32,
+        flags: OpenFlags,
+    },
+    Release {
+        handle: Handle,
+    },
+    Read {
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    },
+    ReadSlices {
+        handle: Handle,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        handle: Handle,
+        offset: u64,
+        len: usize,
+        fill: u64,
+    },
+    Fsync {
+        handle: Handle,
+        data_only: bool,
+    },
+    FsyncInode {
+        ino: Ino,
+    },
     Syncfs,
-    Readdir { dir: Ino, chunk: usize },
+    Readdir {
+        dir: Ino,
+        chunk: usize,
+    },
     Statfs,
-    Getxattr { ino: Ino, name: Name },
-    Setxattr { ino: Ino, name: Name, value: Name, mode: XattrMode },
-    Listxattr { ino: Ino },
-    Removexattr { ino: Ino, name: Name },
-    Fallocate { handle: Handle, mode: FallocateMode, offset: u64, len: u64 },
-    Seek { handle: Handle, from: SeekFrom },
-    CopyFileRange { from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: u64 },
+    Getxattr {
+        ino: Ino,
+        name: Name,
+    },
+    Setxattr {
+        ino: Ino,
+        name: Name,
+        value: Name,
+        mode: XattrMode,
+    },
+    Listxattr {
+        ino: Ino,
+    },
+    Removexattr {
+        ino: Ino,
+        name: Name,
+    },
+    Fallocate {
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    },
+    Seek {
+        handle: Handle,
+        from: SeekFrom,
+    },
+    CopyFileRange {
+        from: Handle,
+        from_offset: u64,
+        to: Handle,
+        to_offset: u64,
+        len: u64,
+    },
 }
 
 impl Operation {
@@ -63,6 +173,10 @@ impl Operation {
             Operation::Getattr { ino } => fs.getattr(at(*ino)).map(Answer::Attr),
             Operation::Setattr { ino, set, handle } => {
                 fs.setattr(caller, at(*ino), set, handle.map(open)).map(Answer::Attr)
+            }
+            Operation::SetFlags { ino, flags } => {
+                let others = fs.getattr(at(*ino))?.flags - InodeFlags::COMMON;
+                fs.set_inode_flags(caller, at(*ino), others | *flags).map(done)
             }
             Operation::Readlink { ino } => fs.readlink(at(*ino)).map(Answer::Bytes),
             Operation::Access { ino, mask } => fs.access(caller, at(*ino), *mask).map(done),
@@ -132,6 +246,7 @@ impl Operation {
             Operation::Lookup { .. } => "lookup",
             Operation::Getattr { .. } => "getattr",
             Operation::Setattr { .. } => "setattr",
+            Operation::SetFlags { .. } => "set_inode_flags",
             Operation::Readlink { .. } => "readlink",
             Operation::Access { .. } => "access",
             Operation::Mknod { .. } => "mknod",
@@ -201,6 +316,7 @@ impl Operation {
         let all = match self {
             Operation::Getattr { ino }
             | Operation::Setattr { ino, .. }
+            | Operation::SetFlags { ino, .. }
             | Operation::Readlink { ino }
             | Operation::Access { ino, .. }
             | Operation::Open { ino, .. }

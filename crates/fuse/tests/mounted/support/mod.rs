@@ -13,8 +13,8 @@ use parking_lot::RwLock;
 use tempfile::TempDir;
 use vfs::model::Model;
 use vfs::{
-    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, RenameFlags,
-    Result, SeekFrom, SetAttr, Statfs, Time, XattrMode,
+    Attr, Caller, Created, DirEntry, Error, FallocateMode, FileSystem, Handle, Ino, InodeFlags, OpenFlags,
+    RenameFlags, Result, SeekFrom, SetAttr, Statfs, Time, XattrMode,
 };
 
 /// The name whose lookup makes the volume panic.
@@ -178,6 +178,7 @@ impl FileSystem for Watched {
     }
     as_the_model! {
         fn getattr(ino: Ino) -> Result<Attr>;
+        fn set_inode_flags(caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()>;
         fn readlink(ino: Ino) -> Result<Vec<u8>>;
         fn access(caller: &Caller, ino: Ino, mask: u32) -> Result<()>;
         fn mknod(caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr>;
