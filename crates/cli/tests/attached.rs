@@ -10,7 +10,7 @@ use crate::support::mounted::shell;
 use crate::support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
 
 /// A zone, a disk with an ext4 on it, and a directory.
-fn place() -> Option<(Scratch, String, String, String)> {
+pub(crate) fn place() -> Option<(Scratch, String, String, String)> {
     if !can_mount() {
         return None;
     }
@@ -21,7 +21,7 @@ fn place() -> Option<(Scratch, String, String, String)> {
     Some((scratch, zone, disk, dir))
 }
 
-fn e2fsck(disk: &str) {
+pub(crate) fn e2fsck(disk: &str) {
     let output = Command::new("e2fsck").args(["-fn", disk]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
@@ -139,83 +139,6 @@ fn a_removed_file_that_is_damaged_stays_alone() {
     assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
     assert!(!at("big").exists());
     run(&format!("umount {dir}")).ok();
-}
-
-/// Where `chattr +i` or `+a` had been, nothing could be read on a mount.
-#[test]
-fn what_the_kernel_had_protected_could_not_be_read() {
-    let Some((scratch, zone, disk, dir)) = place() else { return };
-    let at = |name: &str| scratch.path("mnt").join(name);
-    shell(&format!("mount -o loop {disk} {dir}")).ok();
-    fs::write(at("fixed"), "fixed").unwrap();
-    fs::write(at("log"), "log\n").unwrap();
-    shell(&format!("chattr +i {dir}/fixed && chattr +a {dir}/log && umount {dir}")).ok();
-    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
-    run(&format!("mount {zone}:disk {dir}")).ok();
-    assert_eq!(
-        (fs::read(at("fixed")).unwrap(), fs::read(at("log")).unwrap()),
-        (b"fixed".into(), b"log\n".into())
-    );
-    let mut log = fs::OpenOptions::new().append(true).open(at("log")).unwrap();
-    for _ in 0..3 {
-        log.write_all(&[b'n'; 3_000_001]).unwrap();
-        log.sync_all().unwrap();
-        log.write_all(b"\n").unwrap();
-    }
-    drop(log);
-    for name in ["fixed", "log"] {
-        let refused = |result: std::io::Result<()>| {
-            assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied, "{name}");
-        };
-        refused(fs::remove_file(at(name)));
-        refused(fs::rename(at(name), at("other")));
-        refused(fs::File::create(at(name)).map(drop));
-        let file = fs::OpenOptions::new().read(true).write(true).open(at(name)).unwrap();
-        refused((&file).write_all(b"?").and_then(|()| if name == "log" { file.sync_all() } else { Ok(()) }));
-    }
-    run(&format!("umount {dir}")).ok();
-    run(&format!("detach {zone}:disk")).ok();
-    e2fsck(&disk);
-    shell(&format!("mount -o loop {disk} {dir}")).ok();
-    let line = [&vec![b'n'; 3_000_001][..], b"\n"].concat();
-    assert_eq!(fs::read(at("fixed")).unwrap(), b"fixed");
-    assert!(fs::read(at("log")).unwrap() == [b"log\n", &line.repeat(3)[..]].concat());
-    shell(&format!("chattr -i {dir}/fixed && chattr -a {dir}/log && umount {dir}")).ok();
-}
-
-/// A mount said that it had no flags, and what was protected on the disk could neither be told nor removed.
-#[test]
-fn chattr_did_not_work_on_a_mount() {
-    let Some((scratch, zone, disk, dir)) = place() else { return };
-    let at = |name: &str| scratch.path("mnt").join(name);
-    run(&format!("attach {zone}:disk {disk} --size 24M")).ok();
-    for options in ["transport=device", "durability=op"] {
-        run(&format!("mount {zone}:disk {dir} -o {options}")).ok();
-        fs::create_dir(at("sub")).unwrap();
-        fs::write(at("sub/file"), "before").unwrap();
-        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
-        // It is in the kernel's pages alone still, but where chattr(1) has opened and closed the file before.
-        open.write_all(b" and until").unwrap();
-        let immutable = rustix::fs::IFlags::from_bits_retain(0x8_0010);
-        rustix::fs::ioctl_setflags(&open, immutable).unwrap();
-        shell(&format!("chattr -R +i {dir}/sub && lsattr {dir}/sub | grep -q -- ----i---------e")).ok();
-        assert_eq!(open.write_all(b"after").unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
-        drop(open);
-        run(&format!("umount {dir}")).ok();
-        run(&format!("mount {zone}:disk {dir} -o {options}")).ok();
-        assert_eq!(fs::read(at("sub/file")).unwrap(), b"before and until");
-        assert_eq!(fs::remove_file(at("sub/file")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
-        shell(&format!("chattr +S {dir}/sub")).fails(1, &["Operation not supported"]);
-        shell(&format!("chattr -R -i {dir}/sub")).ok();
-        let mut open = fs::OpenOptions::new().append(true).open(at("sub/file")).unwrap();
-        open.write_all(b" again").and_then(|()| open.sync_all()).unwrap();
-        drop(open);
-        assert_eq!(fs::read(at("sub/file")).unwrap(), b"before and until again");
-        fs::remove_dir_all(at("sub")).unwrap();
-        run(&format!("umount {dir}")).ok();
-    }
-    run(&format!("detach {zone}:disk")).ok();
-    e2fsck(&disk);
 }
 
 /// Inodes of 128 bytes have whole seconds: the kernel kept finer ones, which were others behind the next mount.

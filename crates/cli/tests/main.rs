@@ -9,6 +9,7 @@ mod disks;
 mod disks_at_work;
 mod documents;
 mod dump;
+mod flags;
 mod fsck;
 mod life;
 mod media;
