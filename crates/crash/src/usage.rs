@@ -1,6 +1,6 @@
 //! Using a recovered volume: something is made, and then everything is removed.
 
-use vfs::{Caller, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, Result};
+use vfs::{Caller, FileSystem, Ino, InodeFlags, OpenFlags, ROOT_INO, RenameFlags, Result};
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
 /// Bytes written: some blocks and a piece.
@@ -8,6 +8,7 @@ const BYTES: usize = 9_000;
 
 /// Makes, writes, renames and links files; then removes all there is. `Err` says what could not be done.
 pub(crate) fn empty(fs: &dyn FileSystem) -> std::result::Result<(), String> {
+    unprotect(fs, ROOT_INO).map_err(|error| format!("taking away flags: {error}"))?;
     match change(fs) {
         // A full volume is not to be blamed for being full: it can be emptied all the same.
         Ok(()) | Err((_, vfs::Error::NoSpace)) => {}
@@ -52,6 +53,15 @@ fn change(fs: &dyn FileSystem) -> std::result::Result<(), (&'static str, vfs::Er
         .map_err(|error| ("rename", error))
 }
 
+/// Takes away what forbids changes.
+fn unprotect(fs: &dyn FileSystem, ino: Ino) -> Result<()> {
+    let flags = fs.getattr(ino)?.flags;
+    if !flags.intersects(InodeFlags::PROTECTION) {
+        return Ok(());
+    }
+    fs.set_inode_flags(&Caller::root(), ino, flags - InodeFlags::PROTECTION)
+}
+
 fn remove_all(fs: &dyn FileSystem, dir: Ino, depth: usize) -> Result<()> {
     let root = Caller::root();
     let mut entries = Vec::new();
@@ -62,6 +72,7 @@ fn remove_all(fs: &dyn FileSystem, dir: Ino, depth: usize) -> Result<()> {
         true
     })?;
     for (name, ino, kind) in entries {
+        unprotect(fs, ino)?;
         if kind == vfs::FileKind::Directory && depth < 64 {
             remove_all(fs, ino, depth + 1)?;
             fs.rmdir(&root, dir, &name)?;
