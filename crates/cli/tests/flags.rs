@@ -120,6 +120,10 @@ fn chattr_did_not_work_on_native_volumes() {
     let shown = shell(&format!("lsattr {dir}/.snapshots/fixed/file {dir}/file | cut -c1-8")).ok();
     assert_eq!(shown.out, "----i---\n-------A\n");
     shell(&format!("chattr -i {dir}/.snapshots/fixed/file")).fails(1, &["Read-only file system"]);
+    let kept = File::options().write(true).open(at(".snapshots/fixed/file")).unwrap();
+    assert_eq!(kept.write_at(b"not so", 0).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(kept.set_len(0).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    drop(kept);
     run(&format!("umount {dir}")).ok();
     run(&format!("snapshot rollback {zone}:home fixed")).ok();
     run(&format!("mount {zone}:home {dir}")).ok();
@@ -150,4 +154,48 @@ set(0x80)
         shell(&format!("python3 - {dir}/file <<'END'{program}END\nlsattr {dir}/file | cut -c1-8")).ok();
     assert_eq!(told.out, "(8, 0, 0, 0, 0)\nOperation not supported\n------d-\n");
     run(&format!("umount {dir}")).ok();
+}
+
+/// Whoever wrote over a log that may only grow kept others from appending to the same page, for as long as the kernel had that. And what had
+/// been stored to a mapping before `chattr +i` was lost where operations are durable; its times were lost anywhere.
+#[test]
+fn what_was_on_its_way_was_refused() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let at = |name: &str| scratch.path("mnt").join(name);
+    for options in ["durability=fsync", "durability=op"] {
+        run(&format!("mount {zone}:home {dir} -o {options}")).ok();
+        fs::write(at("log"), "one\n").unwrap();
+        shell(&format!("chattr +a {dir}/log")).ok();
+        let over = File::options().write(true).open(at("log")).unwrap();
+        let refused = over.write_at(b"X", 0).and_then(|_| over.sync_all());
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let mut log = File::options().append(true).open(at("log")).unwrap();
+        for line in ["two\n", "three\n", "four\n"] {
+            log.write_all(line.as_bytes()).unwrap();
+            let _ = log.sync_all(); // it may be told of what was refused
+        }
+        drop((over, log));
+        let stored = "
+import fcntl, mmap, os, struct, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(file, b'x' * 5000)
+os.fsync(file)
+os.utime(file, (1, 1))
+pages = mmap.mmap(file, 5000)
+pages[:6] = b'stored'
+fcntl.ioctl(file, 0x40086602, struct.pack('=Q', 0x10))
+pages.flush()
+os.fsync(file)
+";
+        shell(&format!("python3 - {dir}/stored <<'END'{stored}END")).ok();
+        let modified = fs::metadata(at("stored")).unwrap().modified().unwrap();
+        assert!(modified.elapsed().unwrap().as_secs() < 60);
+        run(&format!("umount {dir}")).ok();
+        run(&format!("mount {zone}:home {dir} -o {options}")).ok();
+        assert_eq!(fs::read_to_string(at("log")).unwrap(), "one\ntwo\nthree\nfour\n", "{options}");
+        assert_eq!(fs::read(at("stored")).unwrap()[..6], *b"stored", "{options}");
+        assert_eq!(fs::metadata(at("stored")).unwrap().modified().unwrap(), modified, "{options}");
+        shell(&format!("cd {dir}; chattr -a log; chattr -i stored; rm log stored")).ok();
+        run(&format!("umount {dir}")).ok();
+    }
 }

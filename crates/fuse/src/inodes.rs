@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, OpenFlags, ROOT_INO, Result};
+use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, InodeFlags, OpenFlags, ROOT_INO, Result};
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -214,12 +214,19 @@ impl Inodes {
     pub(crate) fn reopened<T>(&self, ino: Ino, change: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = self.file_to_change(ino).ok();
         let changed = change()?;
-        let file = self.shard(ino).nodes.get_mut(&ino).and_then(|node| {
-            node.unprotected = before.or(node.unprotected.take());
+        let is_protected = self.volume.getattr(ino)?.flags.contains(InodeFlags::IMMUTABLE);
+        let closed = self.shard(ino).nodes.get_mut(&ino).map(|node| {
+            let unprotected = node.unprotected.take();
+            node.unprotected = if is_protected { unprotected.or(before) } else { None };
             node.file.take()
         });
-        drop(file);
+        drop(closed);
         Ok(changed)
+    }
+
+    /// Whether something may be on its way that was written to `ino` before it was protected.
+    pub(crate) fn has_older_pages(&self, ino: Ino) -> bool {
+        self.shard(ino).nodes.get(&ino).is_some_and(|node| node.unprotected.is_some())
     }
 
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {

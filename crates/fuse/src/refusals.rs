@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
-use vfs::{Error, Ino, Result};
+use vfs::{Caller, Error, Ino, Result};
 
 use crate::server::{Server, write_all};
 
@@ -51,15 +51,22 @@ impl Server {
     }
 
     /// Writes what the kernel had in its pages: all of it, or it is an error, for the kernel does not look at how much was written.
-    pub(crate) fn write_back(
-        &self,
-        ino: Ino,
-        len: usize,
-        write: impl Fn(usize) -> Result<usize>,
-    ) -> Result<usize> {
-        let written = write_all(len, write);
+    pub(crate) fn write_back(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let write = |data: &[u8]| {
+            write_all(data.len(), |done| {
+                let file = self.inodes.file_of_pages(ino)?;
+                self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+            })
+        };
+        let written = write(data);
         if let (Err(error), true) = (&written, self.writeback_cache) {
-            if self.protection(ino).is_some() && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
+            let is_protected = self.protection(ino).is_some();
+            if *error == Error::NotPermitted && !is_protected {
+                // What may only grow: the page is refused for what somebody wrote over what is there, and others have appended to it.
+                write(&self.with_what_is_there(ino, offset, data)?)?;
+                return written;
+            }
+            if is_protected && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     "what a program has stored to a mapping of inode {ino} is not written: {error}. Its pages show it until the \
                      kernel lets go of the file (find MOUNT_POINT/.snapshots -inum {ino}); further ones are not logged"
@@ -69,6 +76,14 @@ impl Server {
             self.invalidate_attributes(ino);
         }
         written
+    }
+
+    /// `data`, but that no byte of the file becomes another one there.
+    fn with_what_is_there(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<Vec<u8>> {
+        let mut found = vec![0; data.len()];
+        self.volume.read(self.inodes.file_of_pages(ino)?.handle(), offset, &mut found)?;
+        let merged = found.iter().zip(data).map(|(found, new)| if *found == 0 { *new } else { *found });
+        Ok(merged.collect())
     }
 
     pub(crate) fn invalidate_attributes(&self, ino: Ino) {

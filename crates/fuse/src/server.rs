@@ -179,6 +179,11 @@ impl Server {
                 set.mode = (after != attr.mode).then_some(after & 0o7777);
             }
         }
+        // As the kernel brings the times of its pages.
+        let kept = SetAttr { mtime: set.mtime, ctime: set.ctime, ..SetAttr::default() };
+        if set == kept && set.ctime.is_some() && self.inodes.has_older_pages(ino) {
+            caller.from_cache = true;
+        }
         let handle = file.as_deref().map(OpenFile::handle);
         let attr = self.volume.setattr(&caller, ino, &set, handle)?;
         if set.size.is_some() {
@@ -199,16 +204,15 @@ impl Server {
         let is_from_pages = flags & WRITE_CACHE != 0;
         // The kernel says whether the writer's privileges let set-user-ID survive the write.
         self.changing(ino, header, flags & WRITE_KILL_SUIDGID == 0, |caller| {
+            if is_from_pages {
+                let caller = Caller { from_cache: true, ..caller.clone() };
+                return self.write_back(&caller, ino, offset, data);
+            }
             let write = |done: usize| {
-                let file = match is_from_pages {
-                    true => self.inodes.file_of_pages(ino)?,
-                    false => self.inodes.file_to_change(ino)?,
-                };
+                let file = self.inodes.file_to_change(ino)?;
                 self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
             };
-            if is_from_pages {
-                self.write_back(ino, data.len(), write)
-            } else if self.async_direct_io && open_flags & OFlags::DIRECT.bits() != 0 {
+            if self.async_direct_io && open_flags & OFlags::DIRECT.bits() != 0 {
                 // The kernel makes an I/O error of a part then, and takes back by how much the file grew if there is an error. Otherwise it
                 // tells of the part, and what is before it: an error would leave more than that.
                 write_all(data.len(), write)

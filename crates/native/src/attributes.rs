@@ -19,6 +19,10 @@ use crate::xattr;
 /// Bytes that changing attributes logs at most: objects, an ACL, a moved inline file, a zeroed tail.
 const LOG: usize = 3 * BLOCK as usize + xattr::TOTAL_MAX + 1024;
 
+/// The same of flags, and the blocks that changing them takes: a copy of the inode's.
+const FLAGS_LOG: usize = 256;
+const FLAGS_BLOCKS: u64 = 1;
+
 /// Blocks that changing attributes takes at most.
 const BLOCKS: u64 = blocks_for(3);
 
@@ -174,7 +178,7 @@ impl Core {
 
     pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         let ino = number(ino)?;
-        let mut operation = self.begin(BLOCKS, LOG, Urgency::Change)?;
+        let mut operation = self.begin(FLAGS_BLOCKS, FLAGS_LOG, Urgency::Change)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         rules::may_set_common_flags(caller, &inode.attr(), flags)?;

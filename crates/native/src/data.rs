@@ -139,9 +139,7 @@ impl Core {
         let mut done = 0;
         let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
         if !appends && data.len() > most - (offset as usize & (most - 1)) {
-            // What goes in several transactions is refused as a whole.
-            let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-            self.check_flags(caller, self.nodes.regular(ino)?, appends, offset, data)?;
+            self.check_all(caller, handle, offset, data)?;
         }
         while done < data.len() {
             let at = offset + done as u64;
@@ -163,14 +161,15 @@ impl Core {
                 Err(Error::NoSpace) if !appends && self.owns_all(handle, at, chunk.len())? => {
                     match self.write_over(caller, (handle, opened.ino), at, chunk) {
                         (written, Ok(())) => done += written,
-                        (written, Err(Error::NoSpace)) if done + written > 0 => {
+                        (written, Err(Error::NoSpace | Error::NotPermitted)) if done + written > 0 => {
                             done += written;
                             break;
                         }
                         (_, Err(error)) => return Err(error),
                     }
                 }
-                Err(Error::NoSpace) if done > 0 => break,
+                // Somebody has protected it meanwhile.
+                Err(Error::NoSpace | Error::NotPermitted) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
@@ -245,6 +244,16 @@ impl Core {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }
         operation.commit()
+    }
+
+    /// What goes in several transactions is refused as a whole.
+    pub(crate) fn check_all(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
+        let ino = self.handles.get_for(handle, OpenFlags::WRITE)?.ino;
+        if self.attr_glimpse(ino).is_some_and(|attr| attr.flags.is_empty()) {
+            return Ok(());
+        }
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+        self.check_flags(caller, self.nodes.regular(ino)?, false, offset, data)
     }
 
     /// Whether what chattr(1) set allows `caller` to write this, at the end if it `appends`. The inode is locked.

@@ -134,7 +134,7 @@ impl Reader {
                 return Err(corrupt(
                     &name(),
                     block,
-                    "length or layout of an inode",
+                    "length, flags or layout of an inode",
                     "impossible",
                     "possible",
                 ));

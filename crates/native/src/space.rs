@@ -76,6 +76,9 @@ impl Core {
         offset: u64,
         data: &[u8],
     ) -> (usize, Result<()>) {
+        if let Err(error) = self.check_all(caller, file.0, offset, data) {
+            return (0, Err(error));
+        }
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -280,7 +283,7 @@ impl Core {
             match self.write(caller, to, to_offset + done, &buf[..got]) {
                 Ok(written) if written == got => done += got as u64,
                 Ok(written) => return Ok(done + written as u64),
-                Err(Error::NoSpace) if done > 0 => break,
+                Err(Error::NoSpace | Error::NotPermitted) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }

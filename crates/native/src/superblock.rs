@@ -13,7 +13,7 @@ use crate::fault::{self, Fault};
 use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
 
 pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
-pub(crate) const FORMAT_VERSION: u32 = 5;
+pub(crate) const FORMAT_VERSION: u32 = 6;
 
 /// What a volume is; two copies, written once.
 #[repr(C)]

@@ -4,7 +4,9 @@
 use crate::volumes::*;
 use native::{Durability, Volume};
 use vfs::torture::{Limits, Torture};
-use vfs::{Caller, Error, FallocateMode, FileSystem, Ino, OpenFlags, ROOT_INO, Result, XattrMode};
+use vfs::{
+    Caller, Error, FallocateMode, FileSystem, Ino, InodeFlags, OpenFlags, ROOT_INO, Result, XattrMode,
+};
 
 const SIZES: [u64; 2] = [16 << 20, 64 << 20];
 const ROUNDS: usize = 3;
@@ -289,6 +291,37 @@ fn changes_under_a_snapshot_took_what_is_kept_for_deletions() {
         for name in &names {
             let gone = volume.unlink(&root, ROOT_INO, name.as_bytes());
             gone.unwrap_or_else(|error| panic!("deleting on a full volume, {durability:?}: {error}"));
+        }
+        drop(volume);
+        assert_sound(&region);
+    }
+}
+
+/// Flags take nothing of what is kept for deletions, under a snapshot; and what is protected can be removed when there is room again.
+#[test]
+fn what_is_protected_is_freed_and_removed() {
+    let root = Caller::root();
+    for durability in DURABILITIES {
+        let (zone, region) = made(16 << 20);
+        let volume = mount(&region, durability);
+        let names: Vec<String> = (0..3000).map(|n| format!("n{n}")).collect();
+        let set = |name: &String, flags| volume.set_inode_flags(&root, ino(&volume, name), flags);
+        for name in &names {
+            volume.mknod(&root, ROOT_INO, name.as_bytes(), 0o100_644, 0).unwrap();
+            set(name, InodeFlags::IMMUTABLE).unwrap();
+        }
+        volume.take_snapshot("s", "").unwrap();
+        top_up(&volume);
+        let refused =
+            names.iter().filter(|name| set(name, InodeFlags::APPEND) == Err(Error::NoSpace)).count();
+        assert_ne!(refused, 0, "a full volume under a snapshot has room for all changes");
+        assert_sound_if_crashed(&zone);
+        // What is free now is kept for deletions.
+        volume.unlink(&root, ROOT_INO, b"rest").unwrap();
+        volume.remove_snapshot("s").unwrap();
+        for name in &names {
+            set(name, InodeFlags::empty()).unwrap_or_else(|error| panic!("{name}, {durability:?}: {error}"));
+            volume.unlink(&root, ROOT_INO, name.as_bytes()).unwrap();
         }
         drop(volume);
         assert_sound(&region);

@@ -19,22 +19,25 @@ pub struct Caller {
     /// It keeps the times of regular files itself, and sets them with `setattr` (the kernel, on a FUSE mount with a writeback cache): changes
     /// of contents and length leave mtime and ctime as they are.
     pub keeps_times: bool,
+    /// What it brings a cache has had, perhaps since before [`crate::InodeFlags::PROTECTION`] was set: that forbids it nothing that an open file allows.
+    pub from_cache: bool,
 }
 
 impl Caller {
     /// The superuser, umask 0: no permission is denied.
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Arc::from([]), umask: 0, trusted: false, keeps_times: false }
+        Caller { umask: 0, ..Caller::user(0, 0) }
     }
 
     /// An ordinary user without supplementary groups, umask 022.
     pub fn user(uid: u32, gid: u32) -> Caller {
-        Caller { uid, gid, groups: Arc::from([]), umask: 0o022, trusted: false, keeps_times: false }
+        let groups = Arc::from([]);
+        Caller { uid, gid, groups, umask: 0o022, trusted: false, keeps_times: false, from_cache: false }
     }
 
     /// A user whose permissions the kernel has checked before the request came.
     pub fn checked_by_kernel(uid: u32, gid: u32, umask: u32) -> Caller {
-        Caller { uid, gid, groups: Arc::from([]), umask, trusted: true, keeps_times: false }
+        Caller { umask, trusted: true, ..Caller::user(uid, gid) }
     }
 
     /// The same as a cache that keeps times itself.

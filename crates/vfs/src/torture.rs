@@ -423,14 +423,8 @@ impl Torture {
 
 /// Who acts: two superusers, users who share groups, one whom the kernel has checked.
 fn callers() -> Vec<Caller> {
-    let user = |uid, gid, groups: &[u32], umask| Caller {
-        uid,
-        gid,
-        groups: groups.into(),
-        umask,
-        trusted: false,
-        keeps_times: false,
-    };
+    let user =
+        |uid, gid, groups: &[u32], umask| Caller { groups: groups.into(), umask, ..Caller::user(uid, gid) };
     vec![
         Caller::root(),
         user(0, 0, &[], 0o022),

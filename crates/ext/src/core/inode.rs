@@ -301,8 +301,8 @@ impl Inode {
 
     /// Makes the flags what chattr(1) of `caller` wants. Others than its own don't count, as with the kernel.
     pub(crate) fn set_shown_flags(&mut self, caller: &Caller, wanted: InodeFlags) -> Result<()> {
-        rules::may_set_flags(caller, &self.attr(), wanted)?;
         let changed = (wanted ^ self.shown_flags()) & CHANGED_BY_KERNEL;
+        rules::may_set_flags(caller, &self.attr(), self.shown_flags() ^ changed)?;
         let can_have = match self.kind() {
             FileKind::Directory => CHANGED - NOT_KEPT,
             FileKind::Regular => CHANGED - NOT_KEPT - OF_DIRECTORIES,

@@ -3,7 +3,7 @@
 use super::scene::{RW, Scene};
 use crate::{
     Caller, Error, FallocateMode, FileKind, Ino, InodeFlags, OpenFlags, RenameFlags, Result, SetAttr,
-    SetTime, XattrMode,
+    SetTime, Time, XattrMode,
 };
 
 const APPENDING: OpenFlags = RW.union(OpenFlags::APPEND);
@@ -168,7 +168,7 @@ pub(super) fn an_open_handle_is_bound(s: &Scene<'_>) {
     s.write(handle, 0, b"amber");
     let source = s.file("source", b"other bytes");
     let from = s.open(source, OpenFlags::READ);
-    let cache = Caller { keeps_times: true, ..Caller::checked_by_kernel(0, 0, 0) };
+    let cache = Caller { from_cache: true, ..Caller::checked_by_kernel(0, 0, 0) };
 
     make(s, file, InodeFlags::IMMUTABLE);
     let before = s.attr(file);
@@ -178,6 +178,10 @@ pub(super) fn an_open_handle_is_bound(s: &Scene<'_>) {
     forbidden(s.fs.fallocate(&s.root, handle, PUNCH, 0, 4096));
     forbidden(s.fs.copy_file_range(&s.root, from, 0, handle, 0, 5));
     assert_eq!((s.bytes(file), s.attr(file)), (b"amber".to_vec(), before));
+    let time = Some(SetTime::At(Time { sec: 9, nsec: 5_000_000 }));
+    let kept = SetAttr { mtime: time, ctime: Some(before.ctime), ..SetAttr::default() };
+    forbidden(s.fs.setattr(&Caller::checked_by_kernel(0, 0, 0), file, &kept, None));
+    assert_eq!(s.fs.setattr(&cache, file, &kept, None).map(|attr| attr.mtime.sec), Ok(9));
     assert_eq!(s.fs.write(&cache, handle, 0, b"cache"), Ok(5));
 
     make(s, file, InodeFlags::APPEND);

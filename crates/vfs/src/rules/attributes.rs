@@ -41,8 +41,8 @@ pub struct Changes {
 ///   volume's to say.
 ///
 /// Any other change sets ctime to `now`, unless `set.ctime` is given. For a trusted caller nothing is denied and
-/// given modes stand. Nobody changes what is immutable, and of what may only grow all anybody does is set its times to now
-/// ([`Error::NotPermitted`]).
+/// given modes stand. Nobody changes what is immutable, and of what may only grow nothing but the times, to now
+/// ([`Error::NotPermitted`]); but what a cache has kept of it is set.
 pub fn plan_setattr(
     caller: &Caller,
     attr: &Attr,

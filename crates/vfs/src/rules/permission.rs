@@ -79,21 +79,27 @@ pub fn may_open(caller: &Caller, attr: &Attr, acl: Option<&[u8]>, flags: OpenFla
     if flags == OpenFlags::PATH {
         return Ok(());
     }
+    can_open(attr, flags)?;
+    let read = if flags.contains(OpenFlags::READ) { READ } else { 0 };
+    let write = if flags.intersects(WRITING) { WRITE } else { 0 };
+    may_access(caller, attr, acl, read | write)?;
+    protection::may_open(caller, attr.flags, flags)
+}
+
+const WRITING: OpenFlags = OpenFlags::WRITE.union(OpenFlags::TRUNCATE);
+
+/// Whether anybody could open the inode so, as far as its kind tells: the first of what [`may_open`] asks.
+pub fn can_open(attr: &Attr, flags: OpenFlags) -> Result<()> {
     if flags.contains(OpenFlags::PATH) || !flags.intersects(OpenFlags::READ | OpenFlags::WRITE) {
         return Err(Error::Invalid);
     }
-    let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
     match attr.kind() {
-        FileKind::Regular => {}
-        FileKind::Directory if writes => return Err(Error::IsDirectory),
-        FileKind::Directory => {}
-        FileKind::Symlink => return Err(Error::Loop),
-        _ => return Err(Error::NoSuchOffset),
+        FileKind::Regular => Ok(()),
+        FileKind::Directory if flags.intersects(WRITING) => Err(Error::IsDirectory),
+        FileKind::Directory => Ok(()),
+        FileKind::Symlink => Err(Error::Loop),
+        _ => Err(Error::NoSuchOffset),
     }
-    let read = if flags.contains(OpenFlags::READ) { READ } else { 0 };
-    let write = if writes { WRITE } else { 0 };
-    may_access(caller, attr, acl, read | write)?;
-    protection::may_open(caller, attr.flags, flags)
 }
 
 /// Whether `caller` owns the inode or counts as its owner (Linux's `inode_owner_or_capable`).

@@ -3,7 +3,8 @@
 //!
 //! The kernel that checks on behalf of a trusted caller does not know of them, so they bind that caller, too. But a mount is not told how a
 //! file is opened, nor in which order pages are filled that come from its cache. So its server, a trusted caller, opens what may only grow
-//! for any write, and each write is looked at ([`keeps`]); and it brings times, and bytes, that the cache has kept.
+//! for any write, and each write is looked at ([`keeps`]); and it sets the times of what is written to that, which the kernel has kept. What
+//! comes [from a cache](Caller::from_cache) may be older than the protection.
 
 use super::permission::is_owner;
 use crate::{
@@ -31,9 +32,13 @@ pub(super) fn may_open(caller: &Caller, flags: InodeFlags, open: OpenFlags) -> R
 }
 
 pub(super) fn may_set(caller: &Caller, flags: InodeFlags, set: &SetAttr) -> Result<()> {
-    let is_from_cache = caller.trusted && set.ctime.is_some();
-    let touches = is_from_cache || set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
-    let sets_times = !touches && (set.atime.is_some() || set.mtime.is_some());
+    if caller.from_cache {
+        return Ok(());
+    }
+    // As the kernel brings those of its pages.
+    let are_kept = caller.trusted && set.ctime.is_some() && set.atime.is_none();
+    let touches = are_kept || set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
+    let sets_times = !touches && (set.atime.is_some() || set.mtime.is_some() || set.ctime.is_some());
     if sets_times || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
         may_change(flags)
     } else if touches {
@@ -43,10 +48,9 @@ pub(super) fn may_set(caller: &Caller, flags: InodeFlags, set: &SetAttr) -> Resu
     }
 }
 
-/// Whether `caller` may write to a file that is open for that: it may have become immutable since. A cache's server sees to that itself:
-/// what it brings may have been written before.
+/// Whether `caller` may write to a file that is open for that: it may have become immutable since.
 pub fn may_write(caller: &Caller, flags: InodeFlags) -> Result<()> {
-    if caller.keeps_times { Ok(()) } else { refuse(flags, InodeFlags::IMMUTABLE) }
+    if caller.from_cache { Ok(()) } else { refuse(flags, InodeFlags::IMMUTABLE) }
 }
 
 /// Whether `found` may become `written` in a file that may only grow. Zeros may: pages that are written back out of order leave them below them.
@@ -159,8 +163,14 @@ mod tests {
             assert_eq!(plan(&caller, &fixed, &touch, false), FORBIDDEN);
             assert_eq!(plan(&caller, &growing, &touch, false), Ok(()));
         }
-        let kept = SetAttr { mtime: Some(SetTime::At(fixed.mtime)), ctime: Some(fixed.ctime), ..touch };
+        let kept = SetAttr { mtime: now, ctime: Some(fixed.ctime), ..SetAttr::default() };
         let server = Caller::checked_by_kernel(0, 0, 0);
+        let with_atime = SetAttr { atime: Some(SetTime::At(fixed.atime)), ..kept };
+        assert_eq!(plan(&server, &growing, &with_atime, false), FORBIDDEN);
+        assert_eq!(plan(&server, &fixed, &kept, false), FORBIDDEN);
+        assert_eq!(plan(&Caller { from_cache: true, ..server.clone() }, &fixed, &kept, false), Ok(()));
+        let changed = SetAttr { ctime: Some(fixed.ctime), ..SetAttr::default() };
+        assert_eq!(plan(&Caller::user(1, 2), &growing, &changed, false), FORBIDDEN);
         assert_eq!(plan(&server, &growing, &kept, false), Ok(()), "times that a cache has kept");
         assert_eq!(plan(&Caller::root(), &growing, &kept, false), FORBIDDEN);
     }

@@ -2,7 +2,10 @@
 
 use super::permission::{READ, WRITE, is_owner, may_access};
 use super::{S_ISGID, S_ISVTX, protection};
-use crate::{Attr, Caller, Error, FileKind, Result, acl};
+use crate::{Attr, Caller, Error, FileKind, InodeFlags, Result, acl};
+
+/// File capabilities.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Longest name of an extended attribute, with its namespace, bytes.
 pub const XATTR_NAME_MAX: usize = 255;
@@ -15,7 +18,7 @@ pub const XATTR_VALUE_MAX: usize = 65_536;
 /// | name | read | write |
 /// |---|---|---|
 /// | empty or over [`XATTR_NAME_MAX`] | `ERANGE` | `ERANGE` |
-/// | any, of what is immutable or may only grow | | `EPERM` |
+/// | any, of what is immutable or may only grow (of that but `security.capability` for a trusted caller) | | `EPERM` |
 /// | `user.*`, not on a file or directory | `ENODATA` | `EPERM` |
 /// | `user.*` on a sticky directory | permission to read | owner (`EPERM`), permission to write |
 /// | `user.*` | permission to read (`EACCES`) | permission to write (`EACCES`) |
@@ -35,7 +38,8 @@ pub fn xattr_permission(
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::Range);
     }
-    if write {
+    // File capabilities go when a file is written to: the kernel removes them itself, which what may only grow does not forbid.
+    if write && (!caller.trusted || name != CAPABILITIES || attr.flags.contains(InodeFlags::IMMUTABLE)) {
         protection::may_change(attr.flags)?;
     }
     if acl::is_acl(name) {
