@@ -9,7 +9,7 @@
 use nvm::LINE;
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
-use vfs::{Caller, Error, Handle, InodeFlags, OpenFlags, Result, rules};
+use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
 use crate::allocator::Urgency;
 use crate::bia;
@@ -244,36 +244,6 @@ impl Core {
             operation.log(&Item::Cold { ino, cold: &cold.with_mode(mode) });
         }
         operation.commit()
-    }
-
-    /// What goes in several transactions is refused as a whole.
-    pub(crate) fn check_all(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
-        let ino = self.handles.get_for(handle, OpenFlags::WRITE)?.ino;
-        if self.attr_glimpse(ino).is_some_and(|attr| attr.flags.is_empty()) {
-            return Ok(());
-        }
-        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-        self.check_flags(caller, self.nodes.regular(ino)?, false, offset, data)
-    }
-
-    /// Whether what chattr(1) set allows `caller` to write this, at the end if it `appends`. The inode is locked.
-    #[cold]
-    fn check_flags(
-        &self,
-        caller: &Caller,
-        inode: Inode<'_>,
-        appends: bool,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let flags = inode.hot().flags();
-        rules::may_write(caller, flags)?;
-        if appends || !flags.contains(InodeFlags::APPEND) {
-            return Ok(());
-        }
-        let mut found = vec![0; data.len()];
-        let length = self.nodes.read_into(inode, offset, &mut found)?;
-        rules::keeps(&found[..length], data)
     }
 
     /// Replaces blocks of a file beside others who do so. Two who replace the same block need not know of each other either:

@@ -9,7 +9,7 @@
 //! ```text
 //! volume      the FileSystem trait                 format, check, dump, info
 //! namespace, rename, orphans, data, space,         operations: lock, stream, log
-//! attributes, glimpse
+//! attributes, glimpse, protection
 //! snapshots, diff (paths)                          roll_back, clone; outside: snapshots as they are seen
 //! collect, relocate                                garbage collection
 //! core        reservation, commit, checkpoints     recovery, replay
@@ -71,6 +71,7 @@ mod outside;
 mod page;
 mod paths;
 mod pointer;
+mod protection;
 mod read_only;
 mod reader;
 mod record;

@@ -123,12 +123,6 @@ impl Core {
         if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
     }
 
-    /// A regular file, if what chattr(1) set allows its range to be allocated so.
-    fn to_allocate(&self, ino: u32, mode: FallocateMode) -> Result<Inode<'_>> {
-        let inode = self.nodes.regular(ino)?;
-        rules::may_allocate(inode.hot().flags(), mode).map(|()| inode)
-    }
-
     /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
     fn punch(&self, caller: &Caller, handle: Handle, mode: FallocateMode, range: Range<u64>) -> Result<()> {
         let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Change)?;

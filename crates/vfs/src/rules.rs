@@ -21,14 +21,14 @@ mod protection;
 mod rename;
 mod xattrs;
 
-pub use attributes::{Changes, mode_after_write, plan_setattr};
+pub use attributes::{Changes, may_set_common_flags, may_set_flags, mode_after_write, plan_setattr};
 pub use creation::{may_mknod, new_inode};
 pub use names::{check_name, check_new_name, check_rename_names, check_rmdir_name, check_unlink_name};
 pub use permission::{
     EXECUTE, READ, WRITE, can_open, is_owner, may_access, may_create, may_delete, may_link, may_open,
     may_search,
 };
-pub use protection::{keeps, may_allocate, may_copy_to, may_set_common_flags, may_set_flags, may_write};
+pub use protection::{keeps, may_allocate, may_copy_to, may_write};
 pub use rename::{Side, may_rename};
 pub use xattrs::{
     AclChange, XATTR_NAME_MAX, XATTR_VALUE_MAX, check_xattr_value, is_listed, plan_acl, xattr_permission,

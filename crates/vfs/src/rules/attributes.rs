@@ -2,7 +2,7 @@
 
 use super::permission::{WRITE, is_owner, may_access};
 use super::{S_ISGID, S_ISUID, S_IXGRP, protection};
-use crate::{Attr, Caller, Error, FileKind, Result, SetAttr, SetTime, Time};
+use crate::{Attr, Caller, Error, FileKind, InodeFlags, Result, SetAttr, SetTime, Time};
 
 /// An inode's attributes after a `setattr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,27 @@ pub fn mode_after_write(caller: &Caller, mode: u32, gid: u32) -> u32 {
 /// `mode` without set-user-ID, and without set-group-ID if the group may execute or who changes it is no `member`.
 fn without_set_ids(mode: u32, member: bool) -> u32 {
     if mode & S_IXGRP != 0 || !member { mode & !(S_ISUID | S_ISGID) } else { mode & !S_ISUID }
+}
+
+/// Whether `caller` may make an inode's flags `wanted`: who owns it, the two that protect it who is privileged, and nothing else
+/// as long as it stays immutable.
+pub fn may_set_flags(caller: &Caller, attr: &Attr, wanted: InodeFlags) -> Result<()> {
+    let changed = wanted ^ attr.flags;
+    let is_allowed = is_owner(caller, attr)
+        && (caller.is_privileged() || !changed.intersects(InodeFlags::PROTECTION))
+        && (changed.is_empty() || !(attr.flags & wanted).contains(InodeFlags::IMMUTABLE));
+    if is_allowed { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
+/// The same of a volume that keeps what is [`COMMON`](InodeFlags::COMMON), and nothing else ([`Error::NotSupported`]). What is neither file
+/// nor directory cannot be protected.
+pub fn may_set_common_flags(caller: &Caller, attr: &Attr, wanted: InodeFlags) -> Result<()> {
+    may_set_flags(caller, attr, wanted)?;
+    let kept = match attr.kind() {
+        FileKind::Regular | FileKind::Directory => InodeFlags::COMMON,
+        _ => InodeFlags::INHERITED,
+    };
+    if kept.contains(wanted) { Ok(()) } else { Err(Error::NotSupported) }
 }
 
 #[cfg(test)]
@@ -335,5 +356,26 @@ mod tests {
         assert_eq!(mode_after_write(&member, 0o106_745, others), 0o102_745);
         assert_eq!(mode_after_write(&Caller::root(), 0o106_755, others), 0o106_755);
         assert_eq!(mode_after_write(&Caller::checked_by_kernel(5, 5, 0), 0o106_755, others), 0o106_755);
+    }
+
+    #[test]
+    fn flags_are_the_owners_and_protection_the_superusers() {
+        let forbidden = Err(Error::NotPermitted);
+        let with = |attr: Attr, flags| Attr { flags, ..attr };
+        let (owner, other, root) = (Caller::user(1, 2), Caller::user(5, 5), Caller::root());
+        let (none, nodump, fixed) = (InodeFlags::empty(), InodeFlags::NODUMP, InodeFlags::IMMUTABLE);
+        assert_eq!(may_set_flags(&owner, &file(0), nodump), Ok(()));
+        assert_eq!(may_set_flags(&other, &file(0o777), nodump), forbidden);
+        assert_eq!(may_set_flags(&owner, &file(0), fixed), forbidden);
+        assert_eq!(may_set_flags(&root, &file(0), fixed), Ok(()));
+        assert_eq!(may_set_flags(&owner, &with(file(0), fixed), none), forbidden);
+        assert_eq!(may_set_flags(&root, &with(file(0), fixed), fixed | nodump), forbidden);
+        assert_eq!(may_set_flags(&root, &with(file(0), fixed), nodump), Ok(()));
+        let unknown = Err(Error::NotSupported);
+        assert_eq!(may_set_common_flags(&root, &file(0), InodeFlags::from_bits_retain(8)), unknown);
+        assert_eq!(may_set_common_flags(&root, &file(0), InodeFlags::COMMON), Ok(()));
+        let link = inode(FileKind::Symlink, 0o777);
+        assert_eq!(may_set_common_flags(&root, &link, fixed), unknown);
+        assert_eq!(may_set_common_flags(&owner, &link, nodump), Ok(()));
     }
 }

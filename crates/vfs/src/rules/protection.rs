@@ -1,15 +1,11 @@
-//! What `chattr +i` and `chattr +a` forbid, to everybody (Linux's `IS_IMMUTABLE` and `IS_APPEND`): [`Error::NotPermitted`]; and what
-//! chattr(1) may change.
+//! What `chattr +i` and `chattr +a` forbid, to everybody (Linux's `IS_IMMUTABLE` and `IS_APPEND`): [`Error::NotPermitted`].
 //!
 //! The kernel that checks on behalf of a trusted caller does not know of them, so they bind that caller, too. But a mount is not told how a
 //! file is opened, nor in which order pages are filled that come from its cache. So its server, a trusted caller, opens what may only grow
 //! for any write, and each write is looked at ([`keeps`]); and it sets the times of what is written to that, which the kernel has kept. What
 //! comes [from a cache](Caller::from_cache) may be older than the protection.
 
-use super::permission::is_owner;
-use crate::{
-    Attr, Caller, Error, FallocateMode, FileKind, InodeFlags, OpenFlags, Result, SetAttr, SetTime, rules,
-};
+use crate::{Caller, Error, FallocateMode, InodeFlags, OpenFlags, Result, SetAttr, SetTime, rules};
 
 fn refuse(flags: InodeFlags, forbidding: InodeFlags) -> Result<()> {
     if flags.intersects(forbidding) { Err(Error::NotPermitted) } else { Ok(()) }
@@ -70,32 +66,11 @@ pub fn may_copy_to(flags: InodeFlags) -> Result<()> {
     may_change(flags)
 }
 
-/// Whether `caller` may make an inode's flags `wanted`: who owns it, the two that protect it who is privileged, and nothing else
-/// as long as it stays immutable.
-pub fn may_set_flags(caller: &Caller, attr: &Attr, wanted: InodeFlags) -> Result<()> {
-    let changed = wanted ^ attr.flags;
-    let is_allowed = is_owner(caller, attr)
-        && (caller.is_privileged() || !changed.intersects(InodeFlags::PROTECTION))
-        && (changed.is_empty() || !(attr.flags & wanted).contains(InodeFlags::IMMUTABLE));
-    if is_allowed { Ok(()) } else { Err(Error::NotPermitted) }
-}
-
-/// The same of a volume that keeps what is [`COMMON`](InodeFlags::COMMON), and nothing else ([`Error::NotSupported`]). What is neither file
-/// nor directory cannot be protected.
-pub fn may_set_common_flags(caller: &Caller, attr: &Attr, wanted: InodeFlags) -> Result<()> {
-    may_set_flags(caller, attr, wanted)?;
-    let kept = match attr.kind() {
-        FileKind::Regular | FileKind::Directory => InodeFlags::COMMON,
-        _ => InodeFlags::INHERITED,
-    };
-    if kept.contains(wanted) { Ok(()) } else { Err(Error::NotSupported) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{dir, file, inode};
+    use super::super::sample::{dir, file};
     use super::*;
-    use crate::rules;
+    use crate::{Attr, rules};
 
     const FORBIDDEN: Result<()> = Err(Error::NotPermitted);
     const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -186,24 +161,5 @@ mod tests {
         assert_eq!(may_allocate(InodeFlags::IMMUTABLE, keep), FORBIDDEN);
         assert_eq!(may_copy_to(InodeFlags::APPEND), FORBIDDEN);
         assert_eq!(may_copy_to(InodeFlags::NODUMP), Ok(()));
-    }
-
-    #[test]
-    fn flags_are_the_owners_and_protection_the_superusers() {
-        let (owner, other, root) = (Caller::user(1, 2), Caller::user(5, 5), Caller::root());
-        let (none, nodump, fixed) = (InodeFlags::empty(), InodeFlags::NODUMP, InodeFlags::IMMUTABLE);
-        assert_eq!(may_set_flags(&owner, &file(0), nodump), Ok(()));
-        assert_eq!(may_set_flags(&other, &file(0o777), nodump), FORBIDDEN);
-        assert_eq!(may_set_flags(&owner, &file(0), fixed), FORBIDDEN);
-        assert_eq!(may_set_flags(&root, &file(0), fixed), Ok(()));
-        assert_eq!(may_set_flags(&owner, &with(file(0), fixed), none), FORBIDDEN);
-        assert_eq!(may_set_flags(&root, &with(file(0), fixed), fixed | nodump), FORBIDDEN);
-        assert_eq!(may_set_flags(&root, &with(file(0), fixed), nodump), Ok(()));
-        let unknown = Err(Error::NotSupported);
-        assert_eq!(may_set_common_flags(&root, &file(0), InodeFlags::from_bits_retain(8)), unknown);
-        assert_eq!(may_set_common_flags(&root, &file(0), InodeFlags::COMMON), Ok(()));
-        let link = inode(FileKind::Symlink, 0o777);
-        assert_eq!(may_set_common_flags(&root, &link, fixed), unknown);
-        assert_eq!(may_set_common_flags(&owner, &link, nodump), Ok(()));
     }
 }
