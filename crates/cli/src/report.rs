@@ -230,7 +230,7 @@ pub(crate) type Parts<'a> = dyn FnMut(Json) -> Result<(), Failure> + 'a;
 /// Bytes of an answer's text that are told at once, about.
 const PART_BYTES: usize = 1 << 20;
 
-/// Tells in parts what [`print`] would print.
+/// Tells in parts what [`print()`] would print.
 pub(crate) fn tell(fields: &Fields, form: Form, take: &mut Parts<'_>) -> Result<(), Failure> {
     let mut out = BufWriter::with_capacity(PART_BYTES, Telling(take));
     write(fields, form, &mut out).and_then(|()| out.flush()).map_err(Failure::from)

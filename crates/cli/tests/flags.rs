@@ -85,6 +85,8 @@ fn is_protected(mount: &str, dir: &str) {
         forbidden(fs::remove_file(at("sub/file")));
         forbidden(File::create(at("sub/file")).map(drop));
         assert_eq!(fs::read(at("sub/file")).unwrap(), b"before and until again");
+        shell(&format!("touch {dir}/sub/file")).ok();
+        shell(&format!("touch -d @1 {dir}/sub/file")).fails(1, &["Operation not permitted"]);
         let told = shell(&format!("lsattr {dir}/sub | cut -c6-7; chattr -a {dir}/sub/file")).ok();
         assert_eq!(told.out, "ad\n");
         let over = File::options().write(true).open(at("sub/file")).unwrap();

@@ -70,9 +70,6 @@ impl Volume {
     }
 
     pub(crate) fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
-        // Who is writing has looked at them, and finishes before.
-        let file = self.files.get(inode::from_vfs(&self.core.superblock, ino)?);
-        let _writers = file.alone();
         self.operate(|core| {
             let mut inode = visible(core, ino)?;
             self.check_writable()?;

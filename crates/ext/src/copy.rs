@@ -47,8 +47,11 @@ impl Volume {
             if read == 0 {
                 break; // somebody has cut the source
             }
-            self.write_bytes(caller, &sink, Some(at + done), &buffer[..read])?;
-            done += read as u64;
+            match self.write_bytes(caller, &sink, Some(at + done), &buffer[..read]) {
+                Ok(_) => done += read as u64,
+                Err(Error::NoSpace | Error::NotPermitted) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
         }
         if may_write.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) {
             self.sync_file(&sink)?;

@@ -9,7 +9,7 @@
 //! when the first job begins and closed when the last has ended. Files are made if they are not there, with the
 //! directories that lead to them, and written throughout before a run begins.
 //!
-//! The [`engine`] is safe code; [`hooks`] are what fio calls, and translate; [`abi`] is what both sides agree on.
+//! The `engine` is safe code; `hooks` are what fio calls, and translate; `abi` is what both sides agree on.
 #![deny(unsafe_code)]
 
 mod abi;

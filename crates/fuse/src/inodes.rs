@@ -20,7 +20,7 @@ use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, InodeFlags, OpenFlags,
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
-/// Handles kept open in one shard for inodes that have a name: 2,048 in all.
+/// Handles kept open in one shard for inodes that have a name, but for those of before they were protected: 2,048 in all.
 const OPEN_MAX: usize = 64;
 
 /// A handle that closes itself.
@@ -216,9 +216,10 @@ impl Inodes {
         let changed = change()?;
         let is_protected = self.volume.getattr(ino)?.flags.contains(InodeFlags::IMMUTABLE);
         let closed = self.shard(ino).nodes.get_mut(&ino).map(|node| {
-            let unprotected = node.unprotected.take();
-            node.unprotected = if is_protected { unprotected.or(before) } else { None };
-            node.file.take()
+            let before = node.unprotected.take().or(before);
+            let (kept, closed) = if is_protected { (before, None) } else { (None, before) };
+            node.unprotected = kept;
+            (node.file.take(), closed)
         });
         drop(closed);
         Ok(changed)

@@ -58,15 +58,20 @@ impl Server {
                 self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
             })
         };
-        let written = write(data);
-        if let (Err(error), true) = (&written, self.writeback_cache) {
-            let is_protected = self.protection(ino).is_some();
-            if *error == Error::NotPermitted && !is_protected {
-                // What may only grow: the page is refused for what somebody wrote over what is there, and others have appended to it.
-                write(&self.with_what_is_there(ino, offset, data)?)?;
-                return written;
+        let mut written = write(data);
+        if self.writeback_cache
+            && written == Err(Error::NotPermitted)
+            && self.inodes.file_of_pages(ino).is_ok()
+        {
+            // What may only grow: the page is refused for what somebody wrote over what is there, and others have appended to it.
+            let rest = self.with_what_is_there(ino, offset, data).and_then(|merged| write(&merged));
+            match rest {
+                Ok(_) => return written,
+                Err(_) => written = rest,
             }
-            if is_protected && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
+        }
+        if let (Err(error), true) = (&written, self.writeback_cache) {
+            if self.protection(ino).is_some() && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     "what a program has stored to a mapping of inode {ino} is not written: {error}. Its pages show it until the \
                      kernel lets go of the file (find MOUNT_POINT/.snapshots -inum {ino}); further ones are not logged"

@@ -31,8 +31,9 @@ pub(super) fn may_set(caller: &Caller, flags: InodeFlags, set: &SetAttr) -> Resu
     if caller.from_cache {
         return Ok(());
     }
-    // As the kernel brings those of its pages.
-    let are_kept = caller.trusted && set.ctime.is_some() && set.atime.is_none();
+    // As the kernel brings those of its pages; and that "now" which it has looked up for both.
+    let is_now = set.atime == Some(SetTime::Now) && set.mtime == set.ctime.map(SetTime::At);
+    let are_kept = caller.trusted && set.ctime.is_some() && (set.atime.is_none() || is_now);
     let touches = are_kept || set.atime == Some(SetTime::Now) && set.mtime == Some(SetTime::Now);
     let sets_times = !touches && (set.atime.is_some() || set.mtime.is_some() || set.ctime.is_some());
     if sets_times || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some() {
@@ -142,6 +143,11 @@ mod tests {
         let server = Caller::checked_by_kernel(0, 0, 0);
         let with_atime = SetAttr { atime: Some(SetTime::At(fixed.atime)), ..kept };
         assert_eq!(plan(&server, &growing, &with_atime, false), FORBIDDEN);
+        let touched = SetAttr { atime: now, mtime: Some(SetTime::At(growing.ctime)), ..kept };
+        assert_eq!(plan(&server, &growing, &touched, false), Ok(()));
+        let other = Some(SetTime::At(crate::Time { sec: 77, nsec: 0 }));
+        assert_eq!(plan(&server, &growing, &SetAttr { mtime: other, ..touched }, false), FORBIDDEN);
+        assert_eq!(plan(&server, &fixed, &touched, false), FORBIDDEN);
         assert_eq!(plan(&server, &fixed, &kept, false), FORBIDDEN);
         assert_eq!(plan(&Caller { from_cache: true, ..server.clone() }, &fixed, &kept, false), Ok(()));
         let changed = SetAttr { ctime: Some(fixed.ctime), ..SetAttr::default() };

@@ -2,10 +2,7 @@
 
 use super::permission::{READ, WRITE, is_owner, may_access};
 use super::{S_ISGID, S_ISVTX, protection};
-use crate::{Attr, Caller, Error, FileKind, InodeFlags, Result, acl};
-
-/// File capabilities.
-const CAPABILITIES: &[u8] = b"security.capability";
+use crate::{Attr, Caller, Error, FileKind, Result, acl};
 
 /// Longest name of an extended attribute, with its namespace, bytes.
 pub const XATTR_NAME_MAX: usize = 255;
@@ -18,7 +15,7 @@ pub const XATTR_VALUE_MAX: usize = 65_536;
 /// | name | read | write |
 /// |---|---|---|
 /// | empty or over [`XATTR_NAME_MAX`] | `ERANGE` | `ERANGE` |
-/// | any, of what is immutable or may only grow (of that but `security.capability` for a trusted caller) | | `EPERM` |
+/// | any, of what is immutable or may only grow | | `EPERM` |
 /// | `user.*`, not on a file or directory | `ENODATA` | `EPERM` |
 /// | `user.*` on a sticky directory | permission to read | owner (`EPERM`), permission to write |
 /// | `user.*` | permission to read (`EACCES`) | permission to write (`EACCES`) |
@@ -38,8 +35,7 @@ pub fn xattr_permission(
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::Range);
     }
-    // File capabilities go when a file is written to: the kernel removes them itself, which what may only grow does not forbid.
-    if write && (!caller.trusted || name != CAPABILITIES || attr.flags.contains(InodeFlags::IMMUTABLE)) {
+    if write {
         protection::may_change(attr.flags)?;
     }
     if acl::is_acl(name) {
