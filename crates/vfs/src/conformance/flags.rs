@@ -41,7 +41,6 @@ pub(super) fn letters_are_kept(s: &Scene<'_>) {
             InodeFlags::COMMON,
             InodeFlags::APPEND,
         ] {
-            s.fs.setattr(&s.root, ino, &SetAttr::default(), None).unwrap();
             make(s, ino, flags);
             assert_eq!(common(s, ino), flags);
         }
