@@ -101,7 +101,7 @@ impl Core {
         {
             return Err(Error::NoSpace);
         }
-        let ino = self.nodes.take_number()?;
+        let ino = operation.take_number()?;
         let parent = if new.key == 0 { 0 } else { dir.ino };
         let generation = self.next_generation();
         let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, 0, at);
@@ -158,13 +158,7 @@ impl Core {
         let is_there = hot == parent.hot() && (!is_crowded || planted(Fault::TimesLeftOut));
         let parent = (!is_there).then_some(Item::Hot { ino: dir, hot: &hot });
         // Nobody else can have found it: its directory is locked.
-        let handle = match open.map(|flags| self.handles.open(ino, flags)).transpose() {
-            Ok(handle) => handle,
-            Err(error) => {
-                self.nodes.return_number(ino);
-                return Err(error);
-            }
-        };
+        let handle = open.map(|flags| self.handles.open(ino, flags)).transpose()?;
         // A new directory is one more link of its parent's: it counts those that others made.
         let is_beside = !is_dir || planted(Fault::AlwaysBeside);
         let committed = if is_beside && operation.may_be_beside(0) {
@@ -295,10 +289,12 @@ impl Core {
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
         self.handles.set_linkable(ino, linkable);
         let _orphans = self.orphans.lock();
-        let entered = self.log_orphan(&mut operation, ino).and_then(|()| operation.commit());
+        let entered = match self.log_orphan(&mut operation, ino) {
+            Ok(()) => operation.commit(),
+            Err(error) => Err(error), // its number goes back behind its handle
+        };
         if let Err(error) = entered {
             self.handles.close(handle)?;
-            self.nodes.return_number(ino);
             return Err(error);
         }
         Ok(Created { attr: self.inode(ino)?.attr(), handle, new: true })

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use crate::volumes::*;
 use native::Durability;
 use vfs::{
-    Caller, Error, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, SeekFrom, SetAttr, SetTime, Time,
-    XattrMode,
+    Caller, Error, FallocateMode, FileKind, FileSystem, Ino, OpenFlags, ROOT_INO, SeekFrom, SetAttr, SetTime,
+    Time, XattrMode,
 };
 
 /// Runs `look` on the volume as it is, after a crash, and after an unmount.
@@ -138,6 +138,46 @@ fn the_largest_file() {
     volume.unlink(root, ROOT_INO, b"f").unwrap();
     volume.checkpoint().unwrap();
     assert_eq!(volume.stats().blocks_free, before);
+}
+
+/// A hole to the last byte that a file can have took the map, but not the index nodes below its last tree, which reaches
+/// further: they were nobody's, and stayed when the file was gone.
+#[test]
+fn a_hole_to_the_largest_end() {
+    let root = &Caller::root();
+    const END: u64 = 16 << 40;
+    let hole = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    let (_zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    volume.mkdir(root, ROOT_INO, b"d", 0o755).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    for from in [0, 5 << 12, 64 << 10, 576 << 10, 2 << 40, END - 4096] {
+        let volume = mount(&region, Durability::Operation);
+        let before = volume.stats().blocks_free; // a directory keeps its bucket
+        let file = volume.create(root, ROOT_INO, b"f", 0o644, RW).unwrap();
+        let places = || (0..44).map(|bits| (1u64 << bits) - 1).chain([END - 7]);
+        for at in places() {
+            assert_eq!(volume.write(root, file.handle, at, b"x"), Ok(1));
+        }
+        volume.fallocate(root, file.handle, hole, from, END - from).unwrap();
+        assert_eq!(volume.seek(file.handle, SeekFrom::Data(from)), Err(Error::NoSuchOffset));
+        if let Some(last) = places().filter(|at| *at < from).max() {
+            let last = last / 4096 * 4096;
+            assert_eq!(volume.seek(file.handle, SeekFrom::Data(last)), Ok(last));
+            assert_eq!(volume.seek(file.handle, SeekFrom::Hole(last)), Ok(last + 4096));
+        }
+        volume.release(file.handle).unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        assert_sound(&region);
+        let volume = mount(&region, Durability::Operation);
+        volume.unlink(root, ROOT_INO, b"f").unwrap();
+        volume.checkpoint().unwrap();
+        assert_eq!(volume.stats().blocks_free, before, "a hole from {from}");
+        volume.close().unwrap();
+    }
+    assert_sound(&region);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) struct Operation<'a> {
     streamed: Option<Streamed>,
     /// Runs of blocks allocated; given back if the operation fails before it commits.
     allocated: SmallVec<[(u64, u64); 4]>,
+    /// The new inode's number, given back likewise.
+    made: Option<u32>,
     /// The inode shows a change of which nothing has been sent: it must be ended, or nothing may be changed any more.
     is_half_done: bool,
 }
@@ -90,6 +92,7 @@ impl Core {
                         seen: Seen::default(),
                         streamed: None,
                         allocated: SmallVec::new(),
+                        made: None,
                         is_half_done: false,
                     });
                 }
@@ -155,6 +158,20 @@ impl<'a> Operation<'a> {
         Ok(run)
     }
 
+    /// What was allocated for it is in use from now on, whatever comes of it.
+    fn keep(&mut self) {
+        self.allocated.clear();
+        self.made = None;
+    }
+
+    /// Takes a number for the inode that the operation makes; it makes one at most.
+    pub(crate) fn take_number(&mut self) -> Result<u32> {
+        debug_assert_eq!(self.made, None, "an operation makes one inode");
+        let ino = self.core.nodes.take_number()?;
+        self.made = Some(ino);
+        Ok(ino)
+    }
+
     /// Streams file data to where nothing yet points.
     pub(crate) fn stream(&mut self, at: u64, bytes: &[u8]) {
         let flushed = self.core.medium.region.stream(Purpose::Data, at, bytes);
@@ -197,7 +214,7 @@ impl<'a> Operation<'a> {
         let core = self.core;
         // What cannot be read reads as zeros: what was put together from that must not become what the file has.
         core.medium.check_media().inspect_err(|error| core.fail(error))?;
-        self.allocated.clear();
+        self.keep();
         if planted(Fault::TransactionInTwo) {
             self.commit_first_item()?;
         }
@@ -231,7 +248,7 @@ impl<'a> Operation<'a> {
     pub(crate) fn begin_beside(&mut self) -> Result<()> {
         let core = self.core;
         core.medium.check_media().inspect_err(|error| core.fail(error))?;
-        self.allocated.clear();
+        self.keep();
         self.number = Some(core.journal.number());
         self.transaction.beside = !planted(Fault::BesideNotTold);
         self.is_half_done = true;
@@ -342,9 +359,40 @@ impl Drop for Operation<'_> {
         for (first, length) in self.allocated.drain(..) {
             core.nodes.allocator.free(first, length);
         }
+        if let Some(ino) = self.made {
+            core.nodes.return_number(ino);
+        }
         if let Some(number) = self.number.take() {
             core.journal.abandon(&mut self.lane, number);
         }
         core.nodes.allocator.put_back(&mut self.lane.stock, &self.budget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions, VolumeKind, Zone};
+
+    use crate::allocator::Urgency;
+    use crate::inode::nid_of;
+    use crate::recovery::{self, Rest};
+    use crate::superblock::Superblock;
+    use crate::{FormatOptions, MountOptions};
+
+    #[test]
+    fn the_number_of_an_inode_that_was_not_made_is_given_back() {
+        let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
+        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+        crate::format(&region, &FormatOptions::default()).unwrap();
+        let superblock = Superblock::read(&region).unwrap();
+        let opened = recovery::open(region, &superblock, &MountOptions::default(), Rest::Keep);
+        let core = opened.unwrap().0;
+        let first = core.nodes.next_nid();
+        for _ in 0..1000 {
+            let mut operation = core.begin(1, 0, Urgency::Ordinary).unwrap();
+            let nid = nid_of(operation.take_number().unwrap());
+            assert!(nid < first + 2, "{first} was the next, and {nid} was given");
+        }
+        core.finish().unwrap();
     }
 }

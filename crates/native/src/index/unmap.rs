@@ -16,6 +16,8 @@ use crate::pointer::DataPointer;
 
 /// Unmaps blocks `from .. to` of inode `ino`, and removes the index nodes that lie wholly within.
 pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to: u64) -> vfs::Result<()> {
+    // The last trees reach further than the largest file: what goes to its end goes to theirs.
+    let to = if to >= FILE_MAX / BLOCK { u64::MAX } else { to };
     let inode = nodes.edit_inode(budget, ino)?;
     if from < IN_INODE {
         let leaf = LeafEdit::Inode(&inode);
@@ -27,7 +29,7 @@ pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to:
         return Ok(());
     }
     let nid = inode.inode().derived().body.get();
-    let whole = from <= IN_INODE && to >= FILE_MAX / BLOCK;
+    let whole = from <= IN_INODE && to == u64::MAX;
     if whole {
         inode.add_blocks(-free_pointers(nodes, pointers_in(map, IN_MAP))?);
     } else if from < POINTED {
