@@ -114,6 +114,9 @@ fn check_what_is_read(region: &Region, mend: Mend) -> Result<CheckReport, Error>
             }
         }
     }
+    if let Some(what) = log.lost_header {
+        report.derivable(what, report.recovered);
+    }
     report.needs_recovery |= needs_recovery && !repair;
     if let Some(error) = broken.filter(|_| !repair) {
         report.found(error);

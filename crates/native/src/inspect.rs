@@ -75,7 +75,8 @@ impl AtRest {
     /// The log since the checkpoint.
     pub(crate) fn log(&self) -> Log<'_> {
         let body = &self.checkpoint.body;
-        Log::read(&self.medium, self.superblock.hash_key(), body.version.get(), body.sequence.get())
+        let newest = (body.version.get(), body.sequence.get());
+        Log::read(&self.medium, self.superblock.hash_key(), &self.root, newest)
     }
 
     /// Whether there is something to finish, or to replay from its `log`.

@@ -46,6 +46,18 @@ pub(crate) const HALF_HEADER: u64 = 64;
 const _: () = assert!(size_of::<HalfHeader>() as u64 == HALF_HEADER);
 
 impl HalfHeader {
+    /// One without its checksum.
+    pub(crate) fn new(version: u32, salt: u64, first: u64, lanes: u32) -> HalfHeader {
+        HalfHeader {
+            crc: 0.into(),
+            version: version.into(),
+            salt: salt.into(),
+            first: first.into(),
+            lanes: lanes.into(),
+            reserved: [0; 36],
+        }
+    }
+
     fn checksum(&self, key: [u64; 2]) -> u32 {
         checksum::append(checksum::of(key.as_bytes()), &self.as_bytes()[4..])
     }
@@ -69,6 +81,12 @@ pub(crate) fn salted(salt: u64, record: &[u8]) -> u32 {
 /// What the checksum of a record in a half with this salt begins with.
 fn salted_with(salt: u64) -> u32 {
     checksum::of(&salt.to_le_bytes())
+}
+
+/// A number that no other use of any log has: of the volume's key, of the mount, of the epoch.
+pub(crate) fn salt_of(key: [u64; 2], mounts: u64, version: u32) -> u64 {
+    let words = [mounts, u64::from(version)];
+    SipHasher13::new_with_keys(key[0], key[1]).hash(words.as_bytes())
 }
 
 pub(crate) struct Journal {
@@ -188,16 +206,9 @@ impl Journal {
             lane.turn = 0;
         }
         let half = 1 - self.half.load(Relaxed);
-        let salt = self.salt_of(version);
+        let salt = salt_of(self.key, self.mounts, version);
         let in_flight = if self.durability == Durability::Operation { LANES as u32 } else { 0 };
-        let mut header = HalfHeader {
-            crc: 0.into(),
-            version: version.into(),
-            salt: salt.into(),
-            first: self.next().into(),
-            lanes: in_flight.into(),
-            reserved: [0; 36],
-        };
+        let mut header = HalfHeader::new(version, salt, self.next(), in_flight);
         header.crc = header.checksum(self.key).into();
         let at = self.medium.geometry.log_at(half as usize);
         let region = &self.medium.region;
@@ -209,12 +220,6 @@ impl Journal {
         self.first.store(self.next(), Relaxed);
         self.taken.store(0, Relaxed);
         std::mem::take(&mut *self.in_place.lock())
-    }
-
-    /// A number that no other use of any log has: of this volume's key, of the mount, of the epoch.
-    fn salt_of(&self, version: u32) -> u64 {
-        let words = [self.mounts, u64::from(version)];
-        SipHasher13::new_with_keys(self.key[0], self.key[1]).hash(words.as_bytes())
     }
 
     /// Takes back what lanes have of a half without transactions. The caller holds all lanes.

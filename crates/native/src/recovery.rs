@@ -125,7 +125,10 @@ pub(crate) fn open_bare(
     let was_clean = root.clean.get() == 1;
     let published = checkpoint.body.version.get();
     let key = superblock.hash_key();
-    let log = Log::read(&medium, key, published, checkpoint.body.sequence.get());
+    let log = Log::read(&medium, key, &root, (published, checkpoint.body.sequence.get()));
+    if let Some(what) = &log.lost_header {
+        tracing::warn!("{what}");
+    }
     if options.read_only && (!was_clean || log.has_transactions()) {
         return Err(Error::NeedsRecovery);
     }

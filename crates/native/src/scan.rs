@@ -6,6 +6,8 @@
 //! more gaps than lanes explain; the log ends before the first. (A lane's last transaction that damage took looks like one
 //! in flight.) With `durability=fsync` nothing behind a gap had been promised, and the log ends there, too.
 
+mod lost_header;
+
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -18,6 +20,7 @@ use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, LANES, Medium};
 use crate::journal::{HALF_HEADER, HalfHeader, chunk_bytes, salted};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
+use crate::superblock::Root;
 
 /// A transaction of the log.
 #[derive(Clone, Copy)]
@@ -45,6 +48,8 @@ pub(crate) struct Log<'a> {
     pub(crate) left_out: u64,
     /// Why transactions that may have been promised are not among those to be replayed.
     pub(crate) broken: Option<vfs::Error>,
+    /// What of it was damaged and could be told from the rest.
+    pub(crate) lost_header: Option<String>,
     /// Where its bytes are.
     extents: Vec<Range<u64>>,
 }
@@ -52,17 +57,46 @@ pub(crate) struct Log<'a> {
 impl<'a> Log<'a> {
     /// Reads the log of the volume with hash key `key` since the checkpoint of version `published`, behind which `next` is
     /// the first transaction.
-    pub(crate) fn read(medium: &'a Medium, key: [u64; 2], published: u32, next: u64) -> Log<'a> {
+    pub(crate) fn read(
+        medium: &'a Medium,
+        key: [u64; 2],
+        root: &Root,
+        (published, next): (u32, u64),
+    ) -> Log<'a> {
         let mut log = Log {
             epochs: Vec::new(),
             transactions: Vec::new(),
             next,
             left_out: 0,
             broken: None,
+            lost_header: None,
             extents: Vec::new(),
         };
-        let mut halves: Vec<Half<'a>> =
-            (0..2).filter_map(|half| Half::read(medium, key, half, published)).collect();
+        let is_newer =
+            |header: &HalfHeader| header.version.get() > published || planted(Fault::OldHalfReplayed);
+        let (mut halves, mut damaged) = (Vec::new(), Vec::new());
+        for half in 0..2 {
+            match header_of(medium, key, half) {
+                Some(header) if is_newer(&header) => halves.push(Half::read(medium, half, header)),
+                Some(_) => {}
+                None => damaged.push(half),
+            }
+        }
+        // A half that was never used has no header either; a volume that was unmounted cleanly needs none.
+        if root.clean.get() != 1 {
+            for half in damaged {
+                // Its epoch began behind the checkpoint, or behind the other half's, which did.
+                let behind = halves.iter().find(|half| half.header.first.get() == next).map(Half::end);
+                let first = behind.unwrap_or(next);
+                let newest = (published, root.mounts.get());
+                if let Some(header) = lost_header::find(medium, key, half, newest, first) {
+                    log.lost_header = Some(format!(
+                        "the header of half {half} of the log is damaged: its transactions say what it was"
+                    ));
+                    halves.push(Half { is_lost: true, ..Half::read(medium, half, header) });
+                }
+            }
+        }
         halves.sort_by_key(|half| half.header.version.get());
         let firsts: Vec<u64> = halves.iter().map(|half| half.header.first.get()).collect();
         for (index, half) in halves.into_iter().enumerate() {
@@ -83,12 +117,13 @@ impl<'a> Log<'a> {
 
     /// Adds a half, the newest one or one that ends where the next begins.
     fn add(&mut self, medium: &'a Medium, half: Half<'a>, end: Option<u64>) {
-        let Half { header, mut records, extents } = half;
-        let first = header.first.get();
+        let first = half.header.first.get();
+        let end_of_half = half.end();
+        let Half { header, mut records, extents, is_lost } = half;
         self.epochs.push((header.version.get(), first));
         self.extents.extend(extents);
         let expected = self.next;
-        self.next = self.next.max(records.last().map_or(first, |last| last.number + 1));
+        self.next = self.next.max(end_of_half);
         if self.broken.is_some() {
             self.left_out += records.len() as u64;
             return;
@@ -103,6 +138,12 @@ impl<'a> Log<'a> {
             Some(end) => {
                 let gap = gaps(first, end, &records).next();
                 gap.map(|gap| (gap, Some(format!("its half ends with {}", end.wrapping_sub(1)))))
+            }
+            // What may be missing, the header alone had said.
+            None if is_lost => {
+                drop_without_data(medium, &mut records);
+                let what = || "the header of its half is damaged".to_string();
+                gaps(first, self.next, &records).next().map(|gap| (gap, Some(what())))
             }
             None if header.lanes.get() == 0 && planted(Fault::GapIgnored) => None,
             None if header.lanes.get() == 0 => gaps(first, self.next, &records).next().map(|gap| (gap, None)),
@@ -213,24 +254,25 @@ fn damage(first: u64, records: &[Committed<'_>], end: u64) -> Option<u64> {
     (!all).then_some(first_gap)
 }
 
+/// The header of a half, if it has one that this volume wrote.
+fn header_of(medium: &Medium, key: [u64; 2], half: usize) -> Option<HalfHeader> {
+    let header: HalfHeader = medium.region.load(medium.geometry.log_at(half));
+    (header.is_intact(key) && header.lanes.get() as usize <= LANES).then_some(header)
+}
+
 /// What one half has.
 struct Half<'a> {
     header: HalfHeader,
     records: Vec<Committed<'a>>,
     extents: Vec<Range<u64>>,
+    /// Its header was damaged.
+    is_lost: bool,
 }
 
 impl<'a> Half<'a> {
-    /// `None` if the half has no header of this volume, or one that is not newer than the checkpoint of version `published`.
-    fn read(medium: &'a Medium, key: [u64; 2], half: usize, published: u32) -> Option<Half<'a>> {
+    /// Reads what is in a half behind its header.
+    fn read(medium: &'a Medium, half: usize, header: HalfHeader) -> Half<'a> {
         let at = medium.geometry.log_at(half);
-        let header: HalfHeader = medium.region.load(at);
-        if !header.is_intact(key) || header.lanes.get() as usize > LANES {
-            return None;
-        }
-        if header.version.get() <= published && !planted(Fault::OldHalfReplayed) {
-            return None;
-        }
         let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
         let mut reader =
             HalfReader { medium, at, length, header: &header, records: Vec::new(), extents: Vec::new() };
@@ -259,7 +301,12 @@ impl<'a> Half<'a> {
         if planted(Fault::LastRecordIgnored) {
             records.pop();
         }
-        Some(Half { header, records, extents })
+        Half { header, records, extents, is_lost: false }
+    }
+
+    /// The number behind its last transaction.
+    fn end(&self) -> u64 {
+        self.records.last().map_or(self.header.first.get(), |last| last.number + 1)
     }
 }
 

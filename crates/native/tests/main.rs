@@ -17,6 +17,7 @@ mod journaling;
 mod life;
 mod limits;
 mod log;
+mod lost_headers;
 mod many_snapshots;
 mod media;
 mod mended;
