@@ -2,10 +2,10 @@
 
 use crate::support;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use crate::support::mounted::{place, shell};
+use crate::support::mounted::{names, place, shell};
 use crate::support::{Run, Scratch, eventually, run};
 use native::{Durability, MountOptions, Volume};
 use nvm::{OpenOptions, Zone};
@@ -109,6 +109,38 @@ fn a_log_that_is_damaged() {
         ],
     );
     tells(fsck(""), 0, &["clean"]);
+}
+
+/// Their names were left out of a listing that brings attributes, too: whoever copied the directory took a part for all.
+#[test]
+fn names_of_damaged_inodes_are_listed() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    let volume = format!("{zone}:home");
+    run(&format!("mount {volume} {dir}")).ok();
+    let kept = Path::new(&dir).join("kept");
+    fs::create_dir(&kept).unwrap();
+    let expected: Vec<String> = (10..50).map(|n| format!("file-{n}")).collect();
+    for name in &expected {
+        fs::write(kept.join(name), name).unwrap();
+    }
+    let ino = fs::metadata(kept.join("file-30")).unwrap().ino();
+    run(&format!("umount {dir}")).ok();
+    let dumped = run(&format!("dump {volume} inode:{ino} --json")).ok().json();
+    damage(&zone, start(&zone) + dumped["block"].as_u64().unwrap() * BLOCK + 300, 8);
+    run(&format!("mount {volume} {dir}")).ok();
+    assert_eq!(names(&kept), expected);
+    let damaged: Vec<_> = expected
+        .iter()
+        .filter_map(|name| fs::metadata(kept.join(name)).err().map(|error| error.raw_os_error()))
+        .collect();
+    let unclean = Some(rustix::io::Errno::UCLEAN.raw_os_error());
+    assert!(
+        (1..=15).contains(&damaged.len()) && damaged.iter().all(|error| *error == unclean),
+        "{damaged:?}"
+    );
+    let copied = shell(&format!("tar cf /dev/null -C {dir} kept"));
+    assert!(copied.code != 0 && copied.err.matches("file-").count() == damaged.len(), "{}", copied.err);
+    run(&format!("umount {dir}")).ok();
 }
 
 /// A list of snapshots that is damaged was taken for one without any.

@@ -71,20 +71,17 @@ impl Server {
                 if listing.len() + padded(entry_len) > limit {
                     return Ok(listing);
                 }
-                // Of these two, and of an entry whose inode has gone meanwhile, the kernel is told no more than the name.
-                let attr = (entry.name != b"." && entry.name != b"..")
-                    .then(|| self.getattr(entry.ino).inspect(|attr| self.inodes.remember(attr.ino)));
-                match attr {
+                // Of these two, and of an entry whose inode is damaged or has gone meanwhile, the kernel is told no more than the name:
+                // who looks at it is told why.
+                let is_dots = entry.name == b"." || entry.name == b"..";
+                let out = match (!is_dots).then(|| self.getattr(entry.ino)) {
                     Some(Ok(attr)) => {
-                        let out = entry_out(&attr, self.belief(dir, attr.ino));
-                        listing.extend_from_slice(out.as_bytes());
+                        self.inodes.remember(attr.ino);
+                        entry_out(&attr, self.belief(dir, attr.ino))
                     }
-                    Some(Err(_)) => {
-                        from = entry.next;
-                        continue;
-                    }
-                    None => listing.extend_from_slice(EntryOut::default().as_bytes()),
-                }
+                    _ => EntryOut::default(),
+                };
+                listing.extend_from_slice(out.as_bytes());
                 add(&mut listing, entry.ino, entry.kind, entry.next, &entry.name);
                 from = entry.next;
             }
