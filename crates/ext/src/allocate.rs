@@ -142,7 +142,7 @@ impl Volume {
         let mut state = file.alone();
         let size = self.reading(|| Ok(self.newest(&state, file.number)?.size))?;
         let size = if keeps_size { size } else { size.max(range.end) };
-        self.resize_alone(file, &mut state, size, &|_, inode: &mut Inode, _| {
+        self.resize_alone(file, &mut state, size, false, &|_, inode: &mut Inode, _| {
             inode.rewritten(caller, Time::now());
             Ok(())
         })

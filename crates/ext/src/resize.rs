@@ -25,7 +25,7 @@ impl Volume {
         with: impl Fn(&Core, &mut Inode, &Attr) -> Result<()>,
     ) -> Result<()> {
         self.go_on_cutting(file)?;
-        self.with_room(|| self.resize_alone(file, &mut file.alone(), size, &with))?;
+        self.with_room(|| self.resize_alone(file, &mut file.alone(), size, true, &with))?;
         self.go_on_cutting(file)
     }
 
@@ -66,12 +66,14 @@ impl Volume {
         Ok(())
     }
 
-    /// The same, for who has the file's lock. What is cut may have to be [freed](Volume::cut_some) behind it.
+    /// The same, for who has the file's lock. What is cut may have to be [freed](Volume::cut_some) behind it. If the length stays, what
+    /// is allocated behind it goes if this `is_cut`.
     pub(crate) fn resize_alone(
         &self,
         file: &Held<'_>,
         state: &mut Alone<'_>,
         size: u64,
+        is_cut: bool,
         with: &impl Fn(&Core, &mut Inode, &Attr) -> Result<()>,
     ) -> Result<()> {
         let block = self.core.superblock.block;
@@ -96,7 +98,7 @@ impl Volume {
                 return Err(Error::FileTooLarge);
             }
             let mut rest = 0..0;
-            if size < old {
+            if size < old || (is_cut && size == old) {
                 rest = kept..map::END;
                 inode.size = inode.size.min(size);
                 free_some(core, &mut inode, &mut rest)?;

@@ -496,8 +496,8 @@ impl Core {
     ) -> Result<()> {
         let (ino, old) = (inode.ino, inode.size());
         match inode.layout() {
-            // Length 0 also lets go of blocks allocated beyond the end.
-            Layout::Mapped if size < old || size == 0 => {
+            // Also if it stays as long as it is: blocks allocated behind the end go.
+            Layout::Mapped if size <= old => {
                 // Damage is found before the change is committed, not after.
                 index::check(&self.nodes, inode, size / BLOCK..u64::MAX)?;
                 if size == 0 {

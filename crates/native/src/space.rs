@@ -155,6 +155,30 @@ impl Core {
         }
     }
 
+    /// `ENOSPC` if the holes among these blocks of a file are more than could be had: who is refused half-way keeps what they have got.
+    fn check_room(&self, handle: Handle, blocks: Range<u64>) -> Result<()> {
+        if self.snapshots.read().is_giving_back() {
+            return Ok(()); // more is to come
+        }
+        let (room, _) = self.space();
+        let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+        let inode = self.nodes.regular(ino)?;
+        let (mut index, mut holes) = (blocks.start, 0);
+        while index < blocks.end {
+            let rest = blocks.end - index;
+            let (pointer, length) = match inode.layout() {
+                Layout::Mapped => index::run(&self.nodes, inode, index, rest)?,
+                _ => (DataPointer::HOLE, rest),
+            };
+            holes += if pointer.is_hole() { length } else { 0 };
+            if holes > room {
+                return Err(Error::NoSpace);
+            }
+            index += length;
+        }
+        Ok(())
+    }
+
     /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size; to zero it also in
     /// place of what has data, so that all of it reads as zeros. The file gets its new length with the last, so that a
     /// failure for want of space leaves the length as it was; and what one transaction covers fails as a whole.
@@ -171,6 +195,7 @@ impl Core {
         let zeroed = if zero { parts.blocks } else { 0..0 };
         let end = range.end.div_ceil(BLOCK);
         let mut index = range.start / BLOCK;
+        self.check_room(handle, index..end)?;
         loop {
             let stop = end.min(index + CHUNK_BLOCKS);
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;

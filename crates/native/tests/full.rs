@@ -521,3 +521,30 @@ fn torture_without_space() {
         assert_sound(&zone.volume("v").unwrap());
     }
 }
+
+/// It kept all that it had got before there was no more, for a file that was as short as before.
+#[test]
+fn who_asks_for_more_than_there_is_gets_nothing() {
+    let root = &Caller::root();
+    let (_zone, region) = made(64 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let file = volume.create(root, ROOT_INO, b"f", 0o644, RW).unwrap();
+    volume.write(root, file.handle, 10 << 20, &[1; 100_000]).unwrap();
+    let before = (volume.statfs().unwrap().blocks_available, volume.getattr(file.attr.ino).unwrap());
+    for (mode, offset) in [
+        (FallocateMode::empty(), 0),
+        (FallocateMode::KEEP_SIZE, 5 << 20),
+        (FallocateMode::ZERO_RANGE | FallocateMode::KEEP_SIZE, 10 << 20),
+    ] {
+        assert_eq!(volume.fallocate(root, file.handle, mode, offset, 1 << 30), Err(Error::NoSpace));
+        assert_eq!(
+            (volume.statfs().unwrap().blocks_available, volume.getattr(file.attr.ino).unwrap()),
+            before
+        );
+    }
+    // What there is can be had.
+    let half = before.0 * 4096 / 2;
+    volume.fallocate(root, file.handle, FallocateMode::KEEP_SIZE, 0, half).unwrap();
+    volume.close().unwrap();
+    assert_sound(&region);
+}

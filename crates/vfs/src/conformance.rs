@@ -108,6 +108,7 @@ cases! {
     holes:
         a_gap_is_zeros
         far_offsets
+        what_lies_behind_the_end_goes_with_a_cut_to_it
         data_and_holes_are_found
         seeks_end_at_the_end
         allocation_extends

@@ -36,6 +36,23 @@ pub(super) fn far_offsets(s: &Scene<'_>) {
     assert!(s.read(f.handle, 0, 100_000) == vec![0; 48 << 10]);
 }
 
+/// Whoever has preallocated trims what is left by setting the length that the file has.
+pub(super) fn what_lies_behind_the_end_goes_with_a_cut_to_it(s: &Scene<'_>) {
+    for size in [0, 100, 5000, 100_000] {
+        let f = s.create(&format!("f-{size}"));
+        s.write(f.handle, 0, &vec![1; size as usize]);
+        match s.fs.fallocate(&s.root, f.handle, KEEP, 0, 4 << 20) {
+            Err(Error::NotSupported) => return,
+            allocated => allocated.unwrap(),
+        }
+        assert_eq!(s.attr(f.attr.ino).size, size);
+        s.set(f.attr.ino, SetAttr { size: Some(size), ..SetAttr::default() });
+        let sectors = s.attr(f.attr.ino).blocks;
+        assert!(sectors <= (1 << 20) / 512, "{sectors} sectors are kept for {size} bytes");
+        assert!(s.read(f.handle, 0, 200_000) == vec![1; size as usize]);
+    }
+}
+
 /// Holes of 1 MiB must be found by a volume that has holes at all; one that calls all data is right, too.
 pub(super) fn data_and_holes_are_found(s: &Scene<'_>) {
     const MIB: u64 = 1 << 20;
