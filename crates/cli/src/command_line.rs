@@ -344,18 +344,18 @@ pub(crate) struct Crash {
     #[arg(long)]
     pub(crate) one: bool,
     /// All sequences of two operations, of which the second is crashed (the first by itself is one of --one); or so many of them, spread over all
-    #[arg(long, value_name = "COUNT", num_args = 0..=1, conflicts_with = "one")]
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, value_parser = some, conflicts_with = "one")]
     #[allow(clippy::option_option, reason = "the option may come without a value")]
     pub(crate) two: Option<Option<usize>>,
     /// So many sequences of three operations, of which the third is crashed, chosen by the seed
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["one", "two"])]
+    #[arg(long, value_name = "COUNT", value_parser = some, conflicts_with_all = ["one", "two"])]
     pub(crate) three: Option<usize>,
     /// Random sequences of 30 operations, chosen by the seed, for so many seconds, of which each promise has its share
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["one", "two", "three"])]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["one", "two", "three"])]
     pub(crate) random: Option<u64>,
     /// Two operations at the same time, on two threads that take turns by a schedule: each pair of a list, an operation with itself included, first
     /// without and then with one or two interruptions, so many schedules a pair, spread over all; a native volume, durability=op
-    #[arg(long, value_name = "SCHEDULES", conflicts_with_all = ["one", "two", "three", "random"])]
+    #[arg(long, value_name = "SCHEDULES", value_parser = some, conflicts_with_all = ["one", "two", "three", "random"])]
     pub(crate) concurrent: Option<usize>,
     /// Repairs of a native volume: one bit is turned in each word that a check reads, or in every SHAREth, and what fsck stores to mend it is
     /// cut short
@@ -378,7 +378,7 @@ pub(crate) struct Crash {
     #[arg(long, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
     pub(crate) journal: Option<native::Journaling>,
     /// Threads at work; without it, as many as there are processors
-    #[arg(long, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
+    #[arg(long, value_parser = some, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
     pub(crate) threads: Option<usize>,
     /// Chooses what is random
     #[arg(long, default_value_t = 1)]
@@ -516,4 +516,10 @@ pub(crate) struct Man {
 /// The table, for what is made of it.
 pub(crate) fn table() -> clap::Command {
     CommandLine::command()
+}
+
+/// A count of something, of which there has to be some.
+fn some(text: &str) -> Result<usize, String> {
+    let count = text.parse().map_err(|error| format!("{error}"))?;
+    if count == 0 { Err("there has to be one at least".to_string()) } else { Ok(count) }
 }

@@ -263,17 +263,25 @@ pub(crate) fn print_json(value: &Json) -> Result<(), Failure> {
 
 /// Prints text.
 pub(crate) fn print_text(text: &str) -> Result<(), Failure> {
-    print_with(|out| out.write_all(text.as_bytes()))
+    print_while_read(text).map(drop)
 }
 
-/// A reader that went away (`| head`) is no failure.
+/// The same; whether anybody may read what comes next.
+pub(crate) fn print_while_read(text: &str) -> Result<bool, Failure> {
+    write_answer(|out| out.write_all(text.as_bytes()))
+}
+
 fn print_with(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
+    write_answer(write).map(drop)
+}
+
+/// A reader that went away (`| head`) is no failure: `false`.
+fn write_answer(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<bool, Failure> {
     let mut out = BufWriter::new(std::io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write the answer: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(format!("cannot write the answer: {error}"))),
     }
 }
 

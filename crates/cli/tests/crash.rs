@@ -43,7 +43,11 @@ fn the_catalogue_is_listed() {
 
 #[test]
 fn what_is_no_workload_or_state_is_refused() {
-    run("crash no-such-operation").fails(1, &["no operation is called", "--list"]);
+    run("crash no-such-operation").fails(2, &["no operation is called", "--list"]);
+    // What tries nothing keeps every promise.
+    for nothing in ["--two 0", "--three 0", "--random 0", "--concurrent 0", "--threads 0", "random-0"] {
+        assert_eq!(run(&format!("crash {nothing}")).code, 2, "{nothing}");
+    }
     run("crash create --durability never").fails(2, &["op, fsync or snapshot"]);
     run("crash --replay native:create").fails(2, &["subject:workload:promise:seed:schedule"]);
     run("crash --replay native:create:op:0:99999").fails(1, &["no crash point"]);
@@ -55,7 +59,7 @@ fn what_is_no_workload_or_state_is_refused() {
     run("crash --volume ext create --durability snapshot")
         .fails(2, &["does not promise snapshot, but op", "fsync"]);
     run("crash --volume ext create --journal diff").fails(2, &["--journal is for native volumes"]);
-    run("crash --volume ext snapshot").fails(1, &["operations that ext does not have"]);
+    run("crash --volume ext snapshot").fails(2, &["operations that ext does not have"]);
     run("crash --volume ext --concurrent 1").fails(2, &["cannot be used with"]);
     run("crash --repairs --depth 1").fails(2, &["cannot be used with", "--depth"]);
     run("crash --repairs --volume ext").fails(2, &["cannot be used with"]);

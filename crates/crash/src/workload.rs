@@ -82,7 +82,8 @@ impl Workload {
         };
         let mut workload = match names.strip_prefix("random-") {
             Some(count) => {
-                let count = count.parse().map_err(|_| format!("{names:?}: random-COUNT is meant"))?;
+                let count = count.parse().ok().filter(|count| *count > 0);
+                let count = count.ok_or_else(|| format!("{names:?}: random-COUNT is meant"))?;
                 Workload::random(subject, count, seed)
             }
             None => {

@@ -225,7 +225,7 @@ fn explore(
             })
         };
         let workloads: Vec<Workload> =
-            arguments.names.iter().map(named).collect::<Result<_, _>>().map_err(Failure::new)?;
+            arguments.names.iter().map(named).collect::<Result<_, _>>().map_err(usage)?;
         campaign.run(workloads.len(), &|index| workloads.get(index).cloned(), &progress)
     } else if let Some(limit) = arguments.two {
         campaign.two(&catalogue, limit, &progress)
@@ -240,6 +240,10 @@ fn explore(
         tell("");
     }
     Ok(report)
+}
+
+fn usage(what: String) -> Failure {
+    Failure::new(what).exit(exit::USAGE)
 }
 
 fn closing(subject: &dyn Subject, promise: Promise, report: &Report) -> String {
@@ -298,7 +302,7 @@ fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
     if id.workload.starts_with("two-") {
         return replay_two(id);
     }
-    let workload = Workload::named(subject, &id.workload, id.seed, &catalogue()).map_err(Failure::new)?;
+    let workload = Workload::named(subject, &id.workload, id.seed, &catalogue()).map_err(usage)?;
     let mut lab = Lab::new(subject, id.promise, arguments.depth);
     if arguments.exact {
         lab.exact();

@@ -63,12 +63,12 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
         // A server that is gone served what it had to.
         let Ok(Some(answer)) = client.send(request).and_then(|()| client.receive()) else { return Ok(()) };
         let now = unpack(answer).1;
-        if json {
-            report::print_text(&format!("{now}\n"))?;
+        let is_read = if json {
+            report::print_while_read(&format!("{now}\n"))?
         } else {
             let since = |path: &str| number(&now, path).saturating_sub(number(&before, path));
             let lines = since("/nvm/written/4/lines_flushed") + since("/nvm/written/4/lines_streamed");
-            report::print_text(&format!(
+            report::print_while_read(&format!(
                 "{:>13} {:>13} {:>9} {:>9} {:>12} {:>9} {:>9}\n",
                 size::human(since("/user/bytes_written")),
                 size::human(since("/user/bytes_read")),
@@ -77,7 +77,10 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
                 size::human(since("/nvm/written/4/bytes")),
                 lines,
                 since("/nvm/fences"),
-            ))?;
+            ))?
+        };
+        if !is_read {
+            return Ok(());
         }
         before = now;
     }
