@@ -557,6 +557,13 @@ fn a_mount_is_watched_until_it_ends() {
         answer["user"]["bytes_written"].as_u64().unwrap()
     };
     assert!(answers.by_ref().take(10).any(|line| bytes(line) == written), "{written} bytes");
+    // Or until nobody reads what it says.
+    for arguments in [&[][..], &["--json"]] {
+        let mut left = watch(arguments);
+        drop(left.stdout.take());
+        eventually("who watches for nobody has ended", || left.try_wait().unwrap().is_some());
+        assert!(left.wait().unwrap().success());
+    }
     run(&format!("umount {dir}")).ok();
     lines.chain(answers).for_each(drop);
     assert!(text.wait().unwrap().success() && json.wait().unwrap().success());

@@ -90,6 +90,7 @@ impl Volume {
         // Zeros, too, are on the disk before a length there covers them.
         let waits = !state.is_saved() || !draft.is_empty();
         let kept = size.div_ceil(block);
+        let cuts = size < old || (is_cut && size == old);
         let (on_disk, by) = self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             let attr = Attr { size: old, ..inode.attr() };
@@ -98,7 +99,7 @@ impl Volume {
                 return Err(Error::FileTooLarge);
             }
             let mut rest = 0..0;
-            if size < old || (is_cut && size == old) {
+            if cuts {
                 rest = kept..map::END;
                 inode.size = inode.size.min(size);
                 free_some(core, &mut inode, &mut rest)?;
@@ -113,7 +114,7 @@ impl Volume {
             file.set_being_cut(!rest.is_empty());
             Ok((inode.size, core.store.running().number))
         })?;
-        if size < old {
+        if cuts {
             self.drop_pages(state, kept..map::END, by);
             state.cuts += 1;
             zero(state, size..kept * block, block);

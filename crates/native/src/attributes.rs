@@ -116,7 +116,7 @@ impl Core {
     /// Whether a file is cut by more blocks that no snapshot has than that takes: then it is a deletion, and may use what is kept for
     /// those. In time that follows the blocks cut.
     fn gives_back(&self, inode: Inode<'_>, set: &SetAttr) -> Result<bool> {
-        let Some(size) = set.size.filter(|size| *size < inode.hot().size.get()) else { return Ok(false) };
+        let Some(size) = set.size.filter(|size| *size <= inode.hot().size.get()) else { return Ok(false) };
         if inode.layout() == Layout::Inline {
             return Ok(false);
         }

@@ -556,23 +556,15 @@ fn are_replaced(operation: &mut Operation<'_>, inode: Inode<'_>, blocks: &Blocks
 mod tests {
     use std::time::Duration;
 
-    use nvm::{OpenOptions, VolumeKind, Zone};
     use vfs::{Caller, Error, OpenFlags, ROOT_INO};
 
-    use crate::recovery::{self, Rest};
-    use crate::superblock::Superblock;
-    use crate::{FormatOptions, MountOptions};
+    use crate::{MountOptions, format};
 
     /// A write had looked its handle up and waited for the inode's lock; meanwhile the handle was released. Its inode
     /// could be gone by then, and the number another file's, which was written to.
     #[test]
     fn a_write_outlived_its_handle() {
-        let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
-        crate::format(&region, &FormatOptions::default()).unwrap();
-        let superblock = Superblock::read(&region).unwrap();
-        let opened = recovery::open(region, &superblock, &MountOptions::default(), Rest::Keep);
-        let (core, root) = (opened.unwrap().0, Caller::root());
+        let (core, root) = (format::new_in_memory(18 << 20, &MountOptions::default()), Caller::root());
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         let late = |what: &(dyn Fn(vfs::Handle) -> vfs::Result<usize> + Sync)| {
             let file = core.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap();

@@ -94,3 +94,13 @@ fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Res
     operation.commit()?;
     Ok(core.finish()?)
 }
+
+/// A new volume in a zone of `bytes` of memory, opened: what tests of its parts begin with.
+#[cfg(test)]
+pub(crate) fn new_in_memory(bytes: u64, options: &MountOptions) -> crate::core::Core {
+    let zone = nvm::Zone::anonymous(bytes, &nvm::OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", nvm::VolumeKind::Native, None).unwrap();
+    format(&region, &FormatOptions::default()).unwrap();
+    let superblock = Superblock::read(&region).unwrap();
+    recovery::open(region, &superblock, options, Rest::Keep).unwrap().0
+}

@@ -21,7 +21,6 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use nvm::{OpenOptions, VolumeKind, Zone};
     use vfs::{Caller, ROOT_INO};
 
     use crate::allocator::Urgency;
@@ -29,15 +28,10 @@ mod tests {
     use crate::core::Core;
     use crate::geometry::BLOCK;
     use crate::node::HEADER;
-    use crate::superblock::Superblock;
-    use crate::{FormatOptions, MountOptions, directory, format, index, recovery};
+    use crate::{MountOptions, directory, format, index};
 
     fn with_core(test: impl FnOnce(&Core)) {
-        let zone = Zone::anonymous(24 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
-        format(&region, &FormatOptions::default()).unwrap();
-        let superblock = Superblock::read(&region).unwrap();
-        test(&recovery::open(region, &superblock, &MountOptions::default(), recovery::Rest::Keep).unwrap().0);
+        test(&format::new_in_memory(24 << 20, &MountOptions::default()));
     }
 
     /// Node `nid` names `name` in all its slots but the first.

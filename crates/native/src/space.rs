@@ -195,7 +195,9 @@ impl Core {
         let zeroed = if zero { parts.blocks } else { 0..0 };
         let end = range.end.div_ceil(BLOCK);
         let mut index = range.start / BLOCK;
-        self.check_room(handle, index..end)?;
+        if end - index > CHUNK_BLOCKS {
+            self.check_room(handle, index..end)?;
+        }
         loop {
             let stop = end.min(index + CHUNK_BLOCKS);
             let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;

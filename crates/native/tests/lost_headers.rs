@@ -90,6 +90,47 @@ fn what_is_missing_behind_it_is_told() {
     }
 }
 
+/// Epochs and mounts go on where nothing is changed, or nothing can be.
+#[test]
+fn many_mounts_later_it_is_found() {
+    for durability in [Durability::Operation, Durability::Fsync] {
+        let (_zone, region) = made(16 << 20);
+        let options = MountOptions { durability, background: false, ..MountOptions::default() };
+        for _ in 0..100 {
+            Volume::open(region.clone(), &options).unwrap().abandon();
+        }
+        let volume = Volume::open(region.clone(), &options).unwrap();
+        for n in 0..20 {
+            write_file(&volume, ROOT_INO, &format!("file-{n}"), &[0; 3000]).unwrap();
+        }
+        volume.fsync_inode(ROOT_INO).unwrap();
+        volume.abandon();
+        let middle = HALVES[0] + 64 * 30;
+        let whole = region.bytes(middle, 64).to_vec();
+        region.store(Purpose::Journal, HALVES[0], &[0; 64]);
+        region.store(Purpose::Journal, middle, &[0x5a; 64]);
+        for _ in 0..100 {
+            let volume = Volume::open(region.clone(), &options).unwrap();
+            assert!(volume.failure().is_some(), "what is missing is missed at every mount");
+            volume.abandon();
+        }
+        region.store(Purpose::Journal, middle, &whole);
+        has_all(&region, 20);
+    }
+}
+
+/// What a volume that was there before has left looks like transactions of this one.
+#[test]
+fn what_another_volume_left_is_none() {
+    let (_zone, region, _) = killed(Durability::Operation, 1);
+    let old = region.bytes(HALVES[1], 256 * 4096).to_vec();
+    native::format(&region, &native::FormatOptions::default()).unwrap();
+    region.store(Purpose::Journal, HALVES[1], &old);
+    mount(&region, Durability::Operation).abandon();
+    assert!(check(&region, false).unwrap().problems.is_empty());
+    has_all(&region, 0);
+}
+
 /// A half that was never used has no header, and what a power cut left of one has nothing behind it.
 #[test]
 fn a_half_without_transactions_is_no_damage() {

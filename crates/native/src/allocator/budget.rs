@@ -293,22 +293,15 @@ impl Allocator {
 
 #[cfg(test)]
 mod tests {
-    use nvm::{OpenOptions, VolumeKind, Zone};
     use vfs::{Caller, OpenFlags, ROOT_INO};
 
-    use crate::recovery::{self, Rest};
-    use crate::superblock::Superblock;
-    use crate::{FormatOptions, MountOptions};
+    use crate::{MountOptions, format};
 
     /// Whoever asked how much is free took from all lanes what they had in stock.
     #[test]
     fn asking_for_space_leaves_lanes_their_stocks() {
-        let zone = Zone::anonymous(256 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
-        crate::format(&region, &FormatOptions::default()).unwrap();
-        let superblock = Superblock::read(&region).unwrap();
         let options = MountOptions { background: false, ..MountOptions::default() };
-        let core = recovery::open(region, &superblock, &options, Rest::Keep).unwrap().0;
+        let core = format::new_in_memory(256 << 20, &options);
         let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
         let file = core.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap();
         for snapshot in [None, Some("s")] {

@@ -371,22 +371,14 @@ impl Drop for Operation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use nvm::{OpenOptions, VolumeKind, Zone};
-
+    use crate::MountOptions;
     use crate::allocator::Urgency;
+    use crate::format;
     use crate::inode::nid_of;
-    use crate::recovery::{self, Rest};
-    use crate::superblock::Superblock;
-    use crate::{FormatOptions, MountOptions};
 
     #[test]
     fn the_number_of_an_inode_that_was_not_made_is_given_back() {
-        let zone = Zone::anonymous(18 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
-        crate::format(&region, &FormatOptions::default()).unwrap();
-        let superblock = Superblock::read(&region).unwrap();
-        let opened = recovery::open(region, &superblock, &MountOptions::default(), Rest::Keep);
-        let core = opened.unwrap().0;
+        let core = format::new_in_memory(18 << 20, &MountOptions::default());
         let first = core.nodes.next_nid();
         for _ in 0..1000 {
             let mut operation = core.begin(1, 0, Urgency::Ordinary).unwrap();

@@ -8,9 +8,9 @@ use crate::geometry::{BLOCK, LANES, Medium};
 use crate::journal::{HALF_HEADER, HalfHeader, chunk_bytes, salt_of};
 use crate::record::ALIGN;
 
-/// The running epoch is behind the newest checkpoint by 1, or 2 while the next one is made, and by 1 more for each mount since that
-/// found nothing to replay; and so many mounts may have failed to replay it.
-const MOUNTS: u32 = 8;
+/// The epoch is behind the newest checkpoint by 1, or 2 while the next one is made, and by 1 more for each mount since that
+/// changed nothing; and since its own mount others may have failed to replay it. Of either there were no more than these.
+const MOUNTS: u64 = 128;
 
 /// The header that half `half` had, if it has transactions of an epoch behind the checkpoint of version `published`, of which
 /// `first` is the first; the volume was opened `mounts` times.
@@ -25,21 +25,20 @@ pub(super) fn find(
     let (chunk, length) = (chunk_bytes(&medium.geometry), medium.geometry.log_half * BLOCK);
     let numbers = [first, first.saturating_add(length / ALIGN as u64)];
     let salts = || {
-        (published + 1..=published + 2 + MOUNTS).flat_map(move |version| {
-            let opened = mounts.saturating_sub(MOUNTS.into())..=mounts;
-            opened.rev().map(move |mounts| (version, salt_of(key, mounts, version)))
+        (0..=MOUNTS.min(mounts)).flat_map(move |failed| {
+            let versions = published + 1..=published + 2 + MOUNTS as u32;
+            versions.map(move |version| (version, salt_of(key, mounts - failed, version)))
         })
     };
     let starts = std::iter::once(HALF_HEADER).chain((chunk..length).step_by(chunk as usize));
-    for start in starts {
-        let bytes = match medium.region.ask(at + start, ALIGN, beginning, numbers) {
-            bytes if bytes == NONE || bytes > length - start => continue,
-            bytes => bytes as usize,
-        };
-        let is_right = |salt: u64| medium.region.ask(at + start, bytes, is_whole, [salt, 0]) != 0;
-        if let Some((version, salt)) = salts().find(|(_, salt)| is_right(*salt)) {
-            return Some(HalfHeader::new(version, salt, first, LANES as u32));
-        }
-    }
-    None
+    let found = starts.filter_map(|start| match medium.region.ask(at + start, ALIGN, beginning, numbers) {
+        bytes if bytes == NONE || bytes > length - start => None,
+        bytes => Some((at + start, bytes as usize)),
+    });
+    // What another volume left there looks like transactions, too. Of those that are, at most one of each lane is damaged.
+    found.take(LANES + 1).find_map(|(at, bytes)| {
+        let (version, salt) =
+            salts().find(|(_, salt)| medium.region.ask(at, bytes, is_whole, [*salt, 0]) != 0)?;
+        Some(HalfHeader::new(version, salt, first, LANES as u32))
+    })
 }
