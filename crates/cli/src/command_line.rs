@@ -152,7 +152,7 @@ pub(crate) struct ZoneGrow {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
     /// Its new size in bytes, or with K, M, G, T; without it, all that is there
-    #[arg(long, value_parser = size::parse)]
+    #[arg(long, value_parser = some_bytes)]
     pub(crate) size: Option<u64>,
 }
 
@@ -481,13 +481,23 @@ pub(crate) struct Bench {
     pub(crate) json: bool,
 }
 
+/// A size that is not 0, which would mean something else.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    if bytes == 0 {
+        Err("a zone of 0 bytes is none; without --size it takes all that is there".to_string())
+    } else {
+        Ok(bytes)
+    }
+}
+
 /// More than nothing, and no more than an hour.
 fn seconds(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
     if number > 0.0 && number <= 3600.0 {
         Ok(number)
     } else {
-        Err(format!("{text} is not between 0 and 3600"))
+        Err(format!("{text} is not more than 0, and 3600 at most"))
     }
 }
 
@@ -496,7 +506,7 @@ fn scale(text: &str) -> Result<f64, String> {
     if number > 0.0 && number <= 1000.0 {
         Ok(number)
     } else {
-        Err(format!("{text} is not between 0 and 1000"))
+        Err(format!("{text} is not more than 0, and 1000 at most"))
     }
 }
 

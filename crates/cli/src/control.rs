@@ -539,6 +539,7 @@ impl Client {
     /// Gives up waiting after `limit`: [`Client::receive`] fails then.
     pub(crate) fn limit_waiting(&mut self, limit: Duration) {
         self.patience = Some(limit);
+        self.was_late = false;
     }
 
     /// The same until it says something.

@@ -6,22 +6,24 @@
 //! else is asked at all: who answers for a mount or a zone is looked for where these users' servers listen.
 //!
 //! What others have put there costs root two seconds at most: their directories are read, and their servers met, in threads of their own, that are not waited for
-//! any longer.
+//! any longer. Of this user's own servers those that do not answer are told on standard error: what they serve is missing in whatever the command says then.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::control::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, tell};
 use crate::mount_table::{self, MountEntry};
-use crate::runtime_directory::{RuntimeDirectory, other_users, this_user};
+use crate::runtime_directory::{RuntimeDirectory, other_users, peer, this_user};
 use crate::zone_file::ZoneFile;
 
 /// How long this user's servers may take to say who they are, all together.
@@ -41,34 +43,58 @@ fn ask<T: Send + 'static>(users: Vec<u32>, take: impl Take<T>) -> impl Iterator<
     let patience = if all_own { PATIENCE } else { PATIENCE_WITH_OTHERS };
     let until = Instant::now() + patience;
     let (taken, takes) = channel();
+    let silent = Silent::default();
     for user in users {
         let (taken, take) = (taken.clone(), take.clone());
         if user == this_user() {
             // Here, so that sockets of servers that are gone are removed when we end.
-            meet_all(user, patience, &take, &taken);
+            meet_all(user, &silent, &take, &taken);
         } else {
-            in_a_thread(move || meet_all(user, patience, &take, &taken));
+            in_a_thread(move || meet_all(user, &Silent::default(), &take, &taken));
         }
     }
     drop(taken);
-    std::iter::from_fn(move || takes.recv_timeout(until.saturating_duration_since(Instant::now())).ok())
+    std::iter::from_fn(move || match takes.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        Ok(found) => Some(found),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            for pid in silent.lock().iter() {
+                let waited = patience.as_secs();
+                tell(format_args!(
+                    "amberfs: process {pid}, a server of yours, has not answered for {waited} s; what it serves is not told"
+                ));
+            }
+            None
+        }
+    })
 }
+
+/// Servers that have not answered yet.
+type Silent = Arc<Mutex<Vec<i32>>>;
 
 /// Where no thread can be had, nobody is met.
 fn in_a_thread(what: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().spawn(what);
 }
 
-fn meet_all<T: Send + 'static>(user: u32, patience: Duration, take: &impl Take<T>, taken: &Sender<T>) {
-    let most = if user == this_user() { usize::MAX } else { SERVERS_OF_OTHERS_MAX };
+fn meet_all<T: Send + 'static>(user: u32, silent: &Silent, take: &impl Take<T>, taken: &Sender<T>) {
+    let (most, patience) = match user == this_user() {
+        // Longer than anybody waits, so that who is late then is among the silent still.
+        true => (usize::MAX, 2 * PATIENCE),
+        false => (SERVERS_OF_OTHERS_MAX, PATIENCE_WITH_OTHERS),
+    };
     let streams = RuntimeDirectory::of(user).flat_map(|dir| {
         let names = dir.names();
         names.into_iter().filter_map(move |name| reach(&dir, &name))
     });
     for stream in streams.take(most) {
-        let (taken, take) = (taken.clone(), take.clone());
+        let (silent, taken, take) = (silent.clone(), taken.clone(), take.clone());
+        let Ok(pid) = peer(&stream).map(|peer| peer.pid()) else { continue };
+        silent.lock().push(pid);
         in_a_thread(move || {
-            if let Some(found) = Client::meet(stream, user, patience).ok().map(believed).and_then(take) {
+            let met = Client::meet(stream, user, patience);
+            silent.lock().retain(|other| *other != pid);
+            if let Some(found) = met.ok().map(believed).and_then(take) {
                 let _ = taken.send(found);
             }
         });

@@ -41,7 +41,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     u64::try_from(bytes).map_err(|_| too_large())
 }
 
-/// A size for people: three digits or more of precision, exact where it is round.
+/// A size for people: three digits or more of precision, exact where it is round, and else never more than it is.
 pub(crate) fn human(bytes: u64) -> String {
     let Some((letter, shift)) = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0) else {
         return format!("{bytes} B");
@@ -50,7 +50,8 @@ pub(crate) fn human(bytes: u64) -> String {
     if bytes.is_multiple_of(unit) {
         format!("{} {letter}iB", bytes >> shift)
     } else {
-        format!("{:.2} {letter}iB", bytes as f64 / unit as f64)
+        let hundredths = (u128::from(bytes) * 100) >> shift;
+        format!("{}.{:02} {letter}iB", hundredths / 100, hundredths % 100)
     }
 }
 
@@ -107,7 +108,8 @@ mod tests {
             (1536, "1.50 KiB"),
             (1 << 30, "1 GiB"),
             ((1 << 30) + (1 << 20), "1.00 GiB"),
-            (u64::MAX, "16384.00 PiB"),
+            ((16 << 20) - 1, "15.99 MiB"),
+            (u64::MAX, "16383.99 PiB"),
         ] {
             assert_eq!(human(bytes), text);
         }

@@ -156,6 +156,7 @@ fn helpers_have_the_exit_codes_of_theirs() {
         .fails(1, &["mount.amberfs:", "nonsense"]);
     helper("mount.amberfs", &format!("{zone}:home {dir} -x")).fails(1, &["unknown flag -x"]);
     helper("mount.amberfs", &format!("{zone}:nope {dir} -o rw")).fails(32, &["nope"]);
+    run(&format!("mount --fake {zone}:none {dir}")).fails(32, &["no volume", "nothing was mounted"]);
     helper("mount.amberfs", &format!("{zone}:home {dir} -f -n -v -s -o rw,nonsense -t amberfs")).ok();
     helper("fsck.amberfs", &format!("-a -C0 {zone}:home")).ok();
     helper("fsck.amberfs", &format!("-q {zone}:home")).fails(16, &["-q"]);

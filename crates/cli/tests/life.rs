@@ -1,6 +1,6 @@
 //! A volume's life on a mount: by root, by an ordinary user, with several volumes of a zone, and past its server's death.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -71,6 +71,8 @@ fn a_remount_promises_nothing_that_the_mount_does_not_keep() {
     let same = "defaults,nofail,durability=fsync,keep=daily=7,commit=2,allow_other,x-systemd.automount";
     run(&format!("mount {zone}:home {dir} -o {same},remount,ro")).ok();
     run(&format!("mount {zone}:home {dir} -o {same},remount")).ok();
+    run(&format!("mount {zone}:other {dir} -o {same},remount"))
+        .fails(32, &["is a mount of", "stays mounted as it was"]);
     run(&format!("mount {zone}:home {dir} -o remount,bogus")).fails(1, &["bogus", "stays mounted as it was"]);
     run(&format!("umount {dir}")).ok();
 }
@@ -380,113 +382,6 @@ fn an_overlay_changes_what_it_has_from_a_volume() {
     shell(&format!("umount {dir}/merged")).ok();
     run(&format!("umount {dir}")).ok();
     run(&format!("fsck -n {zone}:home")).ok();
-}
-
-/// As mount(8) and umount(8) call their helpers with `-N`.
-#[test]
-fn a_volume_is_mounted_in_another_namespace() {
-    if !can_mount() || shell("unshare --mount true").code != 0 {
-        let _ = writeln!(std::io::stderr(), "LEFT OUT: mounting in another namespace needs unshare");
-        return;
-    }
-    let scratch = Scratch::new();
-    let (zone, dir) = (scratch.zone(), scratch.mount_point("mnt"));
-    let mut there = Command::new("unshare");
-    there.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat"]);
-    let mut there = there.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut ready = [0; 6];
-    there.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-    let pid = there.id();
-    for name in ["mount.amberfs", "umount.fuse.amberfs"] {
-        std::os::unix::fs::symlink(PROGRAM, scratch.path(name)).unwrap();
-    }
-    let helper = |line: &str| shell(&format!("{}/{line}", scratch.text("").trim_end_matches('/')));
-    helper(&format!("mount.amberfs {zone}:home {dir} -n -N {pid} -o rw")).ok();
-    shell(&format!("nsenter --target {pid} --mount sh -c 'echo there > {dir}/file'")).ok();
-    assert!(!scratch.path("mnt/file").exists(), "it is not mounted here");
-    run(&format!("mount {zone}:home {dir}")).fails(32, &["another mount namespace", "nothing was mounted"]);
-    helper(&format!("umount.fuse.amberfs {dir} -N /proc/{pid}/ns/mnt")).ok();
-    run(&format!("mount {zone}:home {dir}")).ok();
-    assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "there\n");
-    run(&format!("umount {dir}")).ok();
-    run(&format!("mount -N no-such-file {zone}:home {dir}")).fails(32, &["entering the mount namespace"]);
-    // Its owner could have put any program in the place of the server's.
-    let mut theirs = Command::new("unshare");
-    theirs.args(["--user", "--map-root-user", "--mount", "sh", "-c", "echo ready; exec cat"]);
-    let mut theirs = theirs.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    if theirs.stdout.as_mut().unwrap().read_exact(&mut ready).is_ok() {
-        for namespace in [theirs.id().to_string(), format!("/proc/{}/ns/mnt", theirs.id())] {
-            let refused = run(&format!("mount -N {namespace} {zone}:home {dir}"));
-            refused.fails(32, &["another user namespace", "nsenter(1)"]);
-        }
-    } else {
-        let _ = writeln!(std::io::stderr(), "LEFT OUT: no user namespaces here");
-    }
-    drop(theirs.stdin.take());
-    theirs.wait().unwrap();
-    drop(there.stdin.take());
-    there.wait().unwrap();
-}
-
-/// In a mount namespace of its own, because `/dev/fuse` is not open to everyone on every machine.
-#[test]
-fn an_ordinary_user_mounts_with_fusermount() {
-    let there = |program: &str| shell(&format!("command -v {program}")).code == 0;
-    if !can_mount() || !["fusermount3", "runuser", "unshare"].into_iter().all(there) {
-        let _ = writeln!(
-            std::io::stderr(),
-            "LEFT OUT: mounting as an ordinary user needs fusermount3, runuser and unshare"
-        );
-        return;
-    }
-    let scratch = Scratch::new();
-    let script = r#"
-        set -ex
-        dir=$1 home=$1/home
-        # Whatever fails, no server stays.
-        trap 'umount --lazy "$home/mnt" || true' EXIT
-        mount --make-rprivate /
-        # Copies of other tests' mounts: with one left, their servers would wait for us.
-        awk '$3 == "fuse.amberfs" { print $2 }' /proc/mounts | while read -r other; do umount --lazy "$other" || true; done
-        mount -t tmpfs -o mode=755 tmpfs "$dir"
-        mknod -m 666 "$dir/fuse" c 10 229
-        mount --bind "$dir/fuse" /dev/fuse
-        # The program may lie where an ordinary user cannot look.
-        cp "$2" "$dir/amberfs"
-        mkdir "$home"
-        chown nobody "$home"
-        # As a login makes it, here alone.
-        mkdir -p /run/user
-        mount -t tmpfs -o mode=755 tmpfs /run/user
-        run=/run/user/$(id -u nobody)
-        mkdir -m 700 "$run"
-        chown nobody "$run"
-        as_user() { (cd / && runuser -u nobody -- env XDG_RUNTIME_DIR="$run" "$@"); }
-        user() { as_user "$dir/amberfs" "$@"; }
-        as_user mkdir "$home/mnt"
-        user zone create "$home/zone" --size 64M
-        user mkfs "$home/zone:mine"
-        user mount "$home/zone:mine" "$home/mnt"
-        as_user sh -ec 'echo hello > "$1/file"; sync "$1/file"' sh "$home/mnt"
-        [ "$(as_user cat "$home/mnt/file")" = hello ]
-        user stats "$home/mnt" --json | grep -F "$home/zone:mine"
-        # Root may ask, and unmount.
-        "$dir/amberfs" stats "$home/mnt" --json | grep -F "$home/zone:mine"
-        "$dir/amberfs" info "$home/zone:mine" | grep "mounted *$home/mnt"
-        "$dir/amberfs" zone list | grep "^ *$home/zone .*mine on $home/mnt"
-        "$dir/amberfs" umount "$home/mnt"
-        user info "$home/zone:mine" | grep "clean *yes"
-        user mount "$home/zone:mine" "$home/mnt"
-        user umount "$home/mnt"
-        user fsck "$home/zone:mine"
-        # Root's zone is not the user's.
-        "$dir/amberfs" zone create "$dir/zone" --size 64M
-        chmod 600 "$dir/zone"
-        ! user zone show "$dir/zone"
-    "#;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", script, "sh", scratch.text("").trim_end_matches('/'), PROGRAM]);
-    Run::of(command.output().unwrap()).ok();
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod flags;
 mod fsck;
 mod life;
 mod media;
+mod namespaces;
 mod other_users;
 mod places;
 mod policy;

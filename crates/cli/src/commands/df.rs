@@ -70,10 +70,13 @@ impl Answer {
         );
     }
 
-    /// Asks the kernel, which asks the server: works for whoever may use the mount.
-    fn add_mounted(&mut self, volume: &str, dir: &Path) -> Result<(), Failure> {
+    /// Asks the kernel, which asks the server: works for whoever may use the mount. Whether it did: others, root too, are told of nothing but zeros.
+    fn add_mounted(&mut self, volume: &str, dir: &Path) -> Result<bool, Failure> {
         let answer = rustix::fs::statvfs(dir).map_err(std::io::Error::from);
         let answer = answer.map_err(|error| Failure::new(format!("{}: {error}", dir.display())))?;
+        if answer.f_bsize == 0 {
+            return Ok(false);
+        }
         let bytes = |blocks: u64| blocks * answer.f_frsize;
         let space = Space {
             bytes: bytes(answer.f_blocks),
@@ -82,7 +85,7 @@ impl Answer {
             files: Some(answer.f_files.saturating_sub(answer.f_ffree)),
         };
         self.add(volume, &space, &dir.display().to_string());
-        Ok(())
+        Ok(true)
     }
 
     /// Adds what `amberfs info` tells of a volume: of one that is mounted what the kernel would say, wherever that is; of a disk that cannot be
@@ -130,15 +133,19 @@ impl Answer {
                 .remedy("name a zone, ZONE:VOLUME, or a directory in a mounted volume"));
         };
         let snapshot = snapshot_above(&path, &mount);
-        match &snapshot {
+        let is_added = match &snapshot {
             Some((name, root)) => self.add_mounted(&format!("{}@{name}", mount.source), root)?,
             None => self.add_mounted(&mount.source, &mount.dir)?,
-        }
+        };
         // Only who mounted it, and root, may ask its server.
         let server = find_server::of_mount(&mount);
         self.snapshots_unknown = server.is_none();
         if let Some((mut server, volume)) = server.filter(|(_, volume)| !volume.is_empty()) {
             match server.ask(&Request::Info { volume }) {
+                Ok(told) if !is_added => {
+                    self.add_told(&mount.source, &unpack(told).1);
+                    return Ok(());
+                }
                 Ok(told) => {
                     let only = snapshot.as_ref().map(|(name, _)| name.as_str());
                     self.add_snapshots(&mount.source, &unpack(told).1, only);
@@ -149,6 +156,14 @@ impl Answer {
                     self.snapshots_unknown = true;
                 }
             }
+        }
+        if !is_added {
+            let user = mount.user.map_or("another user".to_string(), |user| format!("user {user}"));
+            let what =
+                format!("{} is mounted for {user} alone, and its server does not answer", mount.source);
+            return Err(
+                Failure::new(what).remedy(format!("have {user} ask; with -o allow_other everybody may"))
+            );
         }
         Ok(())
     }

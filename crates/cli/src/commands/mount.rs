@@ -13,7 +13,9 @@ use crate::mount_request::{MountRequest, fuse_options};
 use crate::options::Options;
 use crate::place::{MountSource, utf8};
 use crate::server;
-use crate::{find_server, log, mount_namespace, mount_table, report, size};
+use crate::zone_access::{Access, reach};
+use crate::zone_file::ZoneFile;
+use crate::{find_server, log, mount_namespace, mount_table, read_disk, report, size};
 
 /// What a remount leaves that fails.
 const AS_IT_WAS: &str = "it stays mounted as it was";
@@ -50,6 +52,9 @@ fn perform(arguments: &Mount) -> Result<u8, Failure> {
     }
     let dir = mount_point(&arguments.dir).map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
     if arguments.fake {
+        look_at(&source, &options)
+            .leaving("nothing was mounted")
+            .map_err(|failure| failure.exit(exit::MOUNT_FAILED))?;
         return Ok(0);
     }
     if options.remount {
@@ -82,6 +87,20 @@ fn perform(arguments: &Mount) -> Result<u8, Failure> {
         }
         None => Ok(0),
     }
+}
+
+/// Whether there is such a volume or disk.
+fn look_at(source: &MountSource, options: &Options) -> Result<(), Failure> {
+    match source {
+        MountSource::Volume(place) => match reach(&place.zone, false)? {
+            Access::Open(zone) => drop(zone.volume(&place.volume)?),
+            Access::Served(mut client) => {
+                client.ask(&Request::Info { volume: place.volume.clone() })?;
+            }
+        },
+        MountSource::Disk(disk) => drop(read_disk::open(disk, options)?),
+    }
+    Ok(())
 }
 
 /// Mounts; gives what recovery did, or nothing if this process served and the mount has ended.
@@ -118,6 +137,12 @@ fn is_served(request: &MountRequest) -> bool {
 /// these, those made are made durable.
 fn remount(dir: &Path, source: &MountSource, options: &Options, arguments: &Mount) -> Result<(), Failure> {
     let (mut server, volume) = find_server::volume_of_mount(dir)?;
+    let is = mount_table::at(dir)?.map(|entry| entry.source).unwrap_or_default();
+    let is_other = || source.volume() != volume || ZoneFile::at(&source.opened()) != server.hello.file;
+    if is != source.to_string() && is_other() {
+        let what = format!("{} is a mount of {is}, not of {source}", dir.display());
+        return Err(Failure::new(what).remedy(format!("amberfs mount {is} {} -o remount,...", dir.display())));
+    }
     let ask = Request::Remount {
         volume,
         options: arguments.options.clone(),

@@ -9,6 +9,7 @@ use crate::control::{Client, Request, unpack};
 use crate::failure::Failure;
 use crate::find_server;
 use crate::report;
+use crate::zone_access::{Access, reach};
 use crate::{mount_table, size};
 
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
@@ -32,9 +33,12 @@ fn find(arguments: &Stats) -> Result<(Client, String), Failure> {
         let dir = mount_table::resolve(&place.zone)?;
         return find_server::volume_of_mount(&dir);
     }
-    let client = find_server::of_zone(&place.zone);
-    let client =
-        client.ok_or_else(|| not_served(format!("no volume of {} is mounted", place.zone.display())))?;
+    let client = match reach(&place.zone, false)? {
+        Access::Served(client) => client,
+        Access::Open(_) => {
+            return Err(not_served(format!("no volume of {} is mounted", place.zone.display())));
+        }
+    };
     let volume = match (&place.volume, &client.hello.mounts[..]) {
         (Some(volume), _) => volume.clone(),
         (None, [mounted]) => mounted.volume.clone(),

@@ -7,7 +7,7 @@ use crate::command_line::{Detach, Umount};
 use crate::commands::attach;
 use crate::control::{Client, Request, unpack};
 use crate::exit;
-use crate::failure::{Explain, Failure};
+use crate::failure::{self, Explain, Failure};
 use crate::mount_table::MountEntry;
 use crate::place::VolumePlace;
 use crate::runtime_directory::this_user;
@@ -16,6 +16,8 @@ use crate::{find_server, mount_namespace, mount_table, report};
 
 /// How long a lazy unmount waits for a volume that nobody uses to close.
 const LAZY_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a mount ends without a word of ours.
+const QUIET_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a mount may take to end of which no place is left here: longer, and it has one in another mount namespace.
 const ENDING_PATIENCE: Duration = Duration::from_secs(30);
 /// How long another user's server may take to read that its mount is to end, and to close the volume then.
@@ -73,6 +75,14 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
                 "'fuser -vm {dir}' tells who uses it; 'amberfs umount --lazy {dir}' detaches it"
             ))
         }
+        fuse::Error::NotMounted(_) if find(&dir).is_ok_and(|now| now == entry) => {
+            let who = match entry.user {
+                Some(user) if user != 0 => format!("user {user}, who may unmount it, and root"),
+                _ => "root, who alone may unmount it".to_string(),
+            };
+            let what = format!("{} was mounted by {who}", dir.display());
+            fail(Failure::new(what).leaving("it stays mounted and in service"))
+        }
         fuse::Error::NotMounted(_) => {
             let what = format!("{} is not what was mounted there a moment before", dir.display());
             fail(
@@ -91,7 +101,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         }
         (None, None) => {
             report::print_text(&format!(
-                "{}: unmounted; its server was not there, or is another user's: the next mount recovers what it left\n",
+                "{}: unmounted; its server was not there, did not answer, or is another user's: the next mount recovers what it left\n",
                 dir.display()
             ))?;
             None
@@ -162,9 +172,19 @@ fn wait(mut client: Client, dir: &Path, arguments: &Umount) -> Result<Option<Str
     client.limit_waiting(match (lazy, client.is_others()) {
         (true, _) => LAZY_PATIENCE,
         (false, true) => CLOSING_PATIENCE,
-        (false, false) => ENDING_PATIENCE,
+        (false, false) => QUIET_PATIENCE,
     });
     let mut answer = client.receive();
+    if !lazy && !client.is_others() && client.was_late() {
+        let dir = dir.display();
+        if !arguments.quiet {
+            failure::tell(format_args!(
+                "amberfs: {dir}: unmounted here; waiting for its server to see it end"
+            ));
+        }
+        client.limit_waiting(ENDING_PATIENCE);
+        answer = client.receive();
+    }
     let is_ending = matches!(&answer, Ok(Some(told)) if told["ending"] == true);
     if is_ending {
         // That it closes takes as long as it takes, unless nobody is waited for so long.
