@@ -395,12 +395,12 @@ impl Volume {
         }
         self.sync_and_note_damage()?;
         // A damaged descriptor keeps nothing else from going back: who mends it counts what is free.
-        let space = self.reading(|| self.space());
+        let free = self.reading(|| self.free());
         self.note_damage();
         self.change(|core| {
             core.change_superblock(|raw| {
-                if let Ok(space) = &space {
-                    raw.set_free(space.blocks_free, space.files_free);
+                if let Ok((blocks, inodes)) = free {
+                    raw.set_free(blocks, inodes);
                 }
                 raw.set_clean(SystemTime::now());
             })

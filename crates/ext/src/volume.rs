@@ -9,7 +9,7 @@ use vfs::{InoSet, Result, Statfs};
 
 use crate::core::{Core, group, inode};
 use crate::error::Error;
-use crate::features::{Compat, Features, Incompat};
+use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::files::Files;
 use crate::handles::Handles;
 use crate::home::Home;
@@ -306,7 +306,7 @@ impl Volume {
     /// Whether some inodes have no name, and wait to be removed by who mounts it for writing.
     pub fn has_orphans(&self) -> bool {
         let superblock = &self.core.superblock;
-        superblock.last_orphan != 0 || superblock.features.ro_compat.contains(crate::RoCompat::ORPHAN_PRESENT)
+        superblock.last_orphan != 0 || superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
     }
 
     /// Runs an operation that changes metadata, alone: all of it happens, or nothing.
@@ -337,8 +337,9 @@ impl Volume {
         self.core.store.disk()
     }
 
-    /// Space, as the group descriptors have it: the superblock's numbers are seldom up to date. In a group whose descriptor is damaged nothing is free.
-    pub(crate) fn space(&self) -> Result<Statfs> {
+    /// Free blocks and inodes, as the group descriptors have them: the superblock's numbers are seldom up to date. In a group whose descriptor is
+    /// damaged nothing is free.
+    pub(crate) fn free(&self) -> Result<(u64, u64)> {
         let core = &self.core;
         let superblock = &core.superblock;
         let (mut free_clusters, mut free_inodes, mut damage, mut sound) = (0, 0, None, 0);
@@ -358,23 +359,31 @@ impl Volume {
         if let Some(what) = damage.filter(|_| sound == 0) {
             return Err(vfs::Error::Corrupt(what));
         }
+        Ok((free_clusters * superblock.cluster, free_inodes))
+    }
+
+    /// Space, as statfs(2) has it: without what no file can have, and what is promised to data that has no place yet.
+    pub(crate) fn space(&self) -> Result<Statfs> {
+        let superblock = &self.core.superblock;
+        let (free, files_free) = self.free()?;
         let blocks = superblock.blocks.saturating_sub(self.overhead()?);
-        let blocks_free =
-            (free_clusters * superblock.cluster).saturating_sub(core.space.promised()).min(blocks);
+        let blocks_free = free.saturating_sub(self.core.space.promised()).min(blocks);
         Ok(Statfs {
             block_size: superblock.block as u32,
             blocks,
             blocks_free,
             blocks_available: blocks_free.saturating_sub(superblock.reserved_blocks),
             files: u64::from(superblock.inodes),
-            files_free: free_inodes,
+            files_free,
         })
     }
 
-    /// Blocks that no file can have. The superblock may say how many; it is counted otherwise.
+    /// Blocks that no file can have. They are counted, as the kernel does it: what the superblock says of them stays as it was behind tools that
+    /// change features. With bigalloc, where they share clusters, it is believed.
     fn overhead(&self) -> Result<u64> {
         let superblock = &self.core.superblock;
-        if superblock.overhead_blocks != 0 && superblock.overhead_blocks < superblock.blocks {
+        let is_said = superblock.overhead_blocks != 0 && superblock.overhead_blocks < superblock.blocks;
+        if is_said && superblock.features.ro_compat.contains(RoCompat::BIGALLOC) {
             return Ok(superblock.overhead_blocks);
         }
         let table = superblock.inode_table_blocks();

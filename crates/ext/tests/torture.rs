@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::support::Image;
+use crate::support::{Image, run};
 use disk::Disk;
 use ext::{Options, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
@@ -63,6 +63,19 @@ impl Machine {
         let found = ext::check(self.disk.clone(), &Options::default()).unwrap();
         assert!(found.is_clean(), "{:#?}", found.findings);
     }
+}
+
+/// Tools that change features leave the superblock's word of what no file can have as it was, and what is free was cut to the rest.
+#[test]
+fn what_is_free_is_counted_whatever_the_superblock_says() {
+    let image = Image::make("96M", &["-t", "ext4", "-b", "4096"]);
+    let said = |image: &Image| Volume::open(image.disk(true), &Options::default()).unwrap().statfs().unwrap();
+    let before = said(&image);
+    run("debugfs", &["-w", "-R", "ssv overhead_clusters 12000", &image.path.display().to_string()]);
+    assert_eq!(said(&image).blocks, before.blocks);
+    let machine = Machine::new(Arc::new(Disk::memory(image.bytes())));
+    machine.mount().detach().unwrap();
+    machine.fsck();
 }
 
 fn conforms(options: &[&str]) {
