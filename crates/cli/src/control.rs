@@ -25,6 +25,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -35,7 +36,7 @@ use serde_json::{Value as Json, json};
 use crate::admin::differences::Pair;
 use crate::admin::format::Settings;
 use crate::admin::snapshots::Ask;
-use crate::failure::{Failure, printable};
+use crate::failure::{Explain, Failure, printable};
 use crate::mount_table::{self, Whereabouts};
 use crate::place::VolumePlace;
 use crate::report::{Fields, Form, Parts};
@@ -257,17 +258,20 @@ impl Listener {
         }
         let socket = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        std::thread::spawn(move || {
+        let listener = Listener { path };
+        let listen = move || {
             // Nobody else can reach the socket; who does all the same is not answered.
             let may_ask = |stream: &UnixStream| {
                 peer(stream).is_ok_and(|peer| peer.uid() == this_user() || peer.uid() == 0)
             };
             for stream in socket.incoming().flatten().filter(may_ask) {
                 let (handler, answering) = (handler.clone(), answering.clone());
-                std::thread::spawn(move || answer(stream, &handler, &answering));
+                // Who asks where there is no thread to be had is hung up on; the others have theirs.
+                let _ = Builder::new().spawn(move || answer(stream, &handler, &answering));
             }
-        });
-        Ok(Listener { path })
+        };
+        Builder::new().spawn(listen).doing("starting a thread that listens")?;
+        Ok(listener)
     }
 }
 

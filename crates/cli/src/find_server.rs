@@ -199,7 +199,10 @@ pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
                 "{source} is mounted on {} and served by {who}, whom only they and root may ask",
                 dir.display()
             ))
-            .remedy(format!("have {who} do it, or root"))
+            .remedy(match user {
+                0 => "have root do it".to_string(),
+                _ => format!("have {who} do it, or root"),
+            })
         }
         Some(MountEntry { source, .. }) => {
             failure(format!("{source} is mounted on {}, and its server does not answer", dir.display()))

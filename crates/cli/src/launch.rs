@@ -4,7 +4,6 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,7 +13,7 @@ use serde_json::Value as Json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Explain, Failure, tell};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
 use crate::{exit, log, server};
@@ -79,13 +78,15 @@ impl Launch {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
             Failure::new(format!("cannot watch signals: {error}")).exit(exit::MOUNT_SYSTEM)
         })?;
-        std::thread::spawn(move || {
+        let interrupted = move || {
             if signals.forever().next().is_some() {
                 let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
                 tell(format_args!("amberfs: interrupted: the server was told to end"));
                 std::process::exit(exit::MOUNT_INTERRUPTED.into());
             }
-        });
+        };
+        // Without it an interruption ends this process alone, and the server goes on.
+        let _ = std::thread::Builder::new().spawn(interrupted);
         Ok(())
     }
 }
@@ -112,11 +113,14 @@ pub(crate) fn serve_in_background(request: MountRequest, options: &Options) -> u
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
     let mounted = Cell::new(false);
     let result = log_file(options).and_then(|log| {
+        // Before much else is open.
+        let null = File::options().write(true).open("/dev/null");
+        let null = null.map_err(|error| Failure::new(format!("/dev/null: {error}")))?;
         log::start(log.try_clone().ok());
         server::run(&request, options, |answer| {
             mounted.set(true);
             send(&Report::Mounted(answer.clone()));
-            if let Err(failure) = leave_terminal(log) {
+            if let Err(failure) = leave_terminal(&null, &log) {
                 tell(format_args!("amberfs: {failure}"));
             }
         })
@@ -159,15 +163,10 @@ fn log_file(options: &Options) -> Result<File, Failure> {
 }
 
 /// Standard output closes the caller's pipe; standard error goes to the log.
-fn leave_terminal(file: File) -> Result<(), Failure> {
-    let fail = |what: &str, error: std::io::Error| Failure::new(format!("{what}: {error}"));
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-    let null = null.map_err(|error| fail("/dev/null", error))?;
-    let to =
-        |result: rustix::io::Result<()>| result.map_err(|errno| fail("leaving the terminal", errno.into()));
-    to(rustix::stdio::dup2_stdout(null.as_fd()))?;
-    to(rustix::stdio::dup2_stderr(file.as_fd()))?;
-    log::is_standard_error();
+fn leave_terminal(null: &File, log: &File) -> Result<(), Failure> {
     let _ = std::env::set_current_dir("/");
+    let out = rustix::stdio::dup2_stdout(null);
+    rustix::stdio::dup2_stderr(log).and(out).map_err(std::io::Error::from).doing("leaving the terminal")?;
+    log::is_standard_error();
     Ok(())
 }

@@ -34,6 +34,7 @@ mod zone_access;
 mod zone_file;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser;
@@ -54,6 +55,8 @@ fn patiently(command: &Command) -> Result<u8, Failure> {
 }
 
 fn main() -> ExitCode {
+    // A limit on the size of files is an error to be told (EFBIG), not the end of a server.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let arguments: Vec<_> = std::env::args_os().collect();
     let personality = Personality::of(arguments.first());
     let parsed = match personality.translate(arguments) {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -99,7 +100,12 @@ impl RuntimeDirectory {
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path);
         made.map_err(|error| Failure::new(format!("{}: {error}", path.display())).remedy(remedy))?;
         RuntimeDirectory::open(&path, this_user()).map_err(|error| {
-            Failure::new(format!("{}: {error}", path.display())).remedy(format!("remove it, or {remedy}"))
+            let failure = Failure::new(format!("{}: {error}", path.display()));
+            let no_more = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+            match no_more.contains(&error.raw_os_error()) {
+                true => failure,
+                false => failure.remedy(format!("remove it, or {remedy}")),
+            }
         })
     }
 

@@ -2,13 +2,13 @@
 //! has only that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use disk::Disk;
-use nvm::{OpenOptions, Region, VolumeKind, Zone};
+use nvm::{Region, VolumeKind, Zone};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,13 +23,11 @@ use crate::mount_table::Whereabouts;
 use crate::options::Options;
 use crate::place::{MountSource, VolumePlace};
 use crate::served::{Medium, Served};
-use crate::zone_access::tell_of_unfinished;
 use crate::zone_file::ZoneFile;
-use crate::{read_disk, report};
+use crate::{exit, read_disk, report, zone_access};
 
-/// How long to wait for the zone: umount(8) returns before the server has let go of it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// How long a mount has that is to end before it is there.
+const MOUNTING_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the last answers may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -85,9 +83,13 @@ pub(crate) fn run(
     // Before any thread, so that none takes the signal instead.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new(format!("cannot watch signals: {error}")))?;
+    let (hand_over, mounted) = channel();
+    std::thread::Builder::new()
+        .spawn(move || obey(signals, &mounted))
+        .doing("starting a thread for signals")?;
     let (opened, file, read_only, socket) = match &request.source {
         MountSource::Volume(place) => {
-            let zone = open_zone(place, options)?;
+            let zone = zone_access::open_to_serve(place, options)?;
             let file = zone.file().as_ref().map(ZoneFile::of);
             let (read_only, uuid) = (zone.is_read_only(), zone.info().uuid.to_string());
             (Opened::Zone(zone), file, read_only, uuid)
@@ -119,6 +121,7 @@ pub(crate) fn run(
         Arc::new(move |request, asker| server.answer(request, asker))
     };
     let answer = server.mount(request, options)?;
+    let _ = hand_over.send(server.clone()); // it waits for that
     // A mount without its socket would do, but could not be asked anything.
     match Listener::start(&socket, handler, server.answering.clone()).doing("opening the control socket") {
         Ok(listener) => server.lock().listen(listener),
@@ -126,46 +129,25 @@ pub(crate) fn run(
             tell(format_args!("amberfs: {failure}\n  now: the volume is served without accounts"))
         }
     }
-    {
-        let server = server.clone();
-        std::thread::spawn(move || server.obey(signals));
-    }
     ready(&answer);
     // What it has to say goes to the log from here on.
     server.keep_snapshots(request.source.volume());
     server.wait()
 }
 
-/// For writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be mounted and changed
-/// beside it, and a mount that is read-only is so by its own options.
-fn open_zone(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
-    let open = |read_only| {
-        let how = OpenOptions {
-            persist: options.persist,
-            technology: options.technology,
-            read_only,
-            ..OpenOptions::default()
-        };
-        let patience = Instant::now() + LOCK_PATIENCE;
-        loop {
-            match Zone::open(&place.zone, &how) {
-                Err(nvm::Error::Locked { .. }) if Instant::now() < patience => std::thread::sleep(LOCK_PAUSE),
-                opened => return opened,
-            }
-        }
+/// A first signal unmounts; a second one doesn't wait for open files. One that comes before anything is mounted ends all: what was begun is as
+/// behind a crash.
+fn obey(mut signals: Signals, mounted: &Receiver<Arc<Server>>) {
+    let mut signals = signals.forever();
+    signals.next();
+    let Ok(server) = mounted.recv_timeout(MOUNTING_PATIENCE) else {
+        tell("amberfs: interrupted before anything was mounted");
+        std::process::exit(exit::MOUNT_INTERRUPTED.into());
     };
-    let opened = match open(false) {
-        Err(nvm::Error::Io { source, .. }) if options.read_only && is_refused(&source) => open(true),
-        opened => opened,
-    };
-    let zone = opened.doing("opening the zone")?;
-    tell_of_unfinished(&zone);
-    Ok(zone)
-}
-
-/// Whether that is what the system says of a file that may be read and not written.
-fn is_refused(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied)
+    server.end_mounts(false);
+    signals.next();
+    server.end_mounts(true);
+    std::process::exit(0);
 }
 
 /// A volume's region, if it can be mounted.
@@ -255,16 +237,22 @@ impl Server {
                     .leaving("nothing was mounted"));
             }
         };
+        // Before there is anything that it has to wait for.
+        let (hand_over, mounted) = channel::<fuse::Mount>();
+        let (server, volume) = (self.clone(), name.to_string());
+        let wait = move || {
+            if let Ok(mount) = mounted.recv() {
+                let served = mount.wait().doing("serving the mount");
+                server.finish(&volume, served);
+            }
+        };
+        std::thread::Builder::new().spawn(wait).doing("starting a thread that waits for the mount's end")?;
         let (served, mount) = Served::mount(request, options, medium)?;
         let recovery = served.recovery();
         let mut state = self.lock();
         state.failures.remove(name);
         state.served.insert(name.to_string(), served);
-        let (server, name) = (self.clone(), name.to_string());
-        std::thread::spawn(move || {
-            let served = mount.wait().doing("serving the mount");
-            server.finish(&name, served);
-        });
+        let _ = hand_over.send(mount); // it waits for that
         Ok(json!({ "recovery": recovery }))
     }
 
@@ -317,28 +305,20 @@ impl Server {
         }
     }
 
-    /// A first signal unmounts, lazily where files are open; a second one doesn't wait for those.
-    fn obey(&self, mut signals: Signals) {
-        let mut told = false;
-        for _ in signals.forever() {
-            let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
-            for served in &served {
-                if told {
-                    let _ = served.close();
-                } else if let Err(error) = served.unmount(false) {
-                    let lazily = served.unmount(true).is_ok();
-                    let now = if lazily {
-                        "detached; it ends when the last file is closed"
-                    } else {
-                        "still mounted"
-                    };
-                    tell(format_args!("amberfs: {error}\n  now: {now}"));
-                }
+    /// Unmounts all, lazily where files are open; or does not wait for those, and closes what is served.
+    fn end_mounts(&self, at_once: bool) {
+        let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
+        for served in &served {
+            if at_once {
+                let _ = served.close();
+            } else if let Err(error) = served.unmount(false) {
+                let lazily = served.unmount(true).is_ok();
+                let now = match lazily {
+                    true => "detached; it ends when the last file is closed",
+                    false => "still mounted",
+                };
+                tell(format_args!("amberfs: {error}\n  now: {now}"));
             }
-            if told {
-                std::process::exit(0);
-            }
-            told = true;
         }
     }
 

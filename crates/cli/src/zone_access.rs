@@ -1,19 +1,24 @@
 //! Reaching a zone: opening it, or asking the server that has it open.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nvm::{OpenOptions, Zone};
 
 use crate::control::{Client, Mounted};
-use crate::failure::{Failure, tell};
+use crate::failure::{Explain, Failure, tell};
 use crate::mount_table::Whereabouts;
-use crate::place::Place;
+use crate::options::Options;
+use crate::place::{Place, VolumePlace};
 use crate::{find_server, mount_namespace, mount_table};
 
 /// How long a server that no longer answers may take to let go of its zone: umount(8) does not wait for it.
 pub(crate) const ENDING_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) const ENDING_PAUSE: Duration = Duration::from_millis(10);
+
+/// The same for who is to serve it.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A zone within reach.
 pub(crate) enum Access {
@@ -140,4 +145,38 @@ pub(crate) fn open_alone(path: &Path, change: bool) -> Result<Zone, Failure> {
             .remedy(dirs.join("; ")))
         }
     }
+}
+
+/// Opens it for a server: for writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be mounted and changed
+/// beside it, and a mount that is read-only is so by its own options.
+pub(crate) fn open_to_serve(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
+    let open = |read_only| {
+        let how = OpenOptions {
+            persist: options.persist,
+            technology: options.technology,
+            read_only,
+            ..OpenOptions::default()
+        };
+        let patience = Instant::now() + SERVER_PATIENCE;
+        loop {
+            match Zone::open(&place.zone, &how) {
+                Err(nvm::Error::Locked { .. }) if Instant::now() < patience => {
+                    std::thread::sleep(ENDING_PAUSE)
+                }
+                opened => return opened,
+            }
+        }
+    };
+    let opened = match open(false) {
+        Err(nvm::Error::Io { source, .. }) if options.read_only && is_refused(&source) => open(true),
+        opened => opened,
+    };
+    let zone = opened.doing("opening the zone")?;
+    tell_of_unfinished(&zone);
+    Ok(zone)
+}
+
+/// Whether that is what the system says of a file that may be read and not written.
+fn is_refused(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied)
 }

@@ -164,3 +164,19 @@ fn helpers_have_the_exit_codes_of_theirs() {
     helper("mkfs.amberfs", &format!("-V {zone}:two 16M")).ok();
     amberfs(&["fsck", &format!("{zone}:two")]).ok();
 }
+
+/// It was killed by a signal and left a file of nothing behind; and a file stayed as long as it had been made.
+#[test]
+fn what_the_process_may_not_have_is_told() {
+    let scratch = Scratch::new();
+    let zone = scratch.text("limited");
+    let made = |limit: &str, size: &str| {
+        let line = format!("{limit}; exec {PROGRAM} zone create {zone} --size {size}");
+        Run::of(std::process::Command::new("sh").args(["-c", &line]).output().unwrap())
+    };
+    made("ulimit -f 1000", "64M").fails(1, &["cannot allocate its space", "nothing was made"]);
+    assert!(!scratch.path("limited").exists());
+    std::fs::write(&zone, [0; 5]).unwrap();
+    made("ulimit -v 500000", "512M").fails(1, &["cannot map it", "what was there is unchanged"]);
+    assert_eq!(std::fs::metadata(&zone).unwrap().len(), 5);
+}

@@ -1,5 +1,8 @@
 //! What `amberfs dump` shows of each structure.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use crate::support::{Scratch, can_mount, run};
 use serde_json::Value as Json;
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
@@ -133,5 +136,25 @@ fn a_damaged_entrance_is_dumped() {
         let entrance = run(&format!("dump {zone} entrance --json")).ok().json();
         assert_eq!(entrance["copy_0"]["index"][0]["name"], "home");
         assert!(entrance["copy_1"]["damage"].as_str().unwrap().contains("checksum"), "{entrance}");
+    }
+}
+
+/// Where both copies of the entrance are damaged nothing else is left to be looked at.
+#[test]
+fn an_entrance_of_which_both_copies_are_damaged_is_dumped() {
+    let scratch = Scratch::new();
+    let zone = scratch.zone();
+    let file = File::options().read(true).write(true).open(&zone).unwrap();
+    for copy in [0, 1 << 20] {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, copy + 40).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], copy + 40).unwrap();
+    }
+    let told = run(&format!("dump {zone} entrance --json"));
+    assert_eq!(told.code, 1);
+    assert!(told.err.contains("both copies of the zone's entrance are damaged"), "{told:?}");
+    for copy in ["copy_0", "copy_1"] {
+        assert!(told.json()[copy]["damage"].as_str().unwrap().contains("checksum"), "{told:?}");
+        assert_eq!(told.json()[copy]["index"][0]["name"], "home");
     }
 }

@@ -1,9 +1,11 @@
 //! A volume's life on a mount: by root, by an ordinary user, with several volumes of a zone, and past its server's death.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::mounted::{names, place, shell};
 use crate::support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
@@ -493,4 +495,48 @@ fn commands_meet_a_server_that_ends() {
             }
         });
     }
+}
+
+/// The signal was looked at when the mount was there, and a server that waits for its disk kept it.
+#[test]
+fn a_server_that_is_still_mounting_ends() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("mnt");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let disk = format!("nbd://127.0.0.1:{}/", silent.local_addr().unwrap().port());
+    let mount = ["mount", "--foreground", "-o", "ro", &disk, &dir];
+    let mut server = Command::new(PROGRAM).args(mount).stderr(Stdio::piped()).spawn().unwrap();
+    let _asked = silent.accept().unwrap();
+    shell(&format!("kill {}", server.id())).ok();
+    let began = Instant::now();
+    assert_eq!(server.wait().unwrap().code(), Some(8));
+    assert!(began.elapsed() < Duration::from_secs(20), "the disk has 30");
+    let mut said = String::new();
+    server.stderr.unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted before anything was mounted"), "{said}");
+}
+
+/// One thread that it could not have, and it answered nobody any more.
+#[test]
+fn a_server_short_of_threads_answers_later() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let pid = run(&format!("stats {dir} --json")).ok().json()["pid"].as_u64().unwrap();
+    let uuid = run(&format!("zone show {zone} --json")).ok().json()["uuid"].as_str().unwrap().to_string();
+    let limit = |bytes: &str| shell(&format!("prlimit --pid {pid} --as={bytes}:unlimited")).ok();
+    limit(&format!("$(($(awk '/VmSize/ {{ print $2 }}' /proc/{pid}/status) * 1024 + (4 << 20)))"));
+    let socket = format!("/run/amberfs/{uuid}.sock");
+    let crowd: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let hung_up = |mut stream: &UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.read(&mut [0]).is_ok_and(|read| read == 0)
+    };
+    assert!(hung_up(crowd.last().unwrap()), "there were threads for all of them");
+    drop(crowd);
+    limit("unlimited");
+    run(&format!("stats {dir} --json")).ok();
+    run(&format!("umount {dir}")).ok();
 }

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use crate::support::mounted::place;
-use crate::support::run;
+use crate::support::mounted::{place, shell};
+use crate::support::{Scratch, can_mount, run};
 
 /// Success, or an I/O error; what is there is not missing.
 #[track_caller]
@@ -55,4 +55,21 @@ fn a_zone_cut_short_under_its_mount_lost_names() {
         run(&format!("umount {dir}")).fails(32, &["the medium failed", "it is unmounted"]);
         run(&format!("umount {dir}")).fails(32, &["not a mount point"]);
     }
+}
+
+/// What cannot be read counted as zeros, and was overwritten.
+#[test]
+fn nothing_is_made_of_what_cannot_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.text("image");
+    File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let device = shell(&format!("losetup -f --show {image}")).ok().out.trim().to_string();
+    File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
+    shell(&format!("blockdev --flushbufs {device}"));
+    let made = run(&format!("zone create {device}"));
+    shell(&format!("losetup -d {device}")).ok();
+    made.fails(1, &["cannot read what is there", "what was there is unchanged"]);
 }

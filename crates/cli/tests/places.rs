@@ -136,8 +136,10 @@ fn a_zone_that_was_replaced_was_taken_for_the_one_that_is_served() {
     assert_ne!(pid(&format!("{zone}:home")), server);
     assert_eq!(pid(&other), pid(&format!("{zone}:home")));
     assert_eq!((info(&dir)["label"].clone(), info(&other)["label"].clone()), ("mine".into(), "new".into()));
+    // A mount is named as the table of mounts has it, too, where that says which.
+    run(&format!("umount {zone}:home")).fails(32, &["not a mount point", "nothing was unmounted"]);
     run(&format!("umount {other}")).ok();
-    run(&format!("umount {dir}")).ok();
+    run(&format!("umount {zone}:home")).ok();
     run(&format!("fsck {aside}:home")).ok();
 }
 

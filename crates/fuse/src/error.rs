@@ -15,7 +15,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel offers no FUSE to this process.
-    #[error("cannot open /dev/fuse: {0} (is the `fuse` module loaded, and is the device in this container?)")]
+    #[error("cannot open /dev/fuse: {0}{hint}", hint = hint(.0))]
     Device(io::Error),
     /// `fusermount3`, which mounts for ordinary users, is missing.
     #[error("cannot run fusermount3, which mounts for ordinary users: {0} (Debian package `fuse3`)")]
@@ -53,5 +53,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn mount_point(dir: &Path, source: impl Into<io::Error>) -> Error {
         Error::MountPoint { dir: dir.to_owned(), source: source.into() }
+    }
+}
+
+/// What may be the matter, unless it is this process that may have no more open.
+fn hint(error: &io::Error) -> &'static str {
+    use rustix::io::Errno;
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE | Errno::NFILE) => "",
+        _ => " (is the `fuse` module loaded, and is the device in this container?)",
     }
 }

@@ -206,11 +206,21 @@ impl Place {
         Ok(())
     }
 
-    /// Reads from its start without mapping, as far as it goes. DAX devices cannot.
-    pub(crate) fn peek(&self, len: usize) -> Option<Vec<u8>> {
+    /// Gives back what [`Place::extend`] has added to `before`, which nobody has mapped.
+    pub(crate) fn cut(&mut self, before: u64) {
+        if self.is_file() && self.bytes > before && self.file.set_len(before).is_ok() {
+            self.bytes = before;
+        }
+    }
+
+    /// Reads from its start without mapping, as far as it goes; nothing of a DAX device, which cannot be read so.
+    pub(crate) fn peek(&self, len: usize) -> Result<Option<Vec<u8>>, Error> {
+        if let Backing::DaxDevice { .. } = self.backing {
+            return Ok(None);
+        }
         let mut start = vec![0; len.min(usize::try_from(self.bytes).unwrap_or(usize::MAX))];
-        self.file.read_exact_at(&mut start, 0).ok()?;
-        Some(start)
+        self.file.read_exact_at(&mut start, 0).map_err(io("read what is there", &self.path))?;
+        Ok(Some(start))
     }
 
     /// Maps the first `bytes`, with MAP_SYNC where that is granted: then a plain file is a DAX file.

@@ -104,6 +104,8 @@ pub struct EntranceCopy {
     pub at: u64,
     /// What it says; or why it does not count.
     pub content: Result<EntranceContent, String>,
+    /// Of one that does not count: what it says all the same, of which something is untrue.
+    pub doubtful: Option<EntranceContent>,
 }
 
 /// What an entrance says.
@@ -124,7 +126,7 @@ pub struct EntranceContent {
 }
 
 impl EntranceCopy {
-    pub(crate) fn of(at: u64, entrance: Result<Entrance, Fault>) -> EntranceCopy {
+    pub(crate) fn of(at: u64, entrance: Result<Entrance, Fault>, doubtful: Option<Entrance>) -> EntranceCopy {
         let content = |entrance: Entrance| EntranceContent {
             version: VERSION,
             uuid: entrance.uuid,
@@ -138,7 +140,8 @@ impl EntranceCopy {
                 .filter_map(|(slot, entry)| Some((slot, entry?)))
                 .collect(),
         };
-        EntranceCopy { at, content: entrance.map(content).map_err(|fault| fault.to_string()) }
+        let doubtful = doubtful.filter(|_| entrance.is_err()).map(content);
+        EntranceCopy { at, content: entrance.map(content).map_err(|fault| fault.to_string()), doubtful }
     }
 }
 
@@ -207,6 +210,18 @@ impl Unverified<'_> {
         }
         entrance.verify_apart()?;
         Ok(entrance)
+    }
+
+    /// What it says unverified, and of its volumes those whose entries could be true.
+    pub(crate) fn doubtful(&self) -> Option<Entrance> {
+        let raw = self.0;
+        (raw.magic == ZONE).then(|| Entrance {
+            uuid: Uuid::from_bytes(raw.uuid),
+            sequence: raw.sequence.get(),
+            bytes: raw.bytes.get(),
+            created_s: raw.created_s.get(),
+            slots: raw.index.iter().map(|entry| entry.verify(u64::from(u32::MAX)).ok().flatten()).collect(),
+        })
     }
 }
 

@@ -278,6 +278,7 @@ impl Zone {
         if bytes > u64::from(u32::MAX) * SEGMENT {
             return Err(refuse(bytes, "that is beyond what the system index can address"));
         }
+        let before = place.bytes;
         if place.is_file() {
             place.extend(bytes)?;
         } else if bytes > place.bytes {
@@ -285,7 +286,7 @@ impl Zone {
         }
         if bytes > state.mapping.len() {
             // Open regions keep the old mapping, which shows the same memory.
-            let mapping = place.map(bytes, true, Some(&state.mapping))?;
+            let mapping = place.map(bytes, true, Some(&state.mapping)).inspect_err(|_| place.cut(before))?;
             state.mapping = Arc::new(mapping);
         }
         let mut entrance = state.entrance.clone();
@@ -333,7 +334,7 @@ impl Zone {
     pub fn entrance_copies(&self) -> [EntranceCopy; 2] {
         let state = self.inner.state.lock();
         let window = Window::new(state.mapping.clone(), 0, SEGMENT, self.inner.method);
-        [0, 1].map(|copy| EntranceCopy::of(COPIES[copy], opening::read_copy(&window, copy)))
+        opening::copies(&window)
     }
 
     /// Writes a copy of the entrance anew that is damaged, from what the zone has. The other one stays as it is meanwhile.

@@ -1,14 +1,14 @@
 //! Structures of a zone or volume as they are in NVM.
 
 use native::{Datum, Shown};
-use nvm::{VolumeKind, Zone};
+use nvm::{EntranceCopy, VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
 
 /// A structure of a volume that nobody mounts meanwhile, or the zone's entrance; as much of it as can be read.
 pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Fields, Result<(), Failure>) {
-    let Some(volume) = volume else { return (entrance(zone), Ok(())) };
+    let Some(volume) = volume else { return (entrance(zone.entrance_copies()), Ok(())) };
     let mut shown = Shown::default();
     let dumped = structure.parse().map_err(Failure::new).and_then(|known| {
         let region = zone.volume(volume).doing("opening the volume")?;
@@ -36,13 +36,17 @@ fn fields(shown: Shown) -> Fields {
     shown.0.into_iter().fold(Fields::new(), |fields, (name, datum)| fields.with(name, value(datum)))
 }
 
-/// Both copies of the entrance, each with its system index.
-fn entrance(zone: &Zone) -> Fields {
-    let [first, second] = zone.entrance_copies().map(|copy| {
+/// Both copies of the entrance, each with its system index; of damaged ones what they say all the same.
+pub(crate) fn entrance(copies: [EntranceCopy; 2]) -> Fields {
+    let [first, second] = copies.map(|copy| {
         let start = Fields::new().with("at", Value::Count(copy.at));
-        match copy.content {
-            Err(damage) => start.with("damage", damage),
-            Ok(content) => start
+        let (start, content) = match copy.content {
+            Err(damage) => (start.with("damage", damage), copy.doubtful),
+            Ok(content) => (start, Some(content)),
+        };
+        match content {
+            None => start,
+            Some(content) => start
                 .with("format_version", Value::Count(content.version.into()))
                 .with("uuid", content.uuid.to_string())
                 .with("sequence", Value::Count(content.sequence))

@@ -3,6 +3,7 @@
 //! A server that has the zone for others of its volumes reads it in its process.
 
 use native::Structure;
+use nvm::Zone;
 use serde_json::Value as Json;
 
 use crate::admin::dump;
@@ -33,7 +34,16 @@ pub(crate) fn run(arguments: &Dump) -> Result<(), Failure> {
         }
     };
     // Printed as far as it goes, also where damage ends it.
-    match reach(&place.zone, false)? {
+    let access = reach(&place.zone, false).or_else(|failure| {
+        if of.is_none()
+            && let Ok(copies) = Zone::damaged_entrance(&place.zone)
+            && copies.iter().any(|copy| copy.doubtful.is_some())
+        {
+            report::print(&dump::entrance(copies), arguments.json)?;
+        }
+        Err(failure)
+    });
+    match access? {
         Access::Open(zone) => {
             let (fields, dumped) = dump::dump(&zone, of, structure);
             if !fields.is_empty() {

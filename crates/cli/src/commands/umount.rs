@@ -9,7 +9,7 @@ use crate::control::{Client, Request, unpack};
 use crate::exit;
 use crate::failure::{self, Explain, Failure};
 use crate::mount_table::MountEntry;
-use crate::place::VolumePlace;
+use crate::place::{Place, VolumePlace};
 use crate::runtime_directory::this_user;
 use crate::zone_file::ZoneFile;
 use crate::{find_server, mount_namespace, mount_table, report};
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     if let Some(namespace) = &arguments.namespace {
         mount_namespace::enter(namespace).map_err(fail)?;
     }
-    let dir = mount_table::resolve(&arguments.dir)
+    let dir = mount_table::resolve(&place_of(&arguments.dir))
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
     let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
@@ -113,6 +113,20 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
         detached.map_err(|failure| Failure { again: false, ..failure })?; // half is done
     }
     Ok(0)
+}
+
+/// Where what is named is mounted, if that is a volume in one place; else what is named.
+fn place_of(named: &Path) -> PathBuf {
+    let source = || {
+        let Place { zone, volume } = named.to_str()?.parse().ok()?;
+        Some(VolumePlace { zone, volume: volume? }.absolute().ok()?.to_string())
+    };
+    let its = |source: String| {
+        let mut its = mount_table::read().ok()?.into_iter().filter(|entry| entry.is_amberfs());
+        let first = its.find(|entry| entry.source == source)?.dir;
+        its.all(|entry| entry.source != source).then_some(first)
+    };
+    source().and_then(its).unwrap_or_else(|| named.to_path_buf())
 }
 
 /// The mount of ours that is seen on `dir`.

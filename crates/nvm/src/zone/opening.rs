@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 use super::{Inner, MEMORY, OpenOptions, State, Zone};
 use crate::backing::{Backing, Place};
 use crate::entrance::{
-    COPIES, Entrance, EntranceHealth, Fault, RawEntrance, Unverified, VERSION, ZONE_BYTES_MIN,
+    COPIES, Entrance, EntranceCopy, EntranceHealth, Fault, RawEntrance, Unverified, VERSION, ZONE_BYTES_MIN,
 };
 use crate::error::{Error, MediaError};
 use crate::instruments::Instruments;
@@ -21,14 +21,26 @@ use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::wear::WearMap;
 use crate::{BLOCK, SEGMENT, lock, signature};
 
-/// Reads one copy of the entrance, and verifies it.
-pub(super) fn read_copy(window: &Window, copy: usize) -> Result<Entrance, Fault> {
+fn raw_copy(window: &Window, copy: usize) -> Result<RawEntrance, Fault> {
     let raw = RawEntrance::read_from_bytes(window.bytes(COPIES[copy], size_of::<RawEntrance>()))
         .unwrap_or_else(|_| unreachable!("the slice has the structure's size"));
     match window.poisoned_at() {
         Some(address) => Err(Fault::Corrupt(MediaError { address }.to_string())),
-        None => Unverified(&raw).verify(copy),
+        None => Ok(raw),
     }
+}
+
+/// Reads one copy of the entrance, and verifies it.
+fn read_copy(window: &Window, copy: usize) -> Result<Entrance, Fault> {
+    Unverified(&raw_copy(window, copy)?).verify(copy)
+}
+
+/// Both copies, as far as they can be read.
+pub(super) fn copies(window: &Window) -> [EntranceCopy; 2] {
+    [0, 1].map(|copy| {
+        let doubtful = raw_copy(window, copy).ok().and_then(|raw| Unverified(&raw).doubtful());
+        EntranceCopy::of(COPIES[copy], read_copy(window, copy), doubtful)
+    })
 }
 
 impl Zone {
@@ -44,17 +56,21 @@ impl Zone {
         // Before anything is made or changed.
         Backing::Memory.persist(options.persist)?;
         let (mut place, made) = Place::open(path, true, true)?;
-        let zone = Self::create_in(&mut place, bytes, force, options).map(|parts| (parts, place));
-        match zone {
-            Ok(((mapping, entrance), place)) => {
+        let before = place.bytes;
+        match Self::create_in(&mut place, bytes, force, options) {
+            Ok((mapping, entrance)) => {
                 let mapping = Arc::new(mapping);
                 let zone = Self::assemble(Some(place), mapping, entrance, EntranceHealth::Sound, 1, options)?;
                 zone.format();
+                zone.check()?;
                 Ok(zone)
             }
             Err(error) => {
-                if made {
+                // Whoever has locked it has made a zone of it.
+                if made && !matches!(error, Error::Locked { .. }) {
                     let _ = std::fs::remove_file(path);
+                } else {
+                    place.cut(before);
                 }
                 Err(error)
             }
@@ -89,7 +105,7 @@ impl Zone {
             Some(content) if !force => Err(Error::Occupied { path: path.clone(), content }),
             _ => Ok(()),
         };
-        let peeked = place.peek(signature::LOOK_BYTES);
+        let peeked = place.peek(signature::LOOK_BYTES)?;
         if let Some(start) = &peeked {
             look(start)?;
         }
@@ -100,7 +116,12 @@ impl Zone {
         if peeked.is_none() {
             let mapping = Arc::new(mapping);
             let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
-            look(window.bytes(0, signature::LOOK_BYTES))?;
+            let looked = look(window.bytes(0, signature::LOOK_BYTES));
+            // What cannot be read shows zeros.
+            if let Some(address) = window.poisoned_at() {
+                return Err(MediaError { address }.into());
+            }
+            looked?;
             drop(window);
             let Ok(mapping) = Arc::try_unwrap(mapping) else { unreachable!("the window is gone") };
             return Ok((mapping, Entrance::new(bytes)));
@@ -132,10 +153,24 @@ impl Zone {
         Self::open_in(Some(place), mapping, options)
     }
 
+    /// The copies of the entrance of a zone that cannot be opened, since both are damaged.
+    ///
+    /// # Errors
+    /// As [`Zone::open`] has them before it looks at the entrance.
+    pub fn damaged_entrance(path: &Path) -> Result<[EntranceCopy; 2], Error> {
+        let (mut place, _) = Place::open(path, false, false)?;
+        lock::take(&place.file, path, false)?;
+        if place.bytes < ZONE_BYTES_MIN {
+            return Err(Self::refuse_small(&place));
+        }
+        let mapping = place.map(place.unit(), false, None)?;
+        Ok(copies(&Window::new(Arc::new(mapping), 0, SEGMENT, PersistMethod::Clflush)))
+    }
+
     /// What a file too small for a zone is: a zone that was cut short, or none.
     fn refuse_small(place: &Place) -> Error {
         let path = place.path.clone();
-        let start = place.peek(size_of::<RawEntrance>()).unwrap_or_default();
+        let start = place.peek(size_of::<RawEntrance>()).ok().flatten().unwrap_or_default();
         let recorded = RawEntrance::read_from_prefix(&start)
             .ok()
             .and_then(|(raw, _)| Unverified(&raw).verify(0).ok())
