@@ -8,7 +8,7 @@ use crate::account::{Account, Ledger, Purpose};
 use crate::buffer::{self, Buffer};
 use crate::device::{Device, Geometry};
 use crate::error::{Doing, Error, Request};
-use crate::file::BlockFile;
+use crate::file::{self, BlockFile};
 use crate::flushes::{Flushes, Since};
 use crate::memory::Memory;
 use crate::nbd::Nbd;
@@ -218,11 +218,7 @@ impl Disk {
     pub(crate) fn failed(&self, request: Request, error: io::Error) -> Error {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             let Request { at, length, .. } = request;
-            let bytes = self
-                .device
-                .file()
-                .and_then(|file| rustix::fs::fstat(file).ok())
-                .map_or(0, |stat| stat.st_size as u64);
+            let bytes = self.device.file().and_then(|file| file::bytes(file).ok()).unwrap_or(0);
             return Error::OutOfRange { disk: self.name.clone(), at, length, bytes };
         }
         Error::of(&self.name, request, error)

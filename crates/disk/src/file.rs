@@ -1,12 +1,12 @@
 //! Image files and block special files.
 
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::fs::{File, FileType};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::SECTOR;
@@ -41,14 +41,13 @@ impl BlockFile {
             return Err(Error::NotADisk { disk: disk(), what });
         }
         let direct = options.direct.unwrap_or(block);
-        let (mut file, read_only) =
-            open_as_asked(path, block, direct, options.read_only).map_err(|source| {
-                if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
-                    let by = "the kernel has it mounted, or as a part of another device, or as swap";
-                    return Error::Busy { disk: disk(), by: by.into() };
-                }
-                cannot(source)
-            })?;
+        let (file, read_only) = open_as_asked(path, kind, direct, options.read_only).map_err(|source| {
+            if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+                let by = "the kernel has it mounted, or as a part of another device, or as swap";
+                return Error::Busy { disk: disk(), by: by.into() };
+            }
+            cannot(source)
+        })?;
         let read_only = read_only || block && is_set_read_only(&file);
         let image = if block { image_behind(&file) } else { None };
         match &image {
@@ -58,8 +57,7 @@ impl BlockFile {
             None if block => {}
             None => claim_image(&file, path, read_only)?,
         }
-        // The end of a block special file is its size.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(cannot)?;
+        let bytes = bytes(&file).map_err(cannot)?;
         let logical = if block {
             rustix::fs::ioctl_blksszget(&file).map_err(|errno| cannot(errno.into()))?
         } else {
@@ -88,16 +86,27 @@ impl BlockFile {
     }
 }
 
+/// The bytes that it has now. A block special file's status says nothing of its size, but its end is there.
+pub(crate) fn bytes(file: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
+}
+
 /// Opens for reading and writing if that was asked for and is possible; says whether for reading only. A block special file is
 /// opened exclusively: `O_EXCL` without `O_CREAT` fails if the kernel uses it, and keeps the kernel from mounting it.
-fn open_as_asked(path: &Path, block: bool, direct: bool, read_only: bool) -> io::Result<(File, bool)> {
+fn open_as_asked(path: &Path, kind: FileType, direct: bool, read_only: bool) -> io::Result<(File, bool)> {
     // Nobody waits for the other end of a pipe that came in the place of what was looked at.
     let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    flags.set(OFlags::EXCL, block);
+    flags.set(OFlags::EXCL, kind.is_block_device());
     flags.set(OFlags::DIRECT, direct);
     let open = |write: bool| {
         let flags = flags.bits() as i32;
-        std::fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+        let file = std::fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
+        if file.metadata()?.file_type() != kind {
+            return Err(io::Error::other("something else has come in its place meanwhile"));
+        }
+        // Writes of a file that never waits fail with `EAGAIN` in the rings of some kernels (5.17 to 6.0).
+        rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
     };
     if read_only {
         return open(false).map(|file| (file, true));
@@ -234,5 +243,39 @@ impl Device for BlockFile {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its writes failed with `EAGAIN` in the rings of some kernels.
+    #[test]
+    fn an_image_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        for read_only in [false, true] {
+            let options = OpenOptions { read_only, ..OpenOptions::default() };
+            let disk = BlockFile::open(&path, &options).unwrap();
+            let flags = rustix::fs::fcntl_getfl(&disk.file).unwrap();
+            assert!(!flags.contains(OFlags::NONBLOCK), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_in_the_place_of_an_image_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let kind = std::fs::metadata(&path).unwrap().file_type();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(open_as_asked(&path, kind, false, false).is_err());
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let error = open_as_asked(&path, kind, false, false).unwrap_err();
+        assert!(error.to_string().contains("in its place"), "{error}");
     }
 }

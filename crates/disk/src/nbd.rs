@@ -3,7 +3,7 @@
 //! Requests of many threads are in flight at once on one [connection](connection). When that has ended, requests fail as those of a disk that
 //! has vanished, and the next one, a second later or more, looks whether the server is back. **A disk that comes back has what it had:** what
 //! was written and not flushed, and so may be lost with the server, is written again ([`Unflushed`]), before anybody else is let in;
-//! a server that shows another disk at the same address is none ([`Label`]).
+//! a server that shows another disk at the same address is none ([`Label`]). What it was sent and did not answer well may be there or not.
 
 mod connection;
 mod handshake;
@@ -25,7 +25,7 @@ use wire::Command;
 
 /// Least time between two attempts to find a server again.
 const REST: Duration = Duration::from_secs(1);
-/// How long a server that has vanished may take to take a connection: others wait meanwhile.
+/// How long a server that has vanished may take for a connection and its handshake: others wait meanwhile.
 const PATIENCE_AGAIN: Duration = Duration::from_secs(5);
 /// Bytes that are kept for a server that vanishes; beyond, it is asked to flush.
 const UNFLUSHED_MAX: usize = 64 << 20;
@@ -43,6 +43,8 @@ pub(crate) struct Nbd {
     looked: Mutex<Instant>,
     unflushed: Mutex<Unflushed>,
     label: Mutex<Label>,
+    /// Held by who writes to the label, until what was written is remembered.
+    labels: Mutex<()>,
 }
 
 impl Nbd {
@@ -60,6 +62,7 @@ impl Nbd {
             looked: Mutex::new(Instant::now()),
             unflushed: Mutex::default(),
             label: Mutex::new(label),
+            labels: Mutex::default(),
         })
     }
 
@@ -107,8 +110,26 @@ impl Nbd {
         let last = self.unflushed.lock().last();
         connection.ask(Command::Flush, 0, 0, 0, &[])?;
         let mut label = self.label.lock();
-        self.unflushed.lock().flushed(last, |at, bytes| label.durable(at, bytes));
+        self.unflushed.lock().flushed(last, |number, at, bytes| label.durable(Some(number), at, bytes));
         Ok(())
+    }
+
+    /// Enters a write that was answered well. Whether so much is unflushed that the server should flush.
+    fn remember(&self, connection: &Connection, at: u64, bytes: &[u8], fua: bool) -> bool {
+        let is_full = if connection.has_cache() {
+            let mut unflushed = self.unflushed.lock();
+            // Of two writes to one place, the later one counts when they are written again.
+            if !fua || unflushed.overlaps(at, bytes.len()) {
+                unflushed.push(at, bytes);
+            }
+            unflushed.bytes() > UNFLUSHED_MAX
+        } else {
+            false
+        };
+        if fua || !connection.has_cache() {
+            self.label.lock().durable(None, at, bytes);
+        }
+        is_full
     }
 }
 
@@ -158,20 +179,17 @@ impl Device for Nbd {
             }
         };
         let fua = durable && connection.has_fua();
-        write(&connection, at, one, fua)?;
-        let is_full = if connection.has_cache() {
-            let mut unflushed = self.unflushed.lock();
-            // Of two writes to one place, the later one counts when they are written again.
-            if !fua || unflushed.overlaps(at, one.len()) {
-                unflushed.push(at, one);
-            }
-            unflushed.bytes() > UNFLUSHED_MAX
+        let is_full = if Label::begins_within(self.geometry, at) {
+            // One at a time: of two at once nobody knows which the disk has at the end.
+            let _alone = self.labels.lock();
+            self.label.lock().doubt(at, one, self.unflushed.lock().last());
+            write(&connection, at, one, fua)?;
+            self.label.lock().answered(at, one);
+            self.remember(&connection, at, one, fua)
         } else {
-            false
+            write(&connection, at, one, fua)?;
+            self.remember(&connection, at, one, fua)
         };
-        if fua || !connection.has_cache() {
-            self.label.lock().durable(at, one);
-        }
         if is_full || durable && !fua && connection.has_cache() {
             self.flush_over(&connection)?;
         }

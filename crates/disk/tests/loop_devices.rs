@@ -98,6 +98,20 @@ fn block_special_file_with_large_sectors() {
     behaves(disk);
 }
 
+/// It was said to have 0 bytes.
+#[test]
+fn a_block_special_file_that_became_smaller_says_how_small() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(&dir, 16 * MIB);
+    let Some(device) = LoopDevice::attach(&path, &[]) else { return };
+    let disk = open(&device.path);
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(MIB).unwrap();
+    assert!(Command::new("losetup").arg("--set-capacity").arg(&device.path).status().unwrap().success());
+    let error = disk.read(Purpose::Data, 2 * MIB, &mut [0; 512]).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { bytes: MIB, .. }), "{error}");
+}
+
 #[test]
 fn a_read_only_block_special_file_says_so() {
     let _alone = alone();

@@ -1,9 +1,10 @@
-//! NBD servers that do not answer, and disks of which they give nothing.
+//! NBD servers that do not answer, or too slowly, and disks of which they give nothing.
 
 use std::time::{Duration, Instant};
 
 use disk::{Disk, Error, OpenOptions, Purpose, Source};
 use servers::NbdServer;
+use servers::own::{Manner, OwnServer, PLAIN};
 
 mod servers;
 
@@ -46,4 +47,52 @@ fn a_server_that_is_stopped_is_waited_for_as_long_as_it_is_said() {
         server.signal("CONT");
         Disk::open(&source(&server), &OpenOptions::default()).unwrap();
     }
+}
+
+/// Each byte of it had the whole patience, so that it took as long as the server wanted; meanwhile all requests waited.
+#[test]
+fn a_server_that_dribbles_its_greeting_is_not_waited_for() {
+    let server = OwnServer::new(PLAIN);
+    let options = OpenOptions { patience: Duration::from_secs(1), ..OpenOptions::default() };
+    let disk = Disk::open(&server.source, &options).unwrap();
+    server.behave(Manner::Dribbles);
+    // All of it takes 7 s.
+    let began = Instant::now();
+    let error = Disk::open(&server.source, &options).unwrap_err();
+    assert!(matches!(error, Error::Open { .. }) && began.elapsed() < Duration::from_secs(5), "{error}");
+    server.cut();
+    let began = Instant::now();
+    let error = loop {
+        match disk.read(Purpose::Data, 0, &mut [0; 512]) {
+            Ok(()) => panic!("all of the greeting was waited for"),
+            Err(error) if error.to_string().contains("cannot be used again") => break error,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert!(error.is_vanished() && began.elapsed() < Duration::from_secs(5), "{error}");
+    server.behave(Manner::Well);
+    while let Err(error) = disk.read(Purpose::Data, 0, &mut [0; 512]) {
+        assert!(error.is_vanished() && began.elapsed() < Duration::from_secs(60), "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The patience began anew with each part of a request that it took, and who wanted to send another waited for it.
+#[test]
+fn a_server_that_sips_a_request_is_not_waited_for() {
+    let server = OwnServer::new(PLAIN);
+    let options = OpenOptions { patience: Duration::from_millis(500), ..OpenOptions::default() };
+    let disk = Disk::open(&server.source, &options).unwrap();
+    server.behave(Manner::Sips);
+    let began = Instant::now();
+    std::thread::scope(|threads| {
+        // It takes more than 10 s for it.
+        let writes = threads.spawn(|| disk.write(Purpose::Data, 1 << 20, &vec![1; 5 << 20]).unwrap_err());
+        std::thread::sleep(Duration::from_millis(100));
+        let error = disk.read(Purpose::Data, 0, &mut [0; 512]).unwrap_err();
+        assert!(error.is_vanished(), "{error}");
+        let error = writes.join().unwrap();
+        assert!(error.is_vanished() && error.to_string().contains("did not take a request"), "{error}");
+    });
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }

@@ -1,7 +1,7 @@
 //! An open file system.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disk::{Disk, Queue};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -40,6 +40,8 @@ pub(crate) struct Refusals {
     /// Which block is offered next, or the first behind it.
     pub(crate) next: u64,
     pub(crate) why: Option<vfs::Error>,
+    /// There is no room in pages for what it has refused: so long whoever wants some is told that, and it is not offered again.
+    pub(crate) rest: Option<(Instant, vfs::Error)>,
 }
 
 /// What a file system is, by its superblock alone.

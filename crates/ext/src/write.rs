@@ -5,6 +5,7 @@
 //! finds its room on the disk later.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use vfs::{Caller, Error, Handle, InodeFlags, OpenFlags, Result, Time, rules};
 
@@ -16,6 +17,11 @@ use crate::pages::{Page, Site};
 use crate::store::Store;
 use crate::volume::Volume;
 use crate::work::Task;
+
+/// How long a disk that refuses what fills all pages is not offered it again: longer where offering it took longer, but a disk that is back is to
+/// be found so.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(5);
 
 /// Pages that a change of a file needs and that are not there yet.
 #[derive(Default)]
@@ -223,6 +229,13 @@ impl Volume {
     pub(crate) fn make_room(&self, file: &Held<'_>, bytes: u64) -> Result<()> {
         let needed = bytes.div_ceil(self.core.superblock.block);
         let needs = |pages| self.files.unsaved() + needed > pages;
+        let began = Instant::now();
+        if let Some((until, why)) = self.refused.lock().rest.clone()
+            && began < until
+            && needs(self.pages_max)
+        {
+            return Err(why);
+        }
         if needs(self.pages_max / 2) {
             self.work.ask(Task::WritePages);
         }
@@ -236,7 +249,15 @@ impl Volume {
             drop(self.write_out(file));
         }
         let written = if needs(self.pages_max) { self.write_out_all() } else { Ok(()) };
-        if needs(self.pages_max) { written } else { Ok(()) }
+        if !needs(self.pages_max) {
+            return Ok(());
+        }
+        // All of it was offered, which may have taken long; a program that goes on writing would have it offered with each write.
+        if let Err(why) = &written {
+            let rest = (2 * began.elapsed()).clamp(REST_MIN, REST_MAX);
+            self.refused.lock().rest = Some((Instant::now() + rest, why.clone()));
+        }
+        written
     }
 
     /// Promises blocks to what has no place.

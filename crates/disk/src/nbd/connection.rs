@@ -4,11 +4,11 @@
 //! flags and cookies are checked, and a server that breaks the protocol has vanished. So has one that does not answer in time.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -24,6 +24,8 @@ pub(super) struct Connection {
     /// How long the server may take to answer one request.
     patience: Duration,
     sender: Mutex<Stream>,
+    /// The same, for ending it while somebody sends.
+    whole: Stream,
     replies: Arc<Replies>,
     receiver: Option<JoinHandle<()>>,
 }
@@ -48,17 +50,21 @@ struct Waiter {
 }
 
 impl Connection {
-    /// Begins to talk with a server, which may take `at_first` for each word of the handshake, and then `patience` for each answer.
+    /// Begins to talk with a server, which may take `at_first` for the whole handshake, and then `patience` for each request and answer.
     pub(super) fn begin(
         address: &NbdAddress,
         export: &str,
         at_first: Duration,
         patience: Duration,
     ) -> io::Result<Connection> {
-        let mut stream = Stream::connect(address, at_first)?;
+        let mut stream = Stream::connect(address, Instant::now().checked_add(at_first))?;
         let export = handshake::negotiate(&mut stream, export)?;
-        stream.set_read_timeout(None)?;
-        let mut incoming = stream.try_clone()?;
+        Connection::over(stream, export, patience)
+    }
+
+    /// The connection on which `export` was agreed on.
+    fn over(stream: Stream, export: Export, patience: Duration) -> io::Result<Connection> {
+        let (mut incoming, whole) = (stream.try_clone()?, stream.try_clone()?);
         let replies = Arc::new(Replies { waiting: Mutex::default() });
         let hand_out = {
             let replies = replies.clone();
@@ -68,7 +74,14 @@ impl Connection {
             }
         };
         let receiver = std::thread::Builder::new().name("nbd-replies".into()).spawn(hand_out)?;
-        Ok(Connection { export, patience, sender: Mutex::new(stream), replies, receiver: Some(receiver) })
+        Ok(Connection {
+            export,
+            patience,
+            sender: Mutex::new(stream),
+            whole,
+            replies,
+            receiver: Some(receiver),
+        })
     }
 
     pub(super) fn geometry(&self, read_only: bool) -> Geometry {
@@ -105,10 +118,20 @@ impl Connection {
         let (answer, answered) = sync_channel(1);
         let bytes = if matches!(command, Command::Read) { length as usize } else { 0 };
         let cookie = self.replies.expect(Waiter { bytes, answer })?;
-        let sent = wire::send_request(&mut self.sender.lock(), command, flags, cookie, at, length, data);
+        let sent = {
+            let mut sender = self.sender.lock();
+            sender.wait_until(Instant::now().checked_add(self.patience));
+            wire::send_request(&mut sender, command, flags, cookie, at, length, data)
+        };
         if let Err(error) = sent {
+            let why = match error.kind() {
+                io::ErrorKind::TimedOut => {
+                    format!("the server did not take a request within {} s", self.patience.as_secs_f64())
+                }
+                _ => error.to_string(),
+            };
             // Half a request may be on its way: nothing can follow it.
-            self.end(error.kind(), &error.to_string());
+            self.end(error.kind(), &why);
         }
         match answered.recv_timeout(self.patience) {
             Ok(reply) => reply,
@@ -123,10 +146,10 @@ impl Connection {
         }
     }
 
-    /// Ends the connection for everybody.
+    /// Ends the connection for everybody, also for who sends at the time, and waits for none.
     fn end(&self, kind: io::ErrorKind, why: &str) {
         self.replies.end(kind, why);
-        self.sender.lock().shut_down();
+        self.whole.shut_down();
     }
 
     /// Cuts a range into requests that the server takes.
@@ -200,12 +223,39 @@ impl Replies {
 impl Drop for Connection {
     fn drop(&mut self) {
         let stream = self.sender.get_mut();
-        // The last request: it has no reply.
+        // The last request: it has no reply, and nobody waits for a server that has no room for it.
+        stream.wait_until(Some(Instant::now()));
         let _ = wire::send_request(stream, Command::Disconnect, 0, 0, 0, 0, &[]);
-        let _ = stream.flush();
         stream.shut_down();
         if let Some(receiver) = self.receiver.take() {
             let _ = receiver.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Who had no answer in time waited, before ending it, for who was sending to the same server.
+    #[test]
+    fn a_connection_ends_while_somebody_sends() {
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let export = Export::new(1 << 20, 0);
+        let connection =
+            Connection::over(OwnedFd::from(ours).into(), export, Duration::from_secs(30)).unwrap();
+        let sends = connection.sender.lock();
+        std::thread::scope(|threads| {
+            threads.spawn(|| connection.end(io::ErrorKind::TimedOut, "no answer"));
+            let seen = peer.read(&mut [0]);
+            drop(sends);
+            assert_eq!(seen.ok(), Some(0), "the peer sees the end meanwhile");
+        });
+        assert_eq!(connection.ended().unwrap().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Export {
 }
 
 impl Export {
-    fn new(bytes: u64, flags: u16) -> Export {
+    pub(super) fn new(bytes: u64, flags: u16) -> Export {
         let has = |flag| flags & HAS_FLAGS != 0 && flags & flag != 0;
         Export {
             bytes,

@@ -36,12 +36,12 @@ impl Unflushed {
         self.first + self.writes.len() as u64
     }
 
-    /// Those before number `last` are durable: each is told, and forgotten.
-    pub(super) fn flushed(&mut self, last: u64, mut tell: impl FnMut(u64, &[u8])) {
+    /// Those before number `last` are durable: each is told, with its number and where it begins, and forgotten.
+    pub(super) fn flushed(&mut self, last: u64, mut tell: impl FnMut(u64, u64, &[u8])) {
         while self.first < last
             && let Some((at, bytes)) = self.writes.pop_front()
         {
-            tell(at, &bytes);
+            tell(self.first, at, &bytes);
             self.first += 1;
             self.bytes -= bytes.len();
         }
@@ -58,10 +58,10 @@ mod tests {
         unflushed.push(0, &[1; 512]);
         let (last, mut told) = (unflushed.last(), Vec::new());
         unflushed.push(512, &[2; 1024]);
-        unflushed.flushed(last, |at, bytes| told.push((at, bytes.len())));
-        assert_eq!((told, unflushed.bytes()), (vec![(0, 512)], 1024));
+        unflushed.flushed(last, |number, at, bytes| told.push((number, at, bytes.len())));
+        assert_eq!((told, unflushed.bytes()), (vec![(0, 0, 512)], 1024));
         // Another that began before it, and ends behind it.
-        unflushed.flushed(last, |_, _| panic!("it was flushed"));
+        unflushed.flushed(last, |_, _, _| panic!("it was flushed"));
         assert!(unflushed.overlaps(1000, 1) && unflushed.overlaps(500, 13));
         assert!(!unflushed.overlaps(500, 12) && !unflushed.overlaps(1536, 9));
         assert_eq!(unflushed.writes().map(|(at, _)| at).collect::<Vec<_>>(), [512]);

@@ -1,13 +1,18 @@
 //! Requests and replies as they are on the wire: big-endian.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, socket_with,
+};
 
 use crate::source::NbdAddress;
 
@@ -28,21 +33,26 @@ pub(super) enum Command {
     Flush = 3,
 }
 
-/// A connection of either kind.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// A connection of either kind. However few bytes at a time the server takes or gives, nobody waits for it longer than to the end.
+pub(super) struct Stream {
+    socket: OwnedFd,
+    /// Until when it is waited for; without end if there is none.
+    until: Option<Instant>,
 }
 
 impl Stream {
-    pub(super) fn connect(address: &NbdAddress, patience: Duration) -> io::Result<Stream> {
-        let stream = match address {
-            NbdAddress::Unix(path) => Stream::Unix(connect_to_socket(path, patience)?),
+    pub(super) fn connect(address: &NbdAddress, until: Option<Instant>) -> io::Result<Stream> {
+        let socket = match address {
+            NbdAddress::Unix(path) => connect_to_socket(path, until)?,
             NbdAddress::Tcp(host, port) => {
                 let mut failure = io::Error::new(io::ErrorKind::NotFound, format!("'{host}' has no address"));
                 let mut found = None;
                 for address in (host.as_str(), *port).to_socket_addrs()? {
-                    match TcpStream::connect_timeout(&address, patience) {
+                    let connected = match left(until)? {
+                        Some(patience) => TcpStream::connect_timeout(&address, patience),
+                        None => TcpStream::connect(address),
+                    };
+                    match connected {
                         Ok(stream) => {
                             found = Some(stream);
                             break;
@@ -52,69 +62,86 @@ impl Stream {
                 }
                 let stream = found.ok_or(failure)?;
                 stream.set_nodelay(true)?;
-                Stream::Tcp(stream)
+                stream.into()
             }
         };
-        stream.set_read_timeout(Some(patience))?;
-        match &stream {
-            Stream::Tcp(stream) => stream.set_write_timeout(Some(patience))?,
-            Stream::Unix(stream) => stream.set_write_timeout(Some(patience))?,
-        }
-        Ok(stream)
+        Ok(Stream { socket, until })
     }
 
-    pub(super) fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_read_timeout(patience),
-            Stream::Unix(stream) => stream.set_read_timeout(patience),
-        }
+    pub(super) fn wait_until(&mut self, until: Option<Instant>) {
+        self.until = until;
     }
 
+    /// Another way to the same, which waits without end.
     pub(super) fn try_clone(&self) -> io::Result<Stream> {
-        Ok(match self {
-            Stream::Tcp(stream) => Stream::Tcp(stream.try_clone()?),
-            Stream::Unix(stream) => Stream::Unix(stream.try_clone()?),
-        })
+        Ok(self.socket.try_clone()?.into())
     }
 
-    /// Whoever reads from it or writes to it learns that it has ended.
+    /// Whoever reads from it or writes to it, by any clone, learns that it has ended.
     pub(super) fn shut_down(&self) {
-        let _ = match self {
-            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Returns when there is something to read, or room to write, or no peer.
+    fn wait(&self, what: PollFlags) -> io::Result<()> {
+        loop {
+            let timeout = left(self.until)?.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(&self.socket, what)], timeout.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     }
 }
 
+/// What is left until then; fails if it is over.
+fn left(until: Option<Instant>) -> io::Result<Option<Duration>> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    if left.is_some_and(|left| left.is_zero()) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
 /// A server that takes no connections has a queue of them, which fills; who comes then waits.
-fn connect_to_socket(path: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
-    rustix::net::connect(&stream, &SocketAddrUnix::new(path)?)?;
-    Ok(stream.into())
+fn connect_to_socket(path: &Path, until: Option<Instant>) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, left(until)?)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+impl From<OwnedFd> for Stream {
+    fn from(socket: OwnedFd) -> Stream {
+        Stream { socket, until: None }
+    }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(into),
-            Stream::Unix(stream) => stream.read(into),
+        let flags = if self.until.is_some() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        loop {
+            match rustix::net::recv(&self.socket, &mut *into, flags) {
+                Ok((moved, _)) => return Ok(moved),
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(from),
-            Stream::Unix(stream) => stream.write(from),
-        }
+        self.write_vectored(&[IoSlice::new(from)])
     }
 
+    /// The kernel's own patience begins anew with each part that the peer takes: so it is not asked to wait.
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write_vectored(from),
-            Stream::Unix(stream) => stream.write_vectored(from),
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::sendmsg(&self.socket, from, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(moved) => return Ok(moved),
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
+                Err(errno) => return Err(errno.into()),
+            }
         }
     }
 
@@ -151,10 +178,6 @@ pub(super) fn send_request(
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(moved) => IoSlice::advance_slices(&mut rest, moved),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A send that timed out.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
             Err(error) => return Err(error),
         }
     }
@@ -176,31 +199,26 @@ pub(super) fn receive_reply(stream: &mut Stream) -> io::Result<Reply> {
 
 pub(super) fn receive_bytes(stream: &mut Stream, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes).map_err(late)?;
+    stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
 pub(super) fn receive_u16(stream: &mut Stream) -> io::Result<u16> {
     let mut bytes = [0; 2];
-    stream.read_exact(&mut bytes).map_err(late)?;
+    stream.read_exact(&mut bytes)?;
     Ok(u16::from_be_bytes(bytes))
 }
 
 pub(super) fn receive_u32(stream: &mut Stream) -> io::Result<u32> {
     let mut bytes = [0; 4];
-    stream.read_exact(&mut bytes).map_err(late)?;
+    stream.read_exact(&mut bytes)?;
     Ok(u32::from_be_bytes(bytes))
 }
 
 pub(super) fn receive_u64(stream: &mut Stream) -> io::Result<u64> {
     let mut bytes = [0; 8];
-    stream.read_exact(&mut bytes).map_err(late)?;
+    stream.read_exact(&mut bytes)?;
     Ok(u64::from_be_bytes(bytes))
-}
-
-/// A read that timed out says that it would have blocked.
-fn late(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
 
 /// The error numbers of the protocol are Linux's; any other is `EINVAL`.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+pub(crate) mod own;
+
 /// An NBD server.
 pub(crate) struct NbdServer {
     pub(crate) uri: String,

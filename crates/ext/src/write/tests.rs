@@ -4,8 +4,9 @@ mod ordeal;
 mod scarcity;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use disk::Disk;
+use disk::{Disk, Purpose};
 use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
 
@@ -252,6 +253,30 @@ fn a_disk_that_fails_and_is_back() {
     if support::can_mount() {
         assert!(std::fs::read(image.mount("ro").dir.join("0")).unwrap() == bytes);
     }
+}
+
+/// All that fills the pages was offered to the disk with each write, block by block: a minute for 160 MiB that it would not have.
+#[test]
+fn a_disk_that_refuses_all_is_let_rest() {
+    let memory = Arc::new(disk::Memory::new(made("48M", &["-t", "ext4", "-b", "1024"]).bytes(), false));
+    let machine = Machine::of(Arc::new(Disk::over("memory".into(), memory.clone())));
+    let volume = machine.mount();
+    let (root, handle, mebibyte) = (Caller::root(), open(&volume, 0, RW), vec![1; 1 << 20]);
+    memory.refuse(0..48 << 20);
+    let mut writes = (0..).map(|n| volume.write(&root, handle, n << 20, &mebibyte));
+    let refused = writes.find_map(Result::err).unwrap();
+    assert!(matches!(refused, Error::Io(_)), "{refused:?}");
+    let offered = || volume.disk().account().of(Purpose::Data).writes;
+    let before = offered();
+    assert!(writes.by_ref().take(5).all(|written| written.as_ref() == Err(&refused)));
+    assert_eq!(offered(), before);
+    memory.refuse(0..0);
+    std::thread::sleep(Duration::from_secs(5));
+    writes.next().unwrap().unwrap();
+    assert!(offered() > before);
+    volume.release(handle).unwrap();
+    volume.detach().unwrap();
+    Image::of(&machine.image()).fsck();
 }
 
 /// A file that seems to have a bitmap is not written: not a byte of the bitmap changes, and a neighbour is written as ever.
