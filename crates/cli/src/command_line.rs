@@ -246,7 +246,7 @@ pub(crate) struct Detach {
 
 #[derive(Args, Debug)]
 pub(crate) struct Umount {
-    /// Where it is mounted
+    /// Where it is mounted, or ZONE:VOLUME
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// Take it out of the tree at once; it ends when the last file is closed

@@ -147,8 +147,8 @@ pub(crate) fn open_alone(path: &Path, change: bool) -> Result<Zone, Failure> {
     }
 }
 
-/// Opens it for a server: for writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be mounted and changed
-/// beside it, and a mount that is read-only is so by its own options.
+/// Opens it for a server: for writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be
+/// mounted and changed beside it, and a mount that is read-only is so by its own options.
 pub(crate) fn open_to_serve(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
     let open = |read_only| {
         let how = OpenOptions {

@@ -21,10 +21,10 @@ pub enum Error {
         /// The region's size.
         bytes: u64,
     },
-    /// There is no native volume: neither superblock has the magic number.
+    /// There is no native volume: neither superblock has the magic number, and no root slot is intact.
     #[error("no native volume here: neither superblock has its magic number; `amberfs mkfs` makes one")]
     NotNative,
-    /// Both superblocks carry the magic number and neither is intact.
+    /// Neither superblock is intact, of a volume that is there, or was.
     #[error("both superblocks are damaged ({0}); nothing was changed; restore the zone from a copy")]
     SuperblocksDamaged(String),
     /// The format is another one than this program's.

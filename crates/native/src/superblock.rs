@@ -134,6 +134,13 @@ impl Superblock {
                 }
             }
         }
+        // What has roots had superblocks: it is not to be taken for a place where nothing is.
+        if !magic && Root::read(region).is_ok() {
+            return Err(Error::SuperblocksDamaged(
+                "neither has its magic number, as after a `mkfs` that was cut off, and there are root slots"
+                    .into(),
+            ));
+        }
         if magic { Err(Error::SuperblocksDamaged(reason)) } else { Err(Error::NotNative) }
     }
 
