@@ -96,7 +96,7 @@ fn a_server_that_says_that_it_ends_is_left() {
         "can_write=exit 0",
         &format!("pread=dd if={file} iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none"),
         &format!(
-            "pwrite=if [ $2 = 1 ]; then echo ESHUTDOWN >&2; exit 1; fi; dd of={file} oflag=seek_bytes seek=$4 conv=notrunc status=none"
+            "pwrite=if [ $2 = 1 ]; then cat > /dev/null; echo ESHUTDOWN >&2; exit 1; fi; dd of={file} oflag=seek_bytes seek=$4 conv=notrunc status=none"
         ),
     ]);
     let disk = open(&server);

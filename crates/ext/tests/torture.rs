@@ -59,7 +59,8 @@ impl Machine {
 
     /// Fails unless neither e2fsck nor our own check finds anything on the detached disk.
     fn fsck(&self) {
-        Image::of(&self.image()).fsck();
+        let said = Image::of(&self.image()).fsck();
+        assert!(!said.contains("wrong"), "{said}");
         let found = ext::check(self.disk.clone(), &Options::default()).unwrap();
         assert!(found.is_clean(), "{:#?}", found.findings);
     }
