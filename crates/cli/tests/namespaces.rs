@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::support::mounted::{place, shell};
-use crate::support::{PROGRAM, Run, Scratch, can_mount, eventually, run};
+use crate::support::{PROGRAM, Run, Scratch, can_mount, run};
 
 /// As mount(8) and umount(8) call their helpers with `-N`.
 #[test]
@@ -33,22 +33,6 @@ fn a_volume_is_mounted_in_another_namespace() {
     run(&format!("mount {zone}:home {dir}")).ok();
     assert_eq!(std::fs::read_to_string(scratch.path("mnt/file")).unwrap(), "there\n");
     run(&format!("umount {dir}")).ok();
-    // With a copy elsewhere it stays in service, which is said while it is waited for.
-    run(&format!("mount {zone}:home {dir}")).ok();
-    let mut copy =
-        Command::new("unshare").args(["--mount", "--propagation", "private", "sleep", "6"]).spawn().unwrap();
-    eventually("it is copied", || {
-        shell(&format!(
-            "grep -q {dir} /proc/{}/mounts && [ $(cat /proc/{}/comm) = sleep ]",
-            copy.id(),
-            copy.id()
-        ))
-        .code
-            == 0
-    });
-    let told = run(&format!("umount {dir}")).ok();
-    assert!(told.err.contains("unmounted here; waiting"), "{told:?}");
-    copy.wait().unwrap();
     run(&format!("mount -N no-such-file {zone}:home {dir}")).fails(32, &["entering the mount namespace"]);
     // Its owner could have put any program in the place of the server's.
     let mut theirs = Command::new("unshare");
@@ -147,6 +131,24 @@ fn a_server_that_does_not_answer_is_told() {
         said="process $pid, a server of yours, has not answered"
         "$amberfs" zone list 2>&1 | grep "$said"
         "$amberfs" stats "$zone:home" 2>&1 | tee /dev/stderr | grep "in use by process $pid"
+    "#;
+    in_namespace(script, &[PROGRAM, &zone, &dir]).ok();
+}
+
+/// With a copy elsewhere it stays in service, and nobody knew why `umount` did not return.
+#[test]
+fn what_an_unmount_waits_for_is_told() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    let script = r#"
+        set -ex
+        amberfs=$1 zone=$2 dir=$3
+        alone
+        mount -t tmpfs tmpfs /run
+        "$amberfs" mount "$zone:home" "$dir"
+        unshare --mount --propagation private sleep 6 &
+        for _ in $(seq 100); do [ "$(cat /proc/$!/comm)" = sleep ] && break; sleep 0.1; done
+        "$amberfs" umount "$dir" 2>&1 | tee /dev/stderr | grep "unmounted here; waiting"
+        wait
     "#;
     in_namespace(script, &[PROGRAM, &zone, &dir]).ok();
 }
