@@ -121,10 +121,7 @@ fn a_server_that_does_not_answer_is_told() {
     let Some((_scratch, zone, dir)) = place() else { return };
     let script = r#"
         set -ex
-        amberfs=$1 zone=$2 dir=$3
-        alone
-        mount -t tmpfs tmpfs /run
-        "$amberfs" mount "$zone:home" "$dir"
+        mounted "$@"
         pid=$("$amberfs" stats "$dir" --json | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p')
         kill -STOP "$pid"
         trap 'kill -CONT "$pid"; "$amberfs" umount "$dir"' EXIT
@@ -141,10 +138,7 @@ fn what_an_unmount_waits_for_is_told() {
     let Some((_scratch, zone, dir)) = place() else { return };
     let script = r#"
         set -ex
-        amberfs=$1 zone=$2 dir=$3
-        alone
-        mount -t tmpfs tmpfs /run
-        "$amberfs" mount "$zone:home" "$dir"
+        mounted "$@"
         unshare --mount --propagation private sleep 6 &
         for _ in $(seq 100); do [ "$(cat /proc/$!/comm)" = sleep ] && break; sleep 0.1; done
         "$amberfs" umount "$dir" 2>&1 | tee /dev/stderr | grep "unmounted here; waiting"
@@ -154,13 +148,19 @@ fn what_an_unmount_waits_for_is_told() {
 }
 
 /// Runs a script in a mount namespace, where `alone` has nothing mounted be seen elsewhere, and gives up copies of other tests' mounts: with one
-/// left, their servers would wait for us.
+/// left, their servers would wait for us; `mounted` also mounts a volume, whose server listens where nobody else looks.
 fn in_namespace(script: &str, arguments: &[&str]) -> Run {
     const ALONE: &str = r#"
         alone() {
             mount --make-rprivate /
             awk '$3 == "fuse.amberfs" { print $2 }' /proc/mounts |
                 while read -r other; do umount --lazy "$other" || true; done
+        }
+        mounted() {
+            amberfs=$1 zone=$2 dir=$3
+            alone
+            mount -t tmpfs tmpfs /run
+            "$amberfs" mount "$zone:home" "$dir"
         }
     "#;
     let mut command = Command::new("unshare");

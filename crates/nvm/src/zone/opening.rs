@@ -56,7 +56,6 @@ impl Zone {
         // Before anything is made or changed.
         Backing::Memory.persist(options.persist)?;
         let (mut place, made) = Place::open(path, true, true)?;
-        let before = place.bytes;
         match Self::create_in(&mut place, bytes, force, options) {
             Ok((mapping, entrance)) => {
                 let mapping = Arc::new(mapping);
@@ -69,8 +68,6 @@ impl Zone {
                 // Whoever has locked it has made a zone of it.
                 if made && !matches!(error, Error::Locked { .. }) {
                     let _ = std::fs::remove_file(path);
-                } else {
-                    place.cut(before);
                 }
                 Err(error)
             }
@@ -85,6 +82,9 @@ impl Zone {
     ) -> Result<(Mapping, Entrance), Error> {
         let path = place.path.clone();
         lock::take(&place.file, &path, true)?;
+        // Another process may have grown it between the look and the lock.
+        place.look()?;
+        let before = place.bytes;
         let unit = place.unit();
         let (given, bytes) = match bytes {
             0 => (place.bytes, place.bytes / unit * unit),
@@ -112,7 +112,7 @@ impl Zone {
         if place.is_file() {
             place.extend(bytes)?;
         }
-        let mapping = place.map(bytes, true, None)?;
+        let mapping = place.map(bytes, true, None).inspect_err(|_| place.cut(before))?;
         if peeked.is_none() {
             let mapping = Arc::new(mapping);
             let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
