@@ -6,10 +6,13 @@
 //! else is asked at all: who answers for a mount or a zone is looked for where these users' servers listen.
 //!
 //! What others have put there costs root two seconds at most: their directories are read, and their servers met, in threads of their own, that are not waited for
-//! any longer. Of this user's own servers those that do not answer are told on standard error: what they serve is missing in whatever the command says then.
+//! any longer. Of this user's own servers those that do not answer are told on standard error: what they serve is missing in whatever the command says then. Whoever
+//! looks for a zone's server asks only those that have a file of its inode's number open, as the kernel tells: one that hangs holds up nobody who wants another's zone.
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,7 +21,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 use crate::control::Client;
 use crate::failure::{Failure, tell};
@@ -37,8 +40,46 @@ const SERVERS_OF_OTHERS_MAX: usize = 64;
 trait Take<T>: Fn(Client) -> Option<T> + Clone + Send + 'static {}
 impl<T, F: Fn(Client) -> Option<T> + Clone + Send + 'static> Take<T> for F {}
 
+/// Which servers are asked.
+#[derive(Clone, Copy)]
+enum Asked {
+    All,
+    /// Those that may have a file with this inode number open.
+    WithInode(u64),
+}
+
+impl Asked {
+    /// Who may serve what `zone` leads to.
+    fn about(zone: &Path) -> Asked {
+        let number = || {
+            let file = rustix::fs::open(zone, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            // Of a device there may be several nodes.
+            let is_plain = FileType::from_raw_mode(rustix::fs::fstat(&file).ok()?.st_mode).is_file();
+            let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+            inode_in(&about).filter(|_| is_plain)
+        };
+        number().map_or(Asked::All, Asked::WithInode)
+    }
+
+    /// Whether the server `pid` is asked. What the kernel does not tell of it, it may have.
+    fn is_met(self, pid: i32) -> bool {
+        let Asked::WithInode(ino) = self else { return true };
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return true };
+        descriptors.flatten().any(|entry| match std::fs::read_to_string(entry.path()) {
+            Ok(about) => inode_in(&about).is_none_or(|found| found == ino),
+            Err(error) => error.kind() != ErrorKind::NotFound, // closed meanwhile
+        })
+    }
+}
+
+/// The kernel's own number (since Linux 5.14), which it tells without asking the file's file system: that may be a mount whose server hangs. On an overlay, what
+/// `stat` gives is another.
+fn inode_in(fdinfo: &str) -> Option<u64> {
+    fdinfo.lines().find_map(|line| line.strip_prefix("ino:")?.trim().parse().ok())
+}
+
 /// What `take` takes of the servers of `users`, all of whom are asked side by side; as it comes, until they have had their time.
-fn ask<T: Send + 'static>(users: Vec<u32>, take: impl Take<T>) -> impl Iterator<Item = T> {
+fn ask<T: Send + 'static>(users: Vec<u32>, asked: Asked, take: impl Take<T>) -> impl Iterator<Item = T> {
     let all_own = users.iter().all(|user| *user == this_user());
     let patience = if all_own { PATIENCE } else { PATIENCE_WITH_OTHERS };
     let until = Instant::now() + patience;
@@ -48,9 +89,9 @@ fn ask<T: Send + 'static>(users: Vec<u32>, take: impl Take<T>) -> impl Iterator<
         let (taken, take) = (taken.clone(), take.clone());
         if user == this_user() {
             // Here, so that sockets of servers that are gone are removed when we end.
-            meet_all(user, &silent, &take, &taken);
+            meet_all(user, asked, &silent, &take, &taken);
         } else {
-            in_a_thread(move || meet_all(user, &Silent::default(), &take, &taken));
+            in_a_thread(move || meet_all(user, asked, &Silent::default(), &take, &taken));
         }
     }
     drop(taken);
@@ -77,7 +118,13 @@ fn in_a_thread(what: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().spawn(what);
 }
 
-fn meet_all<T: Send + 'static>(user: u32, silent: &Silent, take: &impl Take<T>, taken: &Sender<T>) {
+fn meet_all<T: Send + 'static>(
+    user: u32,
+    asked: Asked,
+    silent: &Silent,
+    take: &impl Take<T>,
+    taken: &Sender<T>,
+) {
     let (most, patience) = match user == this_user() {
         // Longer than anybody waits, so that who is late then is among the silent still.
         true => (usize::MAX, 2 * PATIENCE),
@@ -90,6 +137,9 @@ fn meet_all<T: Send + 'static>(user: u32, silent: &Silent, take: &impl Take<T>, 
     for stream in streams.take(most) {
         let (silent, taken, take) = (silent.clone(), taken.clone(), take.clone());
         let Ok(pid) = peer(&stream).map(|peer| peer.pid()) else { continue };
+        if !asked.is_met(pid) {
+            continue;
+        }
         silent.lock().push(pid);
         in_a_thread(move || {
             let met = Client::meet(stream, user, patience);
@@ -114,7 +164,7 @@ fn believed(mut client: Client) -> Client {
 
 /// Whoever listens on a socket. One that nobody listens on is removed, if it is this user's.
 fn reach(dir: &RuntimeDirectory, name: &OsStr) -> Option<UnixStream> {
-    let refused = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
+    let refused = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionRefused;
     match dir.connect(name) {
         Err(error) if refused(&error) && !dir.is_others() => {}
         stream => return stream.ok(),
@@ -131,16 +181,16 @@ fn reach(dir: &RuntimeDirectory, name: &OsStr) -> Option<UnixStream> {
 }
 
 /// The first of this user's servers, or else of `other`'s, of which `take` takes something.
-fn first<T: Send + 'static>(other: u32, take: impl Take<T>) -> Option<T> {
-    let own = ask(vec![this_user()], take.clone()).next();
-    own.or_else(|| if other == this_user() { None } else { ask(vec![other], take).next() })
+fn first<T: Send + 'static>(other: u32, asked: Asked, take: impl Take<T>) -> Option<T> {
+    let own = ask(vec![this_user()], asked, take.clone()).next();
+    own.or_else(|| if other == this_user() { None } else { ask(vec![other], asked, take).next() })
 }
 
 /// The server that has this zone open, by whatever path: one of this user's, or of the user who owns its file.
 pub(crate) fn of_zone(zone: &Path) -> Option<Client> {
     let metadata = std::fs::metadata(zone).ok()?;
     let (owner, file) = (metadata.uid(), Some(ZoneFile::of(&metadata)));
-    first(owner, move |client| (client.hello.file == file).then_some(client))
+    first(owner, Asked::about(zone), move |client| (client.hello.file == file).then_some(client))
 }
 
 /// The server of a mount, and its volume: one of the user who mounted it.
@@ -150,7 +200,7 @@ pub(crate) fn of_mount(entry: &MountEntry) -> Option<(Client, String)> {
         let volume = client.volume_of(&device)?.to_string();
         Some((client, volume))
     };
-    ask(vec![entry.user.filter(|_| entry.is_amberfs())?], serves).next()
+    ask(vec![entry.user.filter(|_| entry.is_amberfs())?], Asked::All, serves).next()
 }
 
 /// Who owns the file that another user names, and which it is; unless looking at it could lead elsewhere, or wait for a server of theirs.
@@ -178,8 +228,8 @@ pub(crate) fn of_all_zones<T: Send + 'static>(
         (owner == client.user && client.hello.file == Some(file)).then_some(client).and_then(&theirs)
     };
     let others: Vec<u32> = other_users().into_iter().collect();
-    let mut all: Vec<T> = ask(vec![this_user()], take).collect();
-    all.extend(ask(others, theirs));
+    let mut all: Vec<T> = ask(vec![this_user()], Asked::All, take).collect();
+    all.extend(ask(others, Asked::All, theirs));
     all
 }
 

@@ -126,8 +126,16 @@ fn a_server_that_does_not_answer_is_told() {
         kill -STOP "$pid"
         trap 'kill -CONT "$pid"; "$amberfs" umount "$dir"' EXIT
         said="process $pid, a server of yours, has not answered"
+        not_waited() { ! grep "$said" >&2; }
         "$amberfs" zone list 2>&1 | grep "$said"
         "$amberfs" stats "$zone:home" 2>&1 | tee /dev/stderr | grep "in use by process $pid"
+        # Who wants another zone's server does not wait for it: neither if there is none, nor if there is one.
+        "$amberfs" zone create "$zone.other" --size 64M
+        "$amberfs" mkfs "$zone.other:home"
+        mkdir "$dir.other"
+        "$amberfs" mount "$zone.other:home" "$dir.other" 2>&1 | tee /dev/stderr | not_waited
+        "$amberfs" info "$zone.other:home" 2>&1 | tee /dev/stderr | not_waited
+        "$amberfs" umount "$dir.other"
     "#;
     in_namespace(script, &[PROGRAM, &zone, &dir]).ok();
 }

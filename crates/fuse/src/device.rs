@@ -20,6 +20,9 @@ const MESSAGE_MAX: usize = WRITE_MAX as usize + 4096;
 /// How long `forget`s may wait for more of them.
 const GATHERING: Duration = Duration::from_millis(1);
 
+/// How long a thread for whose message the kernel had no memory lets others have some.
+const SHORTAGE: Duration = Duration::from_millis(1);
+
 /// The kernel's end of a mount. When it is closed, the mount is dead.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -96,6 +99,8 @@ impl Device {
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 // The latter for whoever has taken a message while it was unmounted, or somebody ended it.
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
+                // The kernel has answered it: who asked got an error.
+                Err(Errno::NOMEM) => thread::sleep(SHORTAGE),
                 Err(errno) => return Err(errno.into()),
             }
         };

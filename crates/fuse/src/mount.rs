@@ -86,16 +86,27 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
             threads.push(reader.spawn(move || {
                 let serve = |message: &Message<'_>, reply: Reply<'_>| session.0.serve(message, reply);
-                match over_rings {
+                let served = match over_rings {
                     // Without it, forgets would pile up in the kernel.
                     true => device.serve_gathered(serve).inspect_err(|_| device.abort()),
                     false => device.serve(serve),
-                }
+                };
+                served.inspect_err(|error| tracing::error!("{}: {error}", gone(over_rings)))
             })?);
         }
         Ok((threads, over_rings))
     })?;
     starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
+}
+
+/// What it means that a thread that reads messages has ended before the mount.
+fn gone(over_rings: bool) -> &'static str {
+    match over_rings {
+        true => "what tells of forgotten inodes failed, and so the mount ends",
+        false => {
+            "a thread of the mount failed, and does not serve it any more; when the last one has, the mount ends"
+        }
+    }
 }
 
 /// Answers the kernel's first message. Gives the rings that it was told of, if it was.
