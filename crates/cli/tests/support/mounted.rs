@@ -22,8 +22,23 @@ pub fn memory(scratch: &Scratch, name: &str) -> String {
     dir
 }
 
+/// Runs a line of shell. As [`super::amberfs`] does, it unmounts a moment later what a process that has just begun keeps busy.
 pub fn shell(line: &str) -> Run {
-    Run::of(Command::new("sh").args(["-c", line]).output().unwrap())
+    const UMOUNT: &str = r#"
+        umount() {
+            for _ in $(seq 50); do
+                said=$(command umount "$@" 2>&1) && code=0 || code=$?
+                case "$code $said" in
+                    0*) [ -z "$said" ] || echo "$said"; return 0 ;;
+                    *"target is busy"* | *"is in use: close what is open"*) sleep 0.02 ;;
+                    *) break ;;
+                esac
+            done
+            echo "$said" >&2
+            return $code
+        }
+    "#;
+    Run::of(Command::new("sh").args(["-c", &format!("{UMOUNT}{line}")]).output().unwrap())
 }
 
 /// The names in a directory, in order.
