@@ -266,7 +266,6 @@ pub(crate) fn volume_of_mount(dir: &Path) -> Result<(Client, String), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -278,9 +277,12 @@ mod tests {
     #[test]
     fn a_socket_about_to_listen_is_not_a_dead_one() {
         let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("zone.sock");
+        // Longer than the address of a socket can be.
+        let directory = scratch.path().join("d".repeat(120));
+        std::fs::create_dir(&directory).unwrap();
+        let path = directory.join("zone.sock");
         let name = OsStr::new("zone.sock");
-        let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
+        let dir = RuntimeDirectory::open(&directory, this_user()).unwrap();
         let handler: Handler = Arc::new(|_, _| {
             let hello = Hello { pid: 1, ..Hello::default() };
             serde_json::to_value(hello).map_err(Failure::new)
@@ -303,7 +305,7 @@ mod tests {
             done.store(true, Relaxed);
         });
         // What a server that was killed left behind goes.
-        drop(UnixListener::bind(&path).unwrap());
+        drop(dir.bind("zone.sock").unwrap());
         assert!(reach(&dir, name).is_none() && !path.exists());
         // What is no socket stays, and nobody waits for its other end.
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();

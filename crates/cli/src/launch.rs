@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::{Explain, Failure, tell};
 use crate::mount_request::MountRequest;
 use crate::options::Options;
-use crate::{exit, log, server};
+use crate::{exit, log, mount_table, server};
 
 /// A child's report, one line.
 #[derive(Serialize, Deserialize)]
@@ -30,6 +30,9 @@ enum Report {
 pub(crate) struct Launch {
     child: Child,
     report: BufReader<ChildStdout>,
+    /// What it is to mount, and where.
+    source: String,
+    dir: PathBuf,
 }
 
 impl Launch {
@@ -45,9 +48,11 @@ impl Launch {
         }
         command.arg("--").arg(request.source.to_string()).arg(&request.dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        fuse::keep_files_from_children();
         let mut child = command.spawn().map_err(fail)?;
         let out = child.stdout.take().ok_or_else(|| fail(std::io::Error::other("no pipe")))?;
-        Ok(Launch { child, report: BufReader::new(out) })
+        let (source, dir) = (request.source.to_string(), request.dir.clone());
+        Ok(Launch { child, report: BufReader::new(out), source, dir })
     }
 
     /// Waits for the report: what recovery did, or why there is no mount.
@@ -64,12 +69,30 @@ impl Launch {
             Err(_) => {
                 let ended = self.child.wait().map(|status| status.to_string()).unwrap_or_default();
                 let why = read.err().map(|error| format!(" ({error})")).unwrap_or_default();
-                Err(Failure::new(format!("the server ended without a report{why}: {ended}"))
+                let failure = Failure::new(format!("the server ended without a report{why}: {ended}"))
                     .doing("waiting for it to mount")
-                    .remedy("run it with --foreground to see what it says")
-                    .exit(exit::MOUNT_SYSTEM))
+                    .exit(exit::MOUNT_SYSTEM);
+                Err(match self.take_dead_mount_away() {
+                    Ok(()) => failure.remedy("run it with --foreground to see what it says"),
+                    Err(error) => {
+                        let dir = self.dir.display();
+                        failure
+                            .leaving(format!(
+                                "{dir} is a mount without a server, which could not be unmounted: {error}"
+                            ))
+                            .remedy(format!("amberfs umount --lazy {dir}"))
+                    }
+                })
             }
         }
+    }
+
+    /// A server that ended when it had mounted, and not told of it yet, left a mount that nobody serves, and on which nothing could be mounted.
+    fn take_dead_mount_away(&self) -> Result<(), fuse::Error> {
+        let entry = mount_table::at(&self.dir).ok().flatten();
+        let is_its = entry.is_some_and(|entry| entry.is_amberfs() && entry.source == self.source);
+        let is_dead = || std::fs::metadata(&self.dir).is_err_and(|error| mount_table::is_dead(&error));
+        if is_its && is_dead() { fuse::unmount(&self.dir, true) } else { Ok(()) }
     }
 
     /// An interrupted caller takes the server with it.

@@ -137,6 +137,14 @@ pub(crate) fn is_directory(path: &Path) -> bool {
     entry.is_ok_and(|entry| entry.is_some_and(|entry| entry.is_amberfs())) || path.is_dir()
 }
 
+/// Whether that is what the kernel says of a mount whose server is gone; or of one whose requests came through rings, which are aborted or taken
+/// back.
+pub(crate) fn is_dead(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// A directory's path without symbolic links, without asking what is mounted on it: its server may be dead.
 pub(crate) fn resolve(dir: &Path) -> std::io::Result<PathBuf> {
     if let Ok(path) = std::fs::canonicalize(dir) {
@@ -189,7 +197,23 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Error;
+
+    use rustix::io::Errno;
+
     use super::*;
+
+    /// A mount whose requests came through rings says `ECANCELED` while these are taken down, which was not taken for its server's death.
+    #[test]
+    fn a_mount_over_rings_was_not_known_to_be_dead() {
+        for errno in [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED] {
+            assert!(is_dead(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::NOENT, Errno::IO, Errno::ACCESS, Errno::INTR] {
+            assert!(!is_dead(&errno.into()), "{errno}");
+        }
+        assert!(!is_dead(&Error::other("of no errno")));
+    }
 
     #[test]
     fn a_line_is_read_with_and_without_optional_fields() {

@@ -283,6 +283,11 @@ impl Options {
                 effect(self);
                 Ok(())
             }
+            // As libmount notes who it was, and gives it back for a remount.
+            (Effect::Word(effect), Some(_)) if name == "user" => {
+                effect(self);
+                Ok(())
+            }
             (Effect::Word(_), Some(_)) => Err(format!("mount option '{name}' takes no value")),
             (
                 Effect::Value(values, _) | Effect::OfExt(values, _) | Effect::OfNative(values, _),
@@ -419,6 +424,9 @@ mod tests {
         assert_eq!(keep.keep.unwrap().to_string(), "hourly=24,daily=7");
         assert!(keep.keep_unchanged);
         assert!(parse("snapshot=monday,rw").unwrap().read_only, "nobody can change a snapshot");
+        let remounted = parse("ro,user=alice").unwrap();
+        assert!(remounted.nosuid && remounted.nodev && remounted.noexec, "as libmount notes who mounted it");
+        assert!(parse("nosuid=1").is_err());
     }
 
     #[test]

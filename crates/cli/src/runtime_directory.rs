@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -63,21 +63,24 @@ pub(crate) fn other_users() -> BTreeSet<u32> {
     logged_in.chain(others).filter(|user| *user != this_user()).collect()
 }
 
-/// Where this user's servers listen.
-fn own_path() -> PathBuf {
-    if this_user() == 0 {
-        return "/run/amberfs".into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if !dir.is_empty() => PathBuf::from(dir).join("amberfs"),
-        _ => format!("/tmp/amberfs-{}", this_user()).into(),
-    }
+/// Where this user's servers listen: in the first that can be had. The root of a user namespace has none in `/run`, and in `/tmp` anybody may have made one first.
+fn own_paths() -> Vec<PathBuf> {
+    let user = this_user();
+    let set = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let of_system =
+        if user == 0 { "/run/amberfs".into() } else { format!("/run/user/{user}/amberfs").into() };
+    let of_session = set.map(|dir| PathBuf::from(dir).join("amberfs"));
+    let in_order = if user == 0 { [Some(of_system), of_session] } else { [of_session, Some(of_system)] };
+    let mut paths: Vec<PathBuf> = in_order.into_iter().flatten().collect();
+    paths.push(format!("/tmp/amberfs-{user}").into());
+    paths.dedup();
+    paths
 }
 
 /// Where those of a user listen, as far as this one may talk to them.
 fn paths_of(user: u32) -> Vec<PathBuf> {
     if user == this_user() {
-        return vec![own_path()];
+        return own_paths();
     }
     match this_user() {
         0 => vec![format!("/run/user/{user}/amberfs").into(), format!("/tmp/amberfs-{user}").into()],
@@ -93,9 +96,14 @@ pub(crate) struct RuntimeDirectory {
 }
 
 impl RuntimeDirectory {
-    /// This user's, made if it is not there.
+    /// This user's, made if it is not there. If none can be had, why not the first.
     pub(crate) fn make() -> Result<RuntimeDirectory, Failure> {
-        let path = own_path();
+        let mut paths = own_paths().into_iter().map(RuntimeDirectory::make_at);
+        let first = paths.next().unwrap_or_else(|| Err(Failure::new("there is no place for it")));
+        first.or_else(|failure| paths.find_map(Result::ok).ok_or(failure))
+    }
+
+    fn make_at(path: PathBuf) -> Result<RuntimeDirectory, Failure> {
         let remedy = "set XDG_RUNTIME_DIR to a directory of yours";
         let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path);
         made.map_err(|error| Failure::new(format!("{}: {error}", path.display())).remedy(remedy))?;
@@ -156,6 +164,14 @@ impl RuntimeDirectory {
             user if user == self.user => Ok(stream),
             user => Err(io::Error::other(format!("who listens runs as user {user}"))),
         }
+    }
+
+    /// Listens at `name`, where nothing is. The address of a socket is short, the directory's path may be long: so it is named by the handle.
+    pub(crate) fn bind(&self, name: &str) -> io::Result<UnixListener> {
+        let path = format!("/proc/self/fd/{}/{name}", self.handle.as_raw_fd());
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(listener)
     }
 
     /// Removes a socket.

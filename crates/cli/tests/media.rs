@@ -57,6 +57,21 @@ fn a_zone_cut_short_under_its_mount_lost_names() {
     }
 }
 
+/// Bytes that the kernel could not read when it took an answer from `/dev/fuse` were an I/O error of which nobody else heard.
+#[test]
+fn what_the_kernel_cannot_read_of_an_answer_is_a_failure_of_the_medium() {
+    let Some((scratch, _, dir)) = place() else { return };
+    let zone = scratch.text("large");
+    run(&format!("zone create {zone} --size 64M")).ok();
+    run(&format!("mkfs {zone}:home")).ok();
+    run(&format!("mount {zone}:home {dir} -o transport=device")).ok();
+    fs::write(Path::new(&dir).join("file"), vec![7; 30 << 20]).unwrap();
+    shell(&format!("sync {dir}/file")).ok();
+    File::options().write(true).open(&zone).unwrap().set_len(20 << 20).unwrap();
+    shell(&format!("dd if={dir}/file of=/dev/null iflag=direct bs=1M")).fails(1, &["Input/output error"]);
+    run(&format!("umount {dir}")).fails(32, &["the medium failed", "it is unmounted"]);
+}
+
 /// What cannot be read counted as zeros, and was overwritten.
 #[test]
 fn nothing_is_made_of_what_cannot_be_read() {

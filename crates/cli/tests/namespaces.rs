@@ -102,6 +102,13 @@ fn an_ordinary_user_mounts_with_fusermount() {
         user mount "$home/zone:mine" "$home/mnt"
         user umount "$home/mnt"
         user fsck "$home/zone:mine"
+        # The root of a user namespace has no directory in /run.
+        as_user unshare --user --map-root-user --mount sh -ec '
+            trap "umount --lazy $3 || true" EXIT
+            "$1" mount "$2:mine" "$3" 2>&1 | { ! grep . >&2; }
+            "$1" stats "$3" --json | grep -F "$2:mine"
+            "$1" umount "$3"
+        ' sh "$dir/amberfs" "$home/zone" "$home/mnt"
         # Root's zone is not the user's.
         "$dir/amberfs" zone create "$dir/zone" --size 64M
         chmod 600 "$dir/zone"

@@ -137,7 +137,7 @@ fn a_zone_that_was_replaced_was_taken_for_the_one_that_is_served() {
     assert_eq!(pid(&other), pid(&format!("{zone}:home")));
     assert_eq!((info(&dir)["label"].clone(), info(&other)["label"].clone()), ("mine".into(), "new".into()));
     // A mount is named as the table of mounts has it, too, where that says which.
-    run(&format!("umount {zone}:home")).fails(32, &["not a mount point", "nothing was unmounted"]);
+    run(&format!("umount {zone}:home")).fails(32, &["is mounted on", &dir, &other, "nothing was unmounted"]);
     run(&format!("umount {other}")).ok();
     run(&format!("umount {zone}:home")).ok();
     run(&format!("fsck {aside}:home")).ok();
@@ -179,6 +179,7 @@ fn a_mount_is_found_where_it_was_bound_or_moved() {
     run(&format!("snapshot take {bound} one")).ok();
     assert!(run(&format!("snapshot list {part}")).ok().out.contains("one"));
     run(&format!("umount --detach {bound}")).fails(32, &["is mounted on", "too"]);
+    run(&format!("umount {zone}:home")).fails(32, &["is mounted on", &bound, &dir, "nothing was unmounted"]);
     // One place less: nobody waits for the volume.
     assert!(run(&format!("umount {part}")).ok().out.contains("still, and in service"));
     assert!(run(&format!("umount {dir}")).ok().out.contains(&format!("is mounted on {bound} still")));

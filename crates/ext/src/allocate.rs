@@ -13,6 +13,7 @@ use crate::files::{Held, State};
 use crate::map::{self, Place, free_some};
 use crate::pages::{Page, Site};
 use crate::resize::zero;
+use crate::store::LOG_FULL;
 use crate::volume::Volume;
 use crate::write::{Draft, blocks};
 
@@ -185,10 +186,12 @@ impl Volume {
         let mut rest = range.clone();
         let mut result = Ok(());
         while !rest.is_empty() && result.is_ok() {
-            result = self
-                .commit_if_large()
-                .and_then(|()| self.go_on_cutting(file))
-                .and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
+            result = self.commit_if_large().and_then(|()| self.go_on_cutting(file));
+            result = result.and_then(|()| self.allocate_some(file, &mut rest, &mut promised));
+            // What it has come to is found again.
+            if result == Err(LOG_FULL) {
+                result = self.commit_all();
+            }
         }
         self.core.space.release(promised);
         result
@@ -255,16 +258,20 @@ impl Volume {
         while from < end {
             self.commit_if_large()?;
             let piece = from..end.min(from + ALLOCATED_MAX);
-            self.with_room(|| self.unwrite(file, piece.clone()))?;
-            from = piece.end;
+            from = self.with_room(|| self.unwrite(file, piece.clone()))?;
         }
         Ok(())
     }
 
-    /// Blocks of a file are unwritten again. What DRAM has of them alone goes, but for pages that hold a place which the map does not know, and pages that
-    /// the log has, whose bytes would come back if something newer went to the disk around it: these are filled with zeros.
-    fn unwrite(&self, file: &Held<'_>, blocks: Range<u64>) -> Result<()> {
+    /// Blocks of a file are unwritten again, from the first on as many as an operation should change; up to which. What DRAM has of them alone goes,
+    /// but for pages that hold a place which the map does not know, and pages that the log has, whose bytes would come back if something newer went
+    /// to the disk around it: these are filled with zeros.
+    fn unwrite(&self, file: &Held<'_>, mut blocks: Range<u64>) -> Result<u64> {
         let mut state = file.alone();
+        blocks.end = self.reading(|| {
+            let inode = inode::read(&self.core, file.number)?;
+            map::some_runs(&self.core, &inode, &blocks)
+        })?;
         let is_kept =
             |page: &Page| page.logged().is_some() || matches!(page.site(), Site::Promised | Site::Picked(_));
         let pages = state.pages.range(blocks.clone()).filter(|(_, page)| is_kept(page));
@@ -287,7 +294,7 @@ impl Volume {
         others.into_iter().for_each(|range| self.drop_pages(&mut state, range, by));
         let block = self.core.superblock.block as usize;
         kept.into_iter().for_each(|number| state.pages.change(number, 0..block, |bytes| bytes.fill(0)));
-        Ok(())
+        Ok(blocks.end)
     }
 
     /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.

@@ -376,8 +376,8 @@ impl Volume {
         let is_framed = frames.holds(number);
         let block = self.core.store.read(Kind::Superblock, number, |_| Ok(()))?;
         if !is_framed || RawSuperblock::of_block(&block, area.block).mark().is_some() {
-            let raw = RawSuperblock::of_bytes(&area.superblock);
-            self.change(|core| core.change_superblock(|there| *there = raw))?;
+            let raw = || RawSuperblock::of_bytes(&area.superblock);
+            self.with_log(|| self.change(|core| core.change_superblock(|there| *there = raw())))?;
             // Before a checkpoint finds the frame as it came from the disk.
             self.commit_all()?;
         }
@@ -397,14 +397,15 @@ impl Volume {
         // A damaged descriptor keeps nothing else from going back: who mends it counts what is free.
         let free = self.reading(|| self.free());
         self.note_damage();
-        self.change(|core| {
+        let is_clean = |core: &Core| {
             core.change_superblock(|raw| {
                 if let Ok((blocks, inodes)) = free {
                     raw.set_free(blocks, inodes);
                 }
                 raw.set_clean(SystemTime::now());
             })
-        })?;
+        };
+        self.with_log(|| self.change(is_clean))?;
         self.commit_all()?;
         home.checkpoint(self)?;
         self.offer_all_refused()?;

@@ -127,6 +127,7 @@ impl Volume {
 impl Above for Volume {
     fn take(&self) -> Option<Transaction> {
         let _alone = self.tree.write();
+        debug_assert!(self.core.store.is_within_half(), "a record has room in half of the log");
         let mut transaction = self.core.store.take_running()?;
         transaction.ranges = self.core.space.take_freed();
         Some(transaction)
@@ -152,5 +153,68 @@ impl Above for Volume {
 
     fn half_filled(&self) {
         self.work.ask(Task::EmptyLog);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvm::{OpenOptions as ZoneOptions, VolumeKind, Zone};
+    use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
+
+    use super::*;
+    use crate::core::inode;
+    use crate::home::Room;
+    use crate::options::Options;
+    use crate::store::LOG_FULL;
+    use crate::support::Image;
+
+    /// Whoever has looked at what has run before, or has not: an operation begins only if its record has room. Who has a file's lock, which keeps the
+    /// log from being drained, is told.
+    #[test]
+    fn an_operation_begins_only_if_there_is_room_for_it() {
+        let image = Image::make("64M", &["-t", "ext4", "-b", "1024", "-I", "256"]);
+        let zone = Zone::anonymous(12 << 20, &ZoneOptions::default()).unwrap();
+        let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+        let room = Room { frames: u64::MAX, half_bytes: 128 << 10 };
+        crate::attach_within(&region, &image.disk(false), Some(room)).unwrap();
+        let volume = Volume::mount(&region, image.disk(false), &Options::default()).unwrap();
+        let root = Caller::root();
+        let rw = OpenFlags::READ | OpenFlags::WRITE;
+        let made = (0..400u32).map(|n| {
+            let file = volume.create(&root, ROOT_INO, n.to_string().as_bytes(), 0o644, rw).unwrap();
+            if n == 0 {
+                volume.write(&root, file.handle, 0, b"synced").unwrap();
+                volume.fsync(file.handle, false).unwrap();
+            }
+            volume.release(file.handle).unwrap();
+            inode::from_vfs(&volume.core.superblock, file.attr.ino).unwrap()
+        });
+        let numbers: Vec<u32> = made.collect();
+        let change = |n: u32| {
+            volume.change(|core| {
+                let mut inode = inode::read(core, numbers[n as usize % numbers.len()])?;
+                inode.uid = n + 1;
+                inode::write(core, &inode)
+            })
+        };
+        let most = volume.core.store.most().bytes;
+        let held = volume.files.get(numbers[0]);
+        let lock = held.alone();
+        let before = volume.stats().transactions;
+        let refused = (0..100_000).find(|n| {
+            let changed = change(*n);
+            assert!(volume.core.store.running().bytes <= 2 * most + 1024);
+            changed.inspect_err(|error| assert_eq!(*error, LOG_FULL)).is_err()
+        });
+        assert!(volume.stats().transactions > before, "what the log has room for is committed");
+        drop(lock);
+        let refused = refused.expect("both halves are full in the end");
+        volume.with_log(|| change(refused)).unwrap();
+        volume.commit_all().unwrap();
+        assert!(crate::check_volume(&volume).unwrap().is_clean());
+        drop(held);
+        volume.detach().unwrap();
+        drop(volume);
+        image.fsck();
     }
 }

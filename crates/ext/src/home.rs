@@ -125,8 +125,25 @@ impl Home {
             };
             self.checkpoint_after(above, epoch)?;
         }
-        // Larger than all frames, or than half of the log.
-        Err(Error::NoSpace)
+        // No operation makes it so large (design 10.5, 6).
+        let half = self.record_bytes_max() * 4;
+        Err(Error::Io(format!(
+            "{}: a transaction is larger than half of the log ({half} bytes), or than all frames: it cannot be committed",
+            self.region.name()
+        )))
+    }
+
+    /// Takes what runs, unless one waits that was taken before; what has room in the log is committed, and nothing is drained for the rest. So who has a
+    /// file's lock may call it.
+    pub(crate) fn commit_what_fits(&self, above: &dyn Above) -> Result<()> {
+        let committing = &mut *self.committing.lock();
+        if committing.waiting.is_some() {
+            self.commit_next(committing, above)?;
+        }
+        if committing.waiting.is_none() {
+            self.commit_next(committing, above)?;
+        }
+        Ok(())
     }
 
     /// Commits the next transaction, or leaves it waiting; false if there is none.

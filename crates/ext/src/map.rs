@@ -40,8 +40,11 @@ pub(crate) struct Run {
 pub(crate) const END: u64 = 1 << 32;
 /// Blocks that one operation frees, about.
 const FREED_MAX: u64 = 1 << 16;
-/// In so many places, each of which takes room in its record.
+/// In so many places, each of which takes room in its record, if the log is large.
 const RUNS_MAX: u64 = 1 << 12;
+
+/// Bytes that a record has of a leaf, beside it itself.
+const LEAF_MORE: u64 = 256;
 
 /// Blocks that a file may have in its map: block numbers are below, as the kernel has it (`s_maxbytes`, `s_bitmap_maxbytes`). Extents end where a
 /// length from 0 on could not be told, pointers where they do; both where an inode could not count its sectors, of which its map's are some.
@@ -160,7 +163,8 @@ pub(crate) fn block(core: &Core, inode: &Inode, number: u64) -> Result<Option<u6
 /// `range`.
 pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) -> Result<()> {
     let (mut end, mut freed, mut runs) = (range.start, 0, 0);
-    while end < range.end && freed < FREED_MAX && runs < RUNS_MAX {
+    let most = runs_max(core);
+    while end < range.end && freed < FREED_MAX && runs < most {
         let run = run(core, inode, end)?;
         end = end.saturating_add(run.blocks).min(range.end);
         if run.place != Place::Hole {
@@ -171,6 +175,33 @@ pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) 
     remove(core, inode, range.start..end)?;
     range.start = end;
     Ok(())
+}
+
+/// In how many places one operation frees blocks: in each another part of a bitmap and of the descriptors may change, and another block.
+fn runs_max(core: &Core) -> u64 {
+    let (most, superblock) = (core.store.most(), &core.superblock);
+    let by_bytes = most.bytes / core.store.freed_bytes();
+    // No more than a bitmap for each group, and not as many blocks of descriptors.
+    let by_blocks = if 2 * u64::from(superblock.groups) <= most.blocks { u64::MAX } else { most.blocks / 2 };
+    RUNS_MAX.min(by_bytes).min(by_blocks).max(1)
+}
+
+/// Behind how many blocks from the start of `range` on there are as many runs as one operation may change, each in another leaf of the map: where that is,
+/// or the end.
+pub(crate) fn some_runs(core: &Core, inode: &Inode, range: &Range<u64>) -> Result<u64> {
+    let most = leaves_max(core);
+    let (mut end, mut runs) = (range.start, 0);
+    while end < range.end && runs < most {
+        let run = run(core, inode, end)?;
+        end = end.saturating_add(run.blocks).min(range.end);
+        runs += 1;
+    }
+    Ok(end)
+}
+
+/// As many leaves one operation may change.
+pub(crate) fn leaves_max(core: &Core) -> u64 {
+    (core.store.most().bytes / (core.superblock.block + LEAF_MORE)).max(1)
 }
 
 /// Calls `visit` for every block that an inode's map itself takes; below one for which it gives false nothing is looked at.

@@ -17,6 +17,7 @@ use crate::core::{Core, alloc};
 use crate::error::corrupt;
 use crate::fault::{Fault, planted};
 use crate::features::RoCompat;
+use crate::files::Held;
 use crate::map::{self, Place, free_some};
 use crate::store::{Block, Kind};
 use crate::volume::Volume;
@@ -27,6 +28,15 @@ const SECTORS_MAX: u64 = 1 << 17;
 /// Where the last bytes of a block of the orphan file begin, from its end, and what they begin with.
 pub(crate) const FILE_TAIL: usize = 8;
 const FILE_MAGIC: u32 = 0x0B10_CA04;
+
+/// Where an inode that is to be removed is told of to who comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nowhere,
+    InList,
+    /// In the file of orphans: it joins no list beside that.
+    InFile,
+}
 
 /// The first of the list, or 0.
 pub(crate) fn first(core: &Core) -> Result<u32> {
@@ -83,8 +93,8 @@ fn damaged(number: u32) -> Error {
 }
 
 /// Part of an operation: removes an inode that has no link, and what it has; or, if that is more than one operation should free, some of that.
-/// False if there is more. `is_listed` says whether it is in the list, where it is to be if it is large.
-fn remove_some(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
+/// False if there is more: what was told of nowhere is in the list then.
+fn remove_some(core: &Core, mut inode: Inode, told: Told) -> Result<bool> {
     if has_map(core, &inode) {
         if inode.kind() != FileKind::Regular {
             forget_blocks(core, &inode)?;
@@ -92,11 +102,14 @@ fn remove_some(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
         let mut rest = 0..map::END;
         free_some(core, &mut inode, &mut rest)?;
         if !rest.is_empty() {
+            if told == Told::Nowhere {
+                insert(core, &mut inode)?;
+            }
             return inode::write(core, &inode).map(|()| false);
         }
     }
     xattr::release(core, &mut inode)?;
-    if is_listed {
+    if told == Told::InList {
         remove(core, &mut inode)?;
     }
     inode.size = 0;
@@ -110,7 +123,7 @@ pub(crate) fn unlinked(volume: &Volume, core: &Core, mut inode: Inode) -> Result
     let is_open = volume.is_open(inode.number);
     let is_large = inode.blocks > SECTORS_MAX;
     if !is_open && !is_large && !volume.has_contents_in_memory(inode.number) {
-        return remove_some(core, inode, false).map(|is_done| !is_done);
+        return remove_some(core, inode, Told::Nowhere).map(|is_done| !is_done);
     }
     if inode.is_dir() {
         inode.size = 0; // nothing is found in it
@@ -157,24 +170,32 @@ impl Volume {
         while !is_done {
             // Without the file's lock: the log may have to be drained.
             self.commit_if_large()?;
-            let mut state = file.alone();
-            let done = self.change(|core| match inode::read(core, number) {
-                Ok(inode) if inode.links == 0 && !file.is_open() => {
-                    let is_done = remove_some(core, inode, true)?;
-                    if is_done {
-                        self.linkable.lock().remove(&number);
-                        file.set_being_cut(false);
-                    }
-                    Ok(Some((is_done, core.store.running().number)))
-                }
-                Ok(_) | Err(Error::Stale) => Ok(None),
-                Err(error) => Err(error),
-            })?;
-            let Some((done, by)) = done else { return Ok(()) };
+            let done = self.with_log(|| self.remove_some_unnamed(&file))?;
+            let Some(done) = done else { return Ok(()) };
             is_done = done;
-            self.give_up_contents(&mut state, by);
         }
         Ok(())
+    }
+
+    /// One operation of that; whether it was the last one, nothing if there is nothing to remove.
+    fn remove_some_unnamed(&self, file: &Held<'_>) -> Result<Option<bool>> {
+        let number = file.number;
+        let mut state = file.alone();
+        let done = self.change(|core| match inode::read(core, number) {
+            Ok(inode) if inode.links == 0 && !file.is_open() => {
+                let is_done = remove_some(core, inode, Told::InList)?;
+                if is_done {
+                    self.linkable.lock().remove(&number);
+                    file.set_being_cut(false);
+                }
+                Ok(Some((is_done, core.store.running().number)))
+            }
+            Ok(_) | Err(Error::Stale) => Ok(None),
+            Err(error) => Err(error),
+        })?;
+        let Some((is_done, by)) = done else { return Ok(None) };
+        self.give_up_contents(&mut state, by);
+        Ok(Some(is_done))
     }
 
     /// Removes or cuts what others left: called once, before anything is open. Gives how many there were. **Damage in one of them keeps
@@ -200,7 +221,7 @@ impl Volume {
                     break;
                 }
             }
-            if self.reclaim_one(number, true)? {
+            if self.reclaim_one(number, true, |_| Ok(()))? {
                 count += 1;
             } else {
                 stay.insert(number);
@@ -214,12 +235,18 @@ impl Volume {
     }
 
     /// Removes or cuts one of them. False if it stays: without a name it keeps its place, for the next to try; one with a name is only told of, and
-    /// keeps what lies behind its end.
-    fn reclaim_one(&self, number: u32, is_listed: bool) -> Result<bool> {
+    /// keeps what lies behind its end. `and` is part of the last operation.
+    fn reclaim_one(&self, number: u32, is_listed: bool, and: impl Fn(&Core) -> Result<()>) -> Result<bool> {
+        let some = |core: &Core| {
+            let is_done = reclaim(core, listed(core, number)?, is_listed)?;
+            if is_done { and(core).map(|()| true) } else { Ok(false) }
+        };
         loop {
-            match self.change(|core| reclaim(core, listed(core, number)?, is_listed)) {
+            // Many small ones come to as much as a large one.
+            self.commit_if_large()?;
+            match self.with_log(|| self.change(some)) {
                 Ok(true) => return Ok(true),
-                Ok(false) => self.commit_if_large()?,
+                Ok(false) => {}
                 Err(error) => {
                     self.leave(number, error)?;
                     // Else it would join the list once more when it is cut or removed.
@@ -231,7 +258,8 @@ impl Volume {
                         }
                         Ok(())
                     };
-                    return self.change(leaves).or_else(|error| self.leave(number, error)).map(|()| false);
+                    let left = self.with_log(|| self.change(leaves));
+                    return left.or_else(|error| self.leave(number, error)).map(|()| false);
                 }
             }
         }
@@ -258,9 +286,9 @@ impl Volume {
         };
         if is_empty {
             let present = RoCompat::ORPHAN_PRESENT.bits();
-            self.change(|core| {
-                core.change_superblock(|raw| raw.ro_compat.set(raw.ro_compat.get() & !present))
-            })?;
+            let empty =
+                |core: &Core| core.change_superblock(|raw| raw.ro_compat.set(raw.ro_compat.get() & !present));
+            self.with_log(|| self.change(empty))?;
         }
         Ok(count)
     }
@@ -278,11 +306,7 @@ impl Volume {
                 if orphan == 0 {
                     continue;
                 }
-                if !self.reclaim_one(orphan, false)? {
-                    is_empty = false;
-                    continue;
-                }
-                self.change(|core| {
+                let leaves = |core: &Core| {
                     core.store.change(
                         Kind::Orphans,
                         at,
@@ -296,8 +320,12 @@ impl Volume {
                             }
                         },
                     )
-                })?;
-                *count += 1;
+                };
+                // In one operation, since a commit may come between two: who reads the entry finds the inode.
+                match self.reclaim_one(orphan, false, leaves)? {
+                    true => *count += 1,
+                    false => is_empty = false,
+                }
             }
         }
         Ok(is_empty)
@@ -307,7 +335,7 @@ impl Volume {
 /// Part of an operation: removes an orphan, or, if it has a name, cuts what lies behind its end. False if there is more to do.
 fn reclaim(core: &Core, mut inode: Inode, is_listed: bool) -> Result<bool> {
     if inode.links == 0 {
-        return remove_some(core, inode, is_listed);
+        return remove_some(core, inode, if is_listed { Told::InList } else { Told::InFile });
     }
     let mut rest = 0..0;
     if inode.kind() == FileKind::Regular && has_map(core, &inode) {

@@ -33,7 +33,7 @@ impl Volume {
     pub(crate) fn go_on_cutting(&self, file: &Held<'_>) -> Result<()> {
         while file.is_being_cut() {
             self.commit_if_large()?;
-            self.cut_some(file, &file.alone())?;
+            self.with_log(|| self.cut_some(file, &file.alone()))?;
         }
         Ok(())
     }

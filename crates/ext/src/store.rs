@@ -15,6 +15,7 @@
 mod before;
 mod cached;
 mod contents;
+mod extent;
 mod operation;
 
 use std::collections::hash_map::Entry;
@@ -33,6 +34,7 @@ pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
 pub(crate) use cached::{Block, Sight};
 use cached::{Cached, evict};
+pub(crate) use extent::{LOG_FULL, Most};
 use operation::Operation;
 
 /// The copy of a block that a journal has.
@@ -48,16 +50,6 @@ pub(crate) struct Logged {
 const SHARDS: usize = 64;
 /// Least blocks of a shard.
 const SHARD_BLOCKS_MIN: usize = 16;
-
-/// How much of a transaction there is.
-#[derive(Clone, Copy)]
-pub(crate) struct Extent {
-    pub(crate) number: u64,
-    /// About how many its record will have.
-    pub(crate) bytes: u64,
-    /// Of metadata.
-    pub(crate) blocks: u64,
-}
 
 /// What has been finished and is not committed.
 pub(crate) struct Running {
@@ -93,6 +85,8 @@ pub(crate) struct Store {
     part: usize,
     /// What was is kept until what is there instead is committed ([`crate::Options::versions`]).
     versions: bool,
+    /// What a transaction may come to before it is to be committed.
+    most: Most,
     /// Blocks of files.
     pub(crate) clean: Clean,
     operation: Mutex<Operation>,
@@ -117,6 +111,7 @@ impl Store {
             overlay: HashMap::new(),
             part,
             versions: true,
+            most: Most::ANY,
             clean: Clean::default(),
             operation: Mutex::new(Operation::none(part)),
             running: Mutex::new(Running {
@@ -231,14 +226,6 @@ impl Store {
 
     fn shard(&self, number: u64) -> &RwLock<InoMap<u64, Cached>> {
         &self.shards[(number as usize) % SHARDS]
-    }
-
-    /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
-    pub(crate) fn begin(&self) {
-        let transaction = self.running.lock().transaction;
-        let operation = &mut *self.operation.lock();
-        assert!(!operation.is_running, "one operation at a time");
-        (operation.is_running, operation.transaction) = (true, transaction);
     }
 
     /// Lets `with` change block `number`, which is on the disk, as a `kind`; gives what it gives. As [`Store::read`] otherwise.
@@ -430,13 +417,6 @@ impl Store {
         running.transaction += 1;
         running.bytes = 0;
         Some(transaction)
-    }
-
-    /// What the transaction that runs comes to.
-    pub(crate) fn running(&self) -> Extent {
-        let running = self.running.lock();
-        let blocks = running.blocks.len() as u64;
-        Extent { number: running.transaction, bytes: running.bytes, blocks }
     }
 
     /// A transaction, and all before it, is in the frames: its blocks need not be here, unless they have changed again.

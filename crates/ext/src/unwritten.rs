@@ -54,7 +54,7 @@ impl Volume {
     /// locks.
     pub(crate) fn or_zero<R>(&self, file: &Held<'_>, attempt: Result<R>) -> Result<Option<R>> {
         match attempt {
-            Err(Error::NoSpace) if self.zero_unwritten(file)? => Ok(None),
+            Err(Error::NoSpace) if self.with_log(|| self.zero_unwritten(file))? => Ok(None),
             result => result.map(Some),
         }
     }
@@ -70,7 +70,6 @@ impl Volume {
         }
         state.cuts += 1;
         self.write_zeros(within.iter().chain(&across))?;
-        state.zeroed.extend(across.iter().map(|(from, _, blocks)| *from..from + blocks));
         self.change(|core| {
             let mut inode = inode::read(core, file.number)?;
             for (from, _, blocks) in &within {
@@ -78,6 +77,7 @@ impl Volume {
             }
             inode::write(core, &inode)
         })?;
+        state.zeroed.extend(across.iter().map(|(from, _, blocks)| *from..from + blocks));
         for (from, start, blocks) in within {
             let pages = state.pages.range(from..from + blocks);
             let numbers: Vec<u64> = pages.map(|(number, _)| number).collect();
@@ -97,7 +97,9 @@ impl Volume {
             let written_end = inode.size / block;
             let end = state.size.unwrap_or(0).max(inode.size).div_ceil(block);
             let (mut found, mut zeroed, mut at) = (Unwritten::default(), 0, 0);
-            while at < end && zeroed < ZEROED_MAX {
+            // Each may be in a leaf of its own.
+            let most = map::leaves_max(&self.core) as usize;
+            while at < end && zeroed < ZEROED_MAX && found.within.len() < most {
                 let Run { place, blocks } = map::run_to_write(&self.core, &inode, at)?;
                 let range = at..at.saturating_add(blocks);
                 if let Place::Unwritten(start) = place

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disk::{Disk, Queue};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use vfs::{InoSet, Result, Statfs};
 
 use crate::core::{Core, group, inode};
@@ -17,7 +17,7 @@ use crate::journal::{self, Recovery};
 use crate::mmp;
 use crate::options::{Options, Sync};
 use crate::replay::Replayed;
-use crate::store::Store;
+use crate::store::{LOG_FULL, Most, Store};
 use crate::superblock::{self, Superblock};
 use crate::work::Work;
 
@@ -227,6 +227,7 @@ impl Volume {
         let mut store =
             Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
         store.attach(home.frames.clone(), next);
+        store.limit(Most { bytes: home.record_bytes_max(), blocks: home.record_blocks_max() });
         if !options.versions {
             store.without_versions();
             home.without_versions();
@@ -268,6 +269,7 @@ impl Volume {
     /// can be used again; more than once if others have come meanwhile. Called without locks.
     pub(crate) fn with_room<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
         const ATTEMPTS: u32 = 16;
+        let attempt = || self.with_log(&attempt);
         for _ in 1..ATTEMPTS {
             match attempt() {
                 Err(vfs::Error::NoSpace) => {}
@@ -285,12 +287,22 @@ impl Volume {
 
     /// Tries again behind a commit what found no room. Called without locks.
     pub(crate) fn with_commit<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
-        match attempt() {
+        match self.with_log(&attempt) {
             Err(vfs::Error::NoSpace) => {
                 self.make_free_usable()?;
-                attempt()
+                self.with_log(&attempt)
             }
             result => result,
+        }
+    }
+
+    /// Tries again behind commits what the log had no room for. Called without locks.
+    pub(crate) fn with_log<R>(&self, attempt: impl Fn() -> Result<R>) -> Result<R> {
+        loop {
+            match attempt() {
+                Err(LOG_FULL) => self.commit_all()?,
+                result => return result,
+            }
         }
     }
 
@@ -311,16 +323,31 @@ impl Volume {
         superblock.last_orphan != 0 || superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
     }
 
-    /// Runs an operation that changes metadata, alone: all of it happens, or nothing.
+    /// Runs an operation that changes metadata, alone: all of it happens, or nothing; [`LOG_FULL`] if the log has no room for it before what is
+    /// in it has been drained, for which the caller has to let go of his locks ([`Volume::with_log`]).
     pub(crate) fn change<R>(&self, operation: impl FnOnce(&Core) -> Result<R>) -> Result<R> {
-        let _alone = self.tree.write();
-        self.core.store.begin();
+        let _alone = self.begin()?;
         let result = operation(&self.core);
         match &result {
             Ok(_) => self.core.finish(),
             Err(_) => self.core.undo(),
         }
         self.noting(result)
+    }
+
+    /// Begins an operation. **Here, with `tree` held, it is seen to that its record has room in half of the log**: whoever else has passed before.
+    fn begin(&self) -> Result<RwLockWriteGuard<'_, ()>> {
+        let alone = self.tree.write();
+        if self.core.store.begin_within(1) {
+            return Ok(alone);
+        }
+        drop(alone);
+        if let Some(home) = &self.home {
+            home.commit_what_fits(self)?;
+        }
+        let alone = self.tree.write();
+        // If another one waits for a drain, what runs may come to more; three times what an operation may add still fits.
+        if self.core.store.begin_within(2) { Ok(alone) } else { Err(LOG_FULL) }
     }
 
     /// The same, again behind a commit if there was no room, for who holds no lock; what must be committed before is.

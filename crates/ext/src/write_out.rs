@@ -28,9 +28,6 @@ use crate::writer::{Writer, Written};
 /// Files that are written with one flush.
 const FILES_MAX: usize = 512;
 
-/// Bytes that a record has of a leaf, beside it itself.
-const LEAF_MORE: u64 = 256;
-
 /// What has been written and is to be mapped.
 pub(crate) struct Handed {
     pages: Vec<HandedPage>,
@@ -181,10 +178,10 @@ impl Volume {
             handed.pages.retain(|page| !has_failed(page) && page.number < end.div_ceil(block));
         }
         // Each may change a leaf of its own.
-        let most = self.home.as_ref().map_or(u64::MAX, |home| home.record_bytes_max() / (block + LEAF_MORE));
+        let most = map::leaves_max(&self.core);
         let mut rest = &handed.pages[..];
         loop {
-            let (here, behind) = rest.split_at(rest.len().min(most.max(1) as usize));
+            let (here, behind) = rest.split_at(rest.len().min(most as usize));
             // No length covers what comes later.
             let covered = behind.first().map_or(u64::MAX, |page| page.number * block);
             self.commit_if_large()?;

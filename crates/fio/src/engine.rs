@@ -1,9 +1,11 @@
 //! The volume that fio's jobs work on, and their files.
 
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use native::{Durability, MountOptions, Volume};
-use nvm::{OpenOptions, Zone};
+use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, Ino, OpenFlags, ROOT_INO};
 
 const RW: OpenFlags = OpenFlags::READ.union(OpenFlags::WRITE);
@@ -23,7 +25,7 @@ struct Engine {
     asked: Asked,
     mounted: Weak<Mounted>,
     /// One for each job that has begun and not ended.
-    jobs: Vec<Arc<Mounted>>,
+    jobs: Vec<Use>,
 }
 
 static ENGINE: Mutex<Engine> = Mutex::new(Engine {
@@ -52,6 +54,25 @@ impl Drop for Mounted {
         {
             eprintln!("amberfs: closing the volume: {error}; the next mount recovers it");
         }
+    }
+}
+
+/// Keeps the volume mounted. The last one closes it under the engine's lock: who begins meanwhile waits, and does not find
+/// the zone still locked by what is about to go.
+struct Use(Option<Arc<Mounted>>);
+
+impl Deref for Use {
+    type Target = Mounted;
+
+    fn deref(&self) -> &Mounted {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        let _engine = engine();
+        drop(self.0.take());
     }
 }
 
@@ -93,11 +114,11 @@ pub(crate) fn set(option: &str, value: &str) -> Result<(), Fault> {
 }
 
 /// The volume, which stays mounted as long as the result is there.
-fn mounted() -> Result<Arc<Mounted>, Fault> {
+fn mounted() -> Result<Use, Fault> {
     let mut engine = engine();
     if let Some(mounted) = engine.mounted.upgrade() {
         if mounted.process == std::process::id() {
-            return Ok(mounted);
+            return Ok(Use(Some(mounted)));
         }
         std::mem::forget(mounted); // it is another process's
         let what = "the volume is mounted by the process that fio made this one from: make threads of all jobs (thread=1)";
@@ -111,15 +132,42 @@ fn mounted() -> Result<Arc<Mounted>, Fault> {
     };
     let io = |what: String| Fault { what, errno: libc::EIO };
     let zone = Zone::open(path.as_ref(), &OpenOptions::default()).map_err(|error| {
-        io(format!("{error}; jobs that are no threads (thread=1) keep the zone from each other"))
+        let other_job =
+            matches!(&error, nvm::Error::Locked { holder: Some(holder), .. } if is_other_job(holder.pid));
+        let why = if other_job {
+            "; jobs that are no threads (thread=1) keep the zone from each other"
+        } else {
+            ""
+        };
+        io(format!("{error}{why}"))
     })?;
     let region = zone.volume(&name).map_err(|error| io(format!("{path}:{name}: {error}")))?;
+    let kind = region.kind();
+    if kind != VolumeKind::Native {
+        return Err(fault(format!(
+            "{path}:{name} is of the kind '{kind}': the engine works on native volumes only; measure a mount of it with fio's \
+             own engines"
+        )));
+    }
     let durability = durability.map_or(Ok(Durability::Operation), |text| text.parse()).map_err(fault)?;
     let options = MountOptions { durability, ..MountOptions::default() };
     let volume = Volume::open(region, &options).map_err(|error| io(format!("{path}:{name}: {error}")))?;
     let mounted = Arc::new(Mounted { volume, _zone: zone, process: std::process::id() });
     engine.mounted = Arc::downgrade(&mounted);
-    Ok(mounted)
+    Ok(Use(Some(mounted)))
+}
+
+/// Whether a process is another job of the same run: fio has made it, as it has made this one.
+fn is_other_job(pid: u32) -> bool {
+    let program = |pid: u32| -> Option<PathBuf> { std::fs::read_link(format!("/proc/{pid}/exe")).ok() };
+    let parent_of = |pid: u32| -> Option<u32> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+    pid != own
+        && parent_of(pid) == Some(parent)
+        && program(own).is_some_and(|own| program(parent) == Some(own))
 }
 
 /// A job begins.
@@ -132,7 +180,7 @@ pub(crate) fn begin() -> Result<(), Fault> {
 /// A job has ended. The last one closes the volume.
 pub(crate) fn end() {
     let job = engine().jobs.pop();
-    drop(job);
+    drop(job); // which takes the lock itself
 }
 
 /// The directory of a path, made if it is not there and is to be, and the last name.
@@ -175,7 +223,7 @@ pub(crate) fn remove(path: &str) -> Result<(), Fault> {
 
 /// A file that a job has open.
 pub(crate) struct Opened {
-    mounted: Arc<Mounted>,
+    mounted: Use,
     handle: Handle,
 }
 

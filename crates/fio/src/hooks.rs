@@ -57,8 +57,18 @@ unsafe extern "C" fn get_file_size(_thread: *mut Thread, file: *mut File) -> c_i
 
 unsafe extern "C" fn prepopulate(_thread: *mut Thread, file: *mut File) -> c_int {
     // SAFETY: fio passes one of its files, and waits for the hook.
-    let (path, end) = unsafe { (path(file), (*file).offset.saturating_add((*file).size)) };
-    told(path.and_then(|path| engine::fill(path, end)))
+    let (path, file) = unsafe { (path(file), &mut *file) };
+    let end = file.offset.saturating_add(file.size);
+    if end == u64::MAX {
+        return 0; // to be written until the volume is full (fill_device=1)
+    }
+    let filled = path.and_then(|path| engine::fill(path, end));
+    if filled.is_ok() {
+        // Of a file that was there and shorter, fio knows what it was, and would end a job there; of one that was not, it
+        // takes it to be as long as what the job does, wherever that begins.
+        file.real_size = file.real_size.max(end);
+    }
+    told(filled)
 }
 
 unsafe extern "C" fn unlink_file(_thread: *mut Thread, file: *mut File) -> c_int {

@@ -103,6 +103,57 @@ fn files_below_directories_are_made_read_and_removed() {
     assert_eq!(report.files, 0, "{report:?}");
 }
 
+/// fio clipped every job to what its file held already, and ended without an error.
+#[test]
+fn a_file_that_is_shorter_than_its_job_becomes_longer() {
+    let bench = Bench::new();
+    let wrote = |arguments: &str| {
+        let output = bench.fio(&format!("--thread --volume=v --bs=64k --output-format=json {arguments}"));
+        assert!(output.status.success(), "{arguments}: {}", said(&output));
+        let text = said(&output);
+        let json: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        let jobs = json["jobs"].as_array().unwrap();
+        jobs.iter()
+            .map(|job| ["read", "write"].map(|what| job[what]["io_bytes"].as_u64().unwrap() >> 20))
+            .collect::<Vec<_>>()
+    };
+    let engine = format!("--ioengine=external:{}", library().display());
+    let zone = format!("--zone={}", bench.zone().display());
+    let second = format!("--name=k --stonewall {engine} {zone} --volume=v --thread --bs=64k");
+    let two = format!("--filename=two --size=4M --rw=write {second} --filename=two --size=16M --rw=write");
+    for (arguments, expected) in [
+        ("--filename=f --size=8M --rw=write", vec![[0, 8]]),
+        ("--filename=f --size=16M --rw=write --verify=crc32c", vec![[16, 16]]),
+        ("--filename=f --offset=16M --size=4M --rw=write", vec![[0, 4]]),
+        ("--filename=f --rw=read", vec![[20, 0]]),
+        ("--filename=f --size=4M --rw=read", vec![[4, 0]]),
+        ("--filename=new --offset=4M --size=4M --rw=read", vec![[4, 0]]),
+        (two.as_str(), vec![[0, 4], [0, 16]]),
+    ] {
+        assert_eq!(wrote(arguments), expected, "{arguments}");
+    }
+    let (volume, _zone) = bench.volume();
+    for (name, mib) in [("f", 20), ("new", 8), ("two", 16)] {
+        assert_eq!(size_of(&volume, &[name]), mib << 20, "{name}");
+    }
+}
+
+#[test]
+fn why_a_zone_cannot_be_had_is_told_as_it_is() {
+    let bench = Bench::new();
+    let zone = Zone::open(&bench.zone(), &OpenOptions::default()).unwrap();
+    let output = bench.fio("--thread --volume=v --size=1M --rw=read");
+    assert!(!output.status.success() && said(&output).contains("is in use by process"), "{}", said(&output));
+    assert!(!said(&output).contains("thread=1"), "nothing fio can help: {}", said(&output));
+    // The advice for what is no native volume at all would have a disk's metadata made anew.
+    zone.remove_volume("v").unwrap();
+    zone.create_volume("e", VolumeKind::Ext, None).unwrap();
+    drop(zone);
+    let output = bench.fio("--thread --volume=e --size=1M --rw=read");
+    assert!(!output.status.success() && said(&output).contains("native volumes only"), "{}", said(&output));
+    assert!(!said(&output).contains("mkfs"), "{}", said(&output));
+}
+
 #[test]
 fn what_cannot_be_is_said_and_leaves_the_volume_sound() {
     let bench = Bench::new();

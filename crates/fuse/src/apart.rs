@@ -25,6 +25,13 @@ pub fn apart<R: Send>(ask: impl FnOnce() -> R + Send) -> io::Result<R> {
     })
 }
 
+/// Has no program that this process starts from now on get its files, but for the standard ones: whoever called it may have locks on them, or
+/// wait for the end of a pipe. Files opened later are the business of who opens them.
+pub fn keep_files_from_children() {
+    // SAFETY: it closes nothing here. Where the kernel cannot do it (before 5.11), they are inherited.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+}
+
 fn leave_files() -> io::Result<()> {
     // SAFETY: nothing in this thread has a descriptor yet, and in the table that it gets here it opens its own; that of the
     // process stays as it is. That a close may fail, for a file of which pages could not be written back, is its owner's affair.

@@ -54,7 +54,7 @@ mod requests;
 mod ring;
 mod server;
 
-pub use apart::apart;
+pub use apart::{apart, keep_files_from_children};
 pub use attach::{MountPoint, remount, unmount};
 pub use error::Error;
 pub use kernel_cache::KernelCache;

@@ -173,6 +173,9 @@ impl<'a> Reply<'a> {
         let header = OutHeader { len: len as u32, error: 0, unique: self.unique };
         if let Err(error) = self.to.send(header, parts) {
             tracing::error!("the kernel did not take an answer of {len} bytes: {error}");
+            if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) {
+                parts.iter().for_each(|part| touch(part));
+            }
             let _ = self.to.send(self.error_header(Errno::IO), &[]); // somebody waits
         }
     }
@@ -180,6 +183,15 @@ impl<'a> Reply<'a> {
     fn error_header(&self, errno: Errno) -> OutHeader {
         let len = size_of::<OutHeader>() as u32;
         OutHeader { len, error: -errno.raw_os_error(), unique: self.unique }
+    }
+}
+
+/// Looks at each page of what the kernel could not read, so that whoever has lent it learns of it: the medium may have failed there, and the
+/// kernel tells this only to who reads himself.
+fn touch(bytes: &[u8]) {
+    const PAGE: usize = 4096;
+    for byte in bytes.iter().step_by(PAGE).chain(bytes.last()) {
+        std::hint::black_box(*byte);
     }
 }
 

@@ -183,7 +183,11 @@ pub enum Error {
     },
     /// No gap is large enough.
     #[error(
-        "no room for a volume of {wanted} bytes: the largest gap has {largest}; grow the zone or ask for less"
+        "no room for a volume of {wanted} bytes: {}",
+        match largest {
+            0 => "the zone is full; grow it, or remove a volume".into(),
+            _ => format!("the largest gap has {largest}; grow the zone or ask for less"),
+        }
     )]
     NoSpace {
         /// Bytes asked for.

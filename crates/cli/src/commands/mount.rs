@@ -82,7 +82,8 @@ fn perform(arguments: &Mount) -> Result<u8, Failure> {
         .map_err(|failure| if failure.exit == 1 { failure.exit(exit::MOUNT_FAILED) } else { failure })?;
     match answer {
         Some(answer) => {
-            tell(&answer, &request, arguments.verbose)?;
+            // It is mounted, whoever reads that.
+            let _ = tell(&answer, &request, arguments.verbose);
             Ok(0)
         }
         None => Ok(0),
@@ -185,8 +186,10 @@ fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
     let dead = || {
         let entry = mount_table::resolve(dir).ok().and_then(|dir| mount_table::at(&dir).ok()?);
         let source = entry.map(|entry| format!(" of {}", entry.source)).unwrap_or_default();
-        Err(wrong(format!("{} is a mount{source} whose server is gone", dir.display()))
-            .remedy(format!("amberfs umount {}, then mount again: it recovers", dir.display())))
+        Err(wrong(format!("{} is a mount{source} whose server is gone", dir.display())).remedy(format!(
+            "amberfs umount {} (with --lazy if it is in use still), then mount again: it recovers",
+            dir.display()
+        )))
     };
     // The kernel may still know a dead mount's directory; how full it is only the server knows.
     match std::fs::metadata(dir).and_then(|metadata| Ok((metadata, rustix::fs::statvfs(dir)?))) {
@@ -197,17 +200,9 @@ fn mount_point(dir: &Path) -> Result<PathBuf, Failure> {
             Ok(dir)
         }
         Ok(_) => Err(wrong(format!("{} is not a directory", dir.display()))),
-        Err(error) if is_dead(&error) => dead(),
+        Err(error) if mount_table::is_dead(&error) => dead(),
         Err(error) => Err(wrong(format!("{}: {error}", dir.display()))),
     }
-}
-
-/// Whether that is what the kernel says of a mount whose server is gone; or of one whose requests came through rings, which are aborted or taken
-/// back.
-fn is_dead(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
-    gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Tells what recovery did, if it had something to do.
@@ -236,25 +231,4 @@ fn tell(answer: &Json, request: &MountRequest, verbose: bool) -> Result<(), Fail
         number("orphans_reclaimed"),
         recovery["seconds"].as_f64().unwrap_or(0.0) * 1e3,
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Error;
-
-    use rustix::io::Errno;
-
-    use super::*;
-
-    /// A mount whose requests came through rings says `ECANCELED` while these are taken down, which was not taken for its server's death.
-    #[test]
-    fn a_mount_over_rings_was_not_known_to_be_dead() {
-        for errno in [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED] {
-            assert!(is_dead(&errno.into()), "{errno}");
-        }
-        for errno in [Errno::NOENT, Errno::IO, Errno::ACCESS, Errno::INTR] {
-            assert!(!is_dead(&errno.into()), "{errno}");
-        }
-        assert!(!is_dead(&Error::other("of no errno")));
-    }
 }

@@ -71,15 +71,15 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
             report::print_while_read(&format!("{now}\n"))?
         } else {
             let since = |path: &str| number(&now, path).saturating_sub(number(&before, path));
-            let lines = since("/nvm/written/4/lines_flushed") + since("/nvm/written/4/lines_streamed");
+            let to_nvm = |what: &str| total(&now, what).saturating_sub(total(&before, what));
             report::print_while_read(&format!(
                 "{:>13} {:>13} {:>9} {:>9} {:>12} {:>9} {:>9}\n",
                 size::human(since("/user/bytes_written")),
                 size::human(since("/user/bytes_read")),
                 since("/user/changes"),
                 since("/user/syncs"),
-                size::human(since("/nvm/written/4/bytes")),
-                lines,
+                size::human(to_nvm("bytes")),
+                to_nvm("lines_flushed") + to_nvm("lines_streamed"),
                 since("/nvm/fences"),
             ))?
         };
@@ -88,6 +88,13 @@ fn watch(client: &mut Client, request: &Request, json: bool) -> Result<(), Failu
         }
         before = now;
     }
+}
+
+/// Of all that was written to NVM, whatever for.
+fn total(json: &Json, what: &str) -> u64 {
+    let rows = json.pointer("/nvm/written").and_then(Json::as_array);
+    let total = rows.and_then(|rows| rows.iter().find(|row| row["purpose"] == "total"));
+    total.and_then(|row| row[what].as_u64()).unwrap_or(0)
 }
 
 fn number(json: &Json, path: &str) -> u64 {

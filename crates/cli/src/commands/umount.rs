@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     if let Some(namespace) = &arguments.namespace {
         mount_namespace::enter(namespace).map_err(fail)?;
     }
-    let dir = mount_table::resolve(&place_of(&arguments.dir))
+    let dir = mount_table::resolve(&place_of(&arguments.dir).map_err(fail)?)
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
     let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
@@ -67,9 +67,13 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             Err(failure) => return Err(fail(failure)),
         }
     }
+    let state = match server.is_some() || elsewhere.is_some() {
+        true => "it stays mounted and in service",
+        false => "it stays mounted; its server was not there, did not answer, or is another user's",
+    };
     mounted.unmount(arguments.lazy).map_err(|error| match error {
         fuse::Error::Busy(_) => {
-            let failure = fail(Failure::new(error).leaving("it stays mounted and in service"));
+            let failure = fail(Failure::new(error).leaving(state));
             let dir = dir.display();
             failure.remedy(format!(
                 "'fuser -vm {dir}' tells who uses it; 'amberfs umount --lazy {dir}' detaches it"
@@ -81,7 +85,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
                 _ => "root, who alone may unmount it".to_string(),
             };
             let what = format!("{} was mounted by {who}", dir.display());
-            fail(Failure::new(what).leaving("it stays mounted and in service"))
+            fail(Failure::new(what).leaving(state))
         }
         fuse::Error::NotMounted(_) => {
             let what = format!("{} is not what was mounted there a moment before", dir.display());
@@ -90,7 +94,7 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
                     .leaving("somebody else has unmounted that, or moved it; nothing was unmounted"),
             )
         }
-        error => fail(Failure::new(error).leaving("it stays mounted and in service")),
+        error => fail(Failure::new(error).leaving(state)),
     })?;
     let disk = match (server, elsewhere) {
         (Some(client), _) => wait(client, &dir, arguments)?,
@@ -115,18 +119,24 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Where what is named is mounted, if that is a volume in one place; else what is named.
-fn place_of(named: &Path) -> PathBuf {
+/// Where what is named is mounted, if that is a volume; else what is named. A volume that is mounted in several places does not say which is meant.
+fn place_of(named: &Path) -> Result<PathBuf, Failure> {
     let source = || {
         let Place { zone, volume } = named.to_str()?.parse().ok()?;
         Some(VolumePlace { zone, volume: volume? }.absolute().ok()?.to_string())
     };
-    let its = |source: String| {
-        let mut its = mount_table::read().ok()?.into_iter().filter(|entry| entry.is_amberfs());
-        let first = its.find(|entry| entry.source == source)?.dir;
-        its.all(|entry| entry.source != source).then_some(first)
-    };
-    source().and_then(its).unwrap_or_else(|| named.to_path_buf())
+    let Some(source) = source() else { return Ok(named.to_path_buf()) };
+    let its = mount_table::read()?.into_iter().filter(|entry| entry.is_amberfs() && entry.source == source);
+    let mut dirs: Vec<PathBuf> = its.map(|entry| entry.dir).collect();
+    match dirs.len() {
+        0 => Ok(named.to_path_buf()),
+        1 => Ok(dirs.remove(0)),
+        _ => {
+            let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+            let what = format!("{source} is mounted on {}", places.join(" and on "));
+            Err(Failure::new(what).leaving("nothing was unmounted").remedy("name one of these directories"))
+        }
+    }
 }
 
 /// The mount of ours that is seen on `dir`.

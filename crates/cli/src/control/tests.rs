@@ -154,7 +154,7 @@ fn a_server_answers_its_own_user_alone() {
     let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
     let path = scratch.path().join("zone.sock");
     for (path, mode) in [(scratch.path(), 0o755), (&*path, 0o777)] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
     let answer = |user| {
         let path = path.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use disk::Disk;
 use vfs::{Error, Time};
 
-use super::{first, insert, listed as listed_inode, reclaim, remove, remove_some};
+use super::{Told, first, insert, listed as listed_inode, reclaim, remove, remove_some};
 use crate::core::{alloc, inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
@@ -49,7 +49,7 @@ fn inodes_join_and_leave_the_list_anywhere() {
                 expected.insert(0, number);
             } else {
                 let number = expected.remove(random.below(expected.len() as u64) as usize);
-                scene.change(|core| remove_some(core, inode::read(core, number)?, true)).unwrap();
+                scene.change(|core| remove_some(core, inode::read(core, number)?, Told::InList)).unwrap();
                 assert_eq!(inode::read(scene.core(), number).unwrap_err(), Error::Stale);
             }
             assert_eq!(listed(&scene), expected);
@@ -221,5 +221,51 @@ fn large_files_go_in_parts() {
         again.commit();
         assert_eq!(again.free().0, before - 3);
         again.fsck();
+    }
+}
+
+/// What has more runs than one operation should free is in the list from the first of several on, whoever took its last name.
+#[test]
+fn a_file_in_many_runs_joins_the_list() {
+    for (told, is_cut) in [(Told::Nowhere, false), (Told::Nowhere, true), (Told::InFile, false)] {
+        let scene = Scene::new("32M", &["-t", "ext4", "-b", "1024"], 1);
+        let (number, before) = (scene.file(0), scene.free().0);
+        let mut places = Vec::new();
+        while places.len() < 5000 {
+            places.extend(alloc::pick(scene.core(), 0, 1000).unwrap().step_by(2));
+        }
+        scene
+            .change(|core| {
+                let mut inode = inode::read(core, number)?;
+                for (n, &place) in places.iter().enumerate() {
+                    alloc::take(core, place..place + 1)?;
+                    map::insert(core, &mut inode, n as u64, place, 1, true)?;
+                }
+                inode.size = places.len() as u64 * 1024;
+                inode::write(core, &inode)
+            })
+            .unwrap();
+        let is_done = scene.change(|core| {
+            directory::remove(core, &inode::read(core, ROOT)?, b"0")?;
+            let inode = inode::Inode { links: 0, ..inode::read(core, number)? };
+            remove_some(core, inode, told)
+        });
+        assert_eq!(is_done, Ok(false), "one operation is not enough");
+        assert_eq!(listed(&scene), if told == Told::Nowhere { vec![number] } else { vec![] });
+        if is_cut {
+            let again = Scene::of(scene.image());
+            assert_eq!(again.volume.reclaim_orphans(), Ok(1));
+            again.commit();
+            assert_eq!(again.free().0, before);
+            again.fsck();
+        } else {
+            match told {
+                Told::InFile => assert_eq!(scene.volume.reclaim_one(number, false, |_| Ok(())), Ok(true)),
+                _ => scene.volume.remove_unnamed(number).unwrap(),
+            }
+            assert_eq!(listed(&scene), []);
+            scene.commit();
+            assert_eq!(scene.free().0, before);
+        }
     }
 }
