@@ -2,6 +2,9 @@
 
 use rustix::io::Errno;
 
+/// What fails if the system gives no more threads.
+pub(crate) const STARTING: &str = "start a thread";
+
 /// An operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -104,6 +107,9 @@ impl Error {
             Error::TooManyOpen { .. } => {
                 Some("raise the limit ('ulimit -n'), or ask for fewer files or a greater width")
             }
+            Error::Operation { doing: STARTING, .. } => Some(
+                "ask for fewer threads (threads= of the workload), or raise the limit ('ulimit -u', a container's pids)",
+            ),
             _ => None,
         }
     }

@@ -124,6 +124,11 @@ impl<G: Ground> Files<G> {
         self.names[usize::from(!self.renamed[number].load(Ordering::Relaxed))].get(number)
     }
 
+    /// Between passes, when nobody uses it.
+    pub(crate) fn is_there(&self, number: usize) -> bool {
+        self.states[number].load(Ordering::Relaxed) != ABSENT
+    }
+
     pub(crate) fn inner_dir(&self, number: usize) -> &CStr {
         self.inner_dirs.get(number)
     }

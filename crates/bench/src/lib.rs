@@ -23,6 +23,7 @@ mod error;
 mod files;
 mod floor;
 mod flow;
+mod gate;
 mod ground;
 mod in_process;
 mod machine;

@@ -30,7 +30,7 @@ pub const PEERS: [(&str, &str); 19] = [
     ("amberfs-ext", "ext4 on a loop device over tmpfs, its metadata and synced writes in NVM by Amberfs"),
     (
         "fuse",
-        "the floor under FUSE: a server that keeps names and sizes, by the library fuser (its CPU time is not counted)",
+        "the floor under FUSE: a server that keeps names and sizes, by the library fuser, in the benchmark's own process",
     ),
     ("tmpfs", "tmpfs"),
     ("ext4", "ext4 on a loop device over tmpfs"),
@@ -285,10 +285,11 @@ pub fn available_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Bytes of each peer that memory has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
-pub fn fitting_bytes() -> u64 {
-    // Six are in memory, all of them there from the start; the machine keeps a quarter.
-    (available_bytes() / 8).clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
+/// Bytes of each of so many peers in memory that it has room for: between 320 MiB, the least that xfs takes, and 1 GiB.
+pub fn fitting_bytes(peers: usize) -> u64 {
+    // All of them are there from the start; the machine keeps a quarter.
+    let each = available_bytes() / 4 * 3 / peers.max(1) as u64;
+    each.clamp(320 << 20, 1 << 30) & !(nvm::SEGMENT - 1)
 }
 
 #[cfg(test)]

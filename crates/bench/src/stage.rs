@@ -1,8 +1,9 @@
 //! A workload set up on one target: its files in a directory of its own, which goes with it.
 
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -11,13 +12,15 @@ use crate::block_device::{BlockDevice, Traffic};
 use crate::clock;
 use crate::error::Fault;
 use crate::files::Files;
-use crate::flow::{Extent, Order, Pass, Phase, Unit, Workload};
+use crate::flow::{Extent, Op, Order, Pass, Phase, Pick, Unit, Workload};
+use crate::gate::Gate;
 use crate::ground::{Ground, remove_tree};
 use crate::random::Random;
 use crate::statistics::{Sample, Tally};
 use crate::worker::Worker;
 
-/// A pass over files ends after so many times the time of a loop, where a target is slow: what it left out is passed over later.
+/// The first pass of a phase over files ends after so many times the time of a loop, where a target is slow. Later ones are over what is there, and go
+/// to their end: what a phase counts has been through all of them.
 const PASS_TIMES: u32 = 2;
 
 /// How long a pass without an end of its own goes on.
@@ -204,6 +207,8 @@ impl<G: Ground> Prepared<'_, G> {
         });
         let account = self.below.account();
         for (number, pass) in phase.passes.iter().enumerate() {
+            let is_bounded = number == 0 || pass.extent == Extent::Loop;
+            let amount = amount.filter(|_| is_bounded);
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
             if number > 0 {
@@ -233,37 +238,62 @@ impl<G: Ground> Prepared<'_, G> {
         let files = self.files.as_ref().expect("there until it is removed");
         let threads = if pass.extent == Extent::Once { 1 } else { self.workload.threads.max(1) };
         let turns = match pass.extent {
-            Extent::Each(order, share) => order_of(order, files.set.files * share.min(100) / 100, seed),
+            Extent::Each(order, share) => {
+                let mut turns = order_of(order, files.set.files * share.min(100) / 100, seed);
+                // To find that nothing can be done takes time, too.
+                turns.retain(|number| pass.flow.first().is_none_or(|op| is_possible(files, op, *number)));
+                turns
+            }
             Extent::Dirs => (0..files.dirs.len()).map(|dir| dir * files.set.width).collect(),
             Extent::Loop | Extent::Once => Vec::new(),
         };
-        let barrier = Barrier::new(threads + 1);
-        // One that fails stops the others.
-        let failed = AtomicBool::new(false);
+        let gate = Gate::default();
         let work = |number: usize| {
-            let mut worker = Worker::new(self.ground, files, number, seed, [&terms.interrupted, &failed]);
+            let mut place = gate.place();
+            let mut worker =
+                Worker::new(self.ground, files, number, seed, [&terms.interrupted, &gate.failed]);
             let prepared = worker.perform(&pass.before);
             worker.tally = Tally::default();
-            barrier.wait();
+            let is_open = place.wait();
             let began = Instant::now();
             let mine = &turns[number * turns.len() / threads..(number + 1) * turns.len() / threads];
-            let result = prepared.and_then(|()| repeat(&mut worker, pass, mine, amount));
+            let result = match is_open {
+                true => prepared.and_then(|()| repeat(&mut worker, pass, mine, amount)),
+                false => Ok(()),
+            };
             let ended = Instant::now();
             let result = worker.finish().and(result);
             if result.is_err() {
-                failed.store(true, Ordering::Relaxed);
+                // One that fails stops the others.
+                gate.failed.store(true, Ordering::Relaxed);
             }
             result.map(|()| (worker.tally, began, ended))
         };
         let (results, before) = std::thread::scope(|scope| {
             let work = &work;
-            let handles: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+            let start = |number| Builder::new().spawn_scoped(scope, move || work(number));
+            let (mut handles, mut refused) = (Vec::new(), None);
+            for number in 0..threads {
+                match start(number) {
+                    Ok(handle) => handles.push(handle),
+                    Err(error) => {
+                        refused = Some(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN));
+                        break;
+                    }
+                }
+            }
+            gate.gather(handles.len());
             let before = (self.below.server.and_then(clock::server_ns), clock::process_ns());
-            barrier.wait();
-            let results: Vec<_> =
-                handles.into_iter().map(|handle| handle.join().expect("no panic")).collect();
-            (results, before)
-        });
+            gate.open(refused.is_none());
+            let join = |handle: std::thread::ScopedJoinHandle<'_, _>| {
+                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            let results: Vec<_> = handles.into_iter().map(join).collect();
+            match refused {
+                Some(errno) => Err(Fault { doing: crate::error::STARTING, errno }),
+                None => Ok((results, before)),
+            }
+        })?;
         let cpu_ns = clock::process_ns() - before.1;
         let server_ns = self.below.server.and_then(clock::server_ns);
         let server_ns = server_ns.zip(before.0).map(|(after, before)| after.saturating_sub(before));
@@ -321,6 +351,19 @@ fn repeat<G: Ground>(
             }
         },
         (Extent::Once, _) | (Extent::Loop, None) => worker.turn(0, &pass.flow).map(drop),
+    }
+}
+
+/// Whether the first step of a turn has something to be done to.
+fn is_possible<G: Ground>(files: &Files<G>, first: &Op, number: usize) -> bool {
+    match first {
+        Op::Create(Pick::Turn) => !files.is_there(number),
+        Op::Open(Pick::Turn) | Op::Stat(Pick::Turn) | Op::Rename(Pick::Turn) | Op::Unlink(Pick::Turn) => {
+            files.is_there(number)
+        }
+        Op::MakeDir => !files.has_inner_dir(number),
+        Op::RemoveDir => files.has_inner_dir(number),
+        _ => true,
     }
 }
 

@@ -72,9 +72,7 @@ impl<'a, G: Ground> Worker<'a, G> {
     /// Does the steps of a flow. `Errno::INTR` if it was told to stop.
     pub(crate) fn perform(&mut self, flow: &[Op]) -> std::result::Result<(), Fault> {
         for op in flow {
-            if self.stop.iter().any(|flag| flag.load(Ordering::Relaxed)) {
-                return Err(Fault { doing: "stop", errno: Errno::INTR });
-            }
+            go_on(&self.stop).map_err(|errno| Fault { doing: "stop", errno })?;
             self.step(op)?;
         }
         Ok(())
@@ -262,17 +260,21 @@ impl<'a, G: Ground> Worker<'a, G> {
                 prepare(buffer, *piece);
                 files.set_length(number, length);
                 self.tally.bytes += length;
+                let stop = self.stop;
                 self.timed(Kind::Write, |ground| {
                     (0..length).step_by((*piece).max(1) as usize).try_for_each(|at| {
+                        go_on(&stop)?;
                         ground.write(file, at, &buffer[..(length - at).min(*piece) as usize])
                     })
                 })
             }
             Op::ReadWhole(piece) => {
                 prepare(buffer, *piece);
+                let stop = self.stop;
                 let read = self.timed(Kind::Read, |ground| {
                     let mut at = 0;
                     loop {
+                        go_on(&stop)?;
                         let got = ground.read(file, at, &mut buffer[..*piece as usize])?;
                         at += got as u64;
                         if (got as u64) < *piece {
@@ -340,6 +342,11 @@ impl<'a, G: Ground> Worker<'a, G> {
         prepare(&mut self.buffer, bytes);
         bytes as usize
     }
+}
+
+/// `INTR` if it was told to stop.
+fn go_on(stop: &[&AtomicBool; 2]) -> Result<()> {
+    if stop.iter().any(|flag| flag.load(Ordering::Relaxed)) { Err(Errno::INTR) } else { Ok(()) }
 }
 
 /// Makes the buffer large enough. What it holds is written as it is.

@@ -75,6 +75,22 @@ fn every_workload_runs_by_system_calls() {
     run_all(&Directory::open(dir.path()).unwrap());
 }
 
+/// Files of which the time for making them was up before the pass that syncs them counted as synced; and who made fewer than there can be had the time that
+/// it takes to find the others missing counted.
+#[test]
+fn what_is_counted_has_been_through_all_passes() {
+    let ground = InProcess::new(Arc::new(Model::new()));
+    let terms = Terms { amount: Amount::Time(Duration::from_millis(1)), ..terms(0) };
+    let fs_mark = bench::workloads("fs_mark:files=20000,size=4K,sync=5", 1.0).unwrap().remove(0);
+    let Measured { sample, tally, .. } = run(&ground, &fs_mark, &terms).remove(0);
+    assert!((1..20_000).contains(&sample.operations), "{}: the time is up before", sample.operations);
+    assert_eq!(tally.kinds[&Kind::Sync].count(), sample.operations);
+    let metadata = bench::workloads("metadata:files=20000", 1.0).unwrap().remove(0);
+    for Measured { phase, sample, tally, .. } in run(&ground, &metadata, &terms) {
+        assert_eq!(tally.skipped, 0, "{phase}: of {}", sample.operations);
+    }
+}
+
 /// A native volume of so many MiB.
 fn volume(dir: &Path, mib: u64, read_only: bool) -> (Zone, Volume) {
     let bytes = mib << 20;

@@ -121,7 +121,9 @@ impl From<bench::Error> for Failure {
     fn from(error: bench::Error) -> Failure {
         let remedy = error.remedy();
         let exit = if error == bench::Error::Interrupted { crate::exit::INTERRUPTED } else { EXIT_FAILURE };
-        let failure = Failure::new(error).leaving("what the benchmark made is gone again").exit(exit);
+        let failure = Failure::new(error)
+            .leaving("what the benchmark made is gone again, where it could be removed")
+            .exit(exit);
         match remedy {
             Some(remedy) => failure.remedy(remedy),
             None => failure,

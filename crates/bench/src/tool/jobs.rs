@@ -168,6 +168,10 @@ fn parse_fio(text: &str) -> Option<(Sample, Tally)> {
             latencies.note_many(ns.parse().ok()?, count.as_u64()?);
         }
     }
+    // What a write takes with the sync behind it is not told.
+    if job["sync"]["lat_ns"]["N"].as_u64().is_some_and(|syncs| syncs > 0) {
+        tally = Tally::default();
+    }
     (operations > 0 && seconds > 0.0).then(|| (sample(operations, bytes, seconds), tally))
 }
 

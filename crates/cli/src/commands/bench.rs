@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
         workloads.extend(bench::workloads(request, scale).map_err(usage)?);
     }
     let peers = peers(arguments).map_err(usage)?;
-    has_room(arguments, &peers).map_err(usage)?;
+    has_room(arguments, &extent, &peers).map_err(usage)?;
     if arguments.targets.is_empty() && peers.is_empty() {
         let remedy = "name a directory or ZONE:VOLUME, or give --peers, or both";
         return Err(usage("there is nothing to measure".to_string()).remedy(remedy));
@@ -94,19 +94,28 @@ pub(crate) fn run(arguments: &Bench) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Whether peers of the size that is asked for can be. Memory stands for NVM and for disks, and all of it is touched before anything is
+fn in_memory(peers: &[Peer]) -> usize {
+    peers.iter().filter(|peer| peer.is_in_memory()).count()
+}
+
+/// Bytes of each peer.
+fn bytes_of(arguments: &Bench, extent: &Extent, peers: &[Peer]) -> u64 {
+    arguments.size.unwrap_or_else(|| ::bench::fitting_bytes(in_memory(peers)).min(extent.bytes))
+}
+
+/// Whether peers of that size can be. Memory stands for NVM and for disks, and all of it is touched before anything is
 /// measured: too much would bring the machine down.
-fn has_room(arguments: &Bench, peers: &[Peer]) -> Result<(), String> {
-    let Some(bytes) = arguments.size else { return Ok(()) };
-    if bytes == 0 {
+fn has_room(arguments: &Bench, extent: &Extent, peers: &[Peer]) -> Result<(), String> {
+    if arguments.size == Some(0) {
         return Err("--size 0: a peer needs room for files".to_string());
     }
-    let count = peers.iter().filter(|peer| peer.is_in_memory()).count();
+    let (bytes, count) = (bytes_of(arguments, extent, peers), in_memory(peers));
     let (needed, available) = (bytes.saturating_mul(count as u64), ::bench::available_bytes());
     match needed > available {
         true => Err(format!(
-            "--size {}: the peers in memory, {count}, would take {}, and {} are available",
+            "--size {}{}: the peers in memory, {count}, would take {}, and {} are available: name fewer (--peers=...)",
             size::human(bytes),
+            if arguments.size.is_some() { "" } else { ", the least that all can have" },
             size::human(needed),
             size::human(available)
         )),
@@ -151,7 +160,7 @@ fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> R
     if !asked.is_empty() {
         let setup = Setup {
             program: std::env::current_exe().doing("looking for this program")?,
-            bytes: arguments.size.unwrap_or_else(|| ::bench::fitting_bytes().min(extent.bytes)),
+            bytes: bytes_of(arguments, extent, asked),
             disk: arguments.disk.clone(),
             server: |dir| server_of(dir),
             native_options: |list| {
