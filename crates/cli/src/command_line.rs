@@ -86,7 +86,7 @@ pub(crate) enum Command {
     /// Measure a file system beside others: directories of mounted ones, volumes in this process, and peers that it sets up
     #[command(
         after_help = "What it makes is gone when it ends, however it ends but by SIGKILL: what that leaves (mounts, loop devices, servers of Amberfs) is in \
-        directories named amberfs-bench-*, in /dev/shm and in that of --disk: unmount, detach, and remove them.\n\n\
+        directories named amberfs-bench-*, in $TMPDIR (/tmp), or /dev/shm without root, and in that of --disk: unmount, detach, and remove them.\n\n\
                       Exit codes: 0 it was measured, 1 it could not be, 2 usage, 130 interrupted."
     )]
     Bench(Bench),
