@@ -63,18 +63,21 @@ pub(crate) fn other_users() -> BTreeSet<u32> {
     logged_in.chain(others).filter(|user| *user != this_user()).collect()
 }
 
-/// Where this user's servers listen: in the first that can be had. The root of a user namespace has none in `/run`, and in `/tmp` anybody may have made one first.
+/// Where this user's servers listen: in the first that can be had. The root of a user namespace has none in `/run`, and in `/tmp` anybody may have made one
+/// first. What a login has in `/run/user` goes when the user logs out: it is the last, unless the user's environment names it.
 fn own_paths() -> Vec<PathBuf> {
     let user = this_user();
-    let set = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
-    let of_system =
-        if user == 0 { "/run/amberfs".into() } else { format!("/run/user/{user}/amberfs").into() };
-    let of_session = set.map(|dir| PathBuf::from(dir).join("amberfs"));
-    let in_order = if user == 0 { [Some(of_system), of_session] } else { [of_session, Some(of_system)] };
-    let mut paths: Vec<PathBuf> = in_order.into_iter().flatten().collect();
-    paths.push(format!("/tmp/amberfs-{user}").into());
-    paths.dedup();
-    paths
+    let named = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+    let named = named.map(|dir| PathBuf::from(dir).join("amberfs"));
+    let of_all = PathBuf::from(format!("/tmp/amberfs-{user}"));
+    match user {
+        0 => [Some("/run/amberfs".into()), named, Some(of_all)].into_iter().flatten().collect(),
+        _ => {
+            let of_login = PathBuf::from(format!("/run/user/{user}/amberfs"));
+            let last = Some(of_login).filter(|path| named.as_ref() != Some(path));
+            [named, Some(of_all), last].into_iter().flatten().collect()
+        }
+    }
 }
 
 /// Where those of a user listen, as far as this one may talk to them.

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use zerocopy::IntoBytes;
@@ -22,6 +23,22 @@ const GATHERING: Duration = Duration::from_millis(1);
 
 /// How long a thread for whose message the kernel had no memory lets others have some.
 const SHORTAGE: Duration = Duration::from_millis(1);
+
+/// Where a thread has its messages.
+pub(crate) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// One for the longest message. **Whoever starts a thread has it before**: a server that ends for want of memory while one of its threads waits for an
+    /// answer of its own mount (see [`crate::apart()`]) would wait for that thread, and it for the server.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn new() -> io::Result<Buffer> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(MESSAGE_MAX).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Buffer(bytes))
+    }
+}
 
 /// The kernel's end of a mount. When it is closed, the mount is dead.
 #[derive(Debug)]
@@ -56,21 +73,25 @@ impl Device {
     }
 
     /// Has `serve` serve message after message, until the mount has ended.
-    pub(crate) fn serve(&self, serve: impl Fn(&Message<'_>, Reply<'_>)) -> io::Result<()> {
-        self.serve_with_pauses(serve, None)
+    pub(crate) fn serve(&self, buffer: Buffer, serve: impl Fn(&Message<'_>, Reply<'_>)) -> io::Result<()> {
+        self.serve_with_pauses(buffer, serve, None)
     }
 
     /// The same for those that nobody waits for. While this pauses, the kernel need not wake it for each.
-    pub(crate) fn serve_gathered(&self, serve: impl Fn(&Message<'_>, Reply<'_>)) -> io::Result<()> {
-        self.serve_with_pauses(serve, Some(GATHERING))
+    pub(crate) fn serve_gathered(
+        &self,
+        buffer: Buffer,
+        serve: impl Fn(&Message<'_>, Reply<'_>),
+    ) -> io::Result<()> {
+        self.serve_with_pauses(buffer, serve, Some(GATHERING))
     }
 
     fn serve_with_pauses(
         &self,
+        mut buffer: Buffer,
         serve: impl Fn(&Message<'_>, Reply<'_>),
         pause: Option<Duration>,
     ) -> io::Result<()> {
-        let mut buffer = vec![0; MESSAGE_MAX];
         while let Some(message) = self.next(&mut buffer)? {
             serve(&message, Reply::new(&message, &mut &self.connection));
             if let Some(pause) = pause {
@@ -85,16 +106,18 @@ impl Device {
         &self,
         handle: impl FnOnce(&Message<'_>, Reply<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        let mut buffer = vec![0; MESSAGE_MAX];
+        let mut buffer = Buffer::new()?;
         let message = self.next(&mut buffer)?.ok_or_else(|| io::Error::other("it was unmounted at once"))?;
         handle(&message, Reply::new(&message, &mut &self.connection))
     }
 
     /// Waits for the next message; `None` if the mount has ended.
-    fn next<'b>(&self, buffer: &'b mut Vec<u8>) -> io::Result<Option<Message<'b>>> {
-        let len = loop {
-            match rustix::io::read(&self.connection, buffer.as_mut_slice()) {
-                Ok(len) => break len,
+    fn next<'b>(&self, buffer: &'b mut Buffer) -> io::Result<Option<Message<'b>>> {
+        let Buffer(bytes) = buffer;
+        loop {
+            bytes.clear();
+            match rustix::io::read(&self.connection, spare_capacity(bytes)) {
+                Ok(_) => break,
                 // Given up by who asked, before it was read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
                 // The latter for whoever has taken a message while it was unmounted, or somebody ended it.
@@ -103,9 +126,9 @@ impl Device {
                 Err(Errno::NOMEM) => thread::sleep(SHORTAGE),
                 Err(errno) => return Err(errno.into()),
             }
-        };
-        let message = Message::parse(&buffer[..len]);
-        message.map(Some).ok_or_else(|| io::Error::other(format!("a message of {len} bytes is not whole")))
+        }
+        let not_whole = || io::Error::other(format!("a message of {} bytes is not whole", bytes.len()));
+        Message::parse(bytes).map(Some).ok_or_else(not_whole)
     }
 
     /// The kernel may not believe what it knows of entry `name` of `dir` any more. Fails if it knows nothing of it.

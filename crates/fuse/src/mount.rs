@@ -10,7 +10,7 @@ use vfs::FileSystem;
 
 use crate::apart::apart;
 use crate::attach::{MountId, attach, unmount};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
 use crate::message::{Message, Reply};
@@ -82,14 +82,14 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         // Beside rings, one is enough: only what nobody waits for comes there.
         let readers = if over_rings { 1 } else { options.threads.max(1) };
         for number in 0..readers {
-            let (session, device) = (session.clone(), device.clone());
+            let (session, device, buffer) = (session.clone(), device.clone(), Buffer::new()?);
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
             threads.push(reader.spawn(move || {
                 let serve = |message: &Message<'_>, reply: Reply<'_>| session.0.serve(message, reply);
                 let served = match over_rings {
                     // Without it, forgets would pile up in the kernel.
-                    true => device.serve_gathered(serve).inspect_err(|_| device.abort()),
-                    false => device.serve(serve),
+                    true => device.serve_gathered(buffer, serve).inspect_err(|_| device.abort()),
+                    false => device.serve(buffer, serve),
                 };
                 served.inspect_err(|error| tracing::error!("{}: {error}", gone(over_rings)))
             })?);
