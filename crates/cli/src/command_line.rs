@@ -63,7 +63,8 @@ pub(crate) enum Command {
         after_help = "Without -p or -y nothing is changed. -p (-a, as at boot) replays the log, if all of it can be replayed, and writes anew what is \
                       there twice (superblock, root slot, the zone's entrance) or follows from the files (which blocks are in use, and whose \
                       they are). -y also drops what of the log cannot be replayed, and makes the list of snapshots and that of files without a \
-                      name anew. What is repaired with loss says so.\n\n\
+                      name anew. Of an attached disk -y gives up what of the log is damaged, and e2fsck mends the rest when it is detached. \
+                      What is repaired with loss says so.\n\n\
                       Exit codes, as fsck(8) has them: 0 no errors, 1 errors corrected, 4 errors left, 8 could not check, 16 usage; 5 is 1 and 4."
     )]
     Fsck(Fsck),

@@ -514,3 +514,47 @@ fn damage_that_is_met_while_unmounting_is_on_record() {
     run(&format!("umount {dir}")).ok();
     assert!(run(&format!("detach {zone}:disk")).ok().out.contains("damage was found"));
 }
+
+/// Damage among what was committed: nothing is mounted before somebody has said that it may be given up.
+#[test]
+fn a_damaged_log_is_told_and_given_up_when_asked() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let at = |n: usize| scratch.path("mnt").join(format!("file {n}"));
+    let content = |n: usize| format!("synced as number {n};").repeat(50).into_bytes();
+    run(&format!("attach {zone}:disk {disk}")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    for n in 0..10 {
+        let mut file = fs::File::create(at(n)).unwrap();
+        file.write_all(&content(n)).unwrap();
+        file.sync_all().unwrap();
+    }
+    kill(&server_of(&dir));
+    run(&format!("umount {dir}")).ok();
+    let bytes = fs::read(&zone).unwrap();
+    let record = bytes.windows(content(4).len()).position(|bytes| bytes == content(4)).unwrap();
+    let damage = |at| fs::File::options().write(true).open(&zone).unwrap().write_all_at(b"?", at).unwrap();
+    damage(record as u64);
+    let words = ["its log in NVM is damaged", "nothing was changed", "fsck --repair"];
+    run(&format!("mount {zone}:disk {dir}")).fails(32, &words);
+    run(&format!("detach {zone}:disk")).fails(1, &words);
+    for how in ["", "-p"] {
+        let told = run(&format!("fsck {how} {zone}:disk")).fails(4, &[]).out;
+        for word in
+            ["its log in NVM is damaged", "(left)", "all else, was not checked", "amberfs fsck --repair"]
+        {
+            assert!(told.contains(word), "{word}: {told}");
+        }
+    }
+    assert_eq!(run(&format!("fsck {zone}:disk --json")).fails(4, &[]).json()["log_damaged"], true);
+    let told = run(&format!("fsck --repair {zone}:disk")).fails(5, &[]).out;
+    assert!(told.contains("(repaired with loss)") && told.contains("e2fsck -f on the disk"), "{told}");
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    for n in (0..10).filter(|n| *n != 4) {
+        assert_eq!(fs::read(at(n)).unwrap(), content(n));
+    }
+    run(&format!("umount {dir}")).ok();
+    let detached = run(&format!("detach {zone}:disk")).ok().out;
+    assert!(detached.contains("damage was found in it"), "{detached}");
+    shell(&format!("e2fsck -fy {disk}; test $? -le 1")).ok();
+    e2fsck(&disk);
+}

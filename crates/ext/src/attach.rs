@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::features::Incompat;
 use crate::fetch;
-use crate::home::{self, Area, Frames, Home, Room, State, read_log};
+use crate::home::{self, Area, FoundLog, Frames, Home, Room, State};
 use crate::journal;
 use crate::kind::Kind;
 use crate::mark;
@@ -92,6 +92,15 @@ pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
             log_bytes: 2 * area.half,
         }
     }))
+}
+
+/// What is damaged in the log of a volume that nobody has open, in words, so that it is not mounted ([`Error::LogDamaged`]). Nothing is changed.
+///
+/// # Errors
+/// [`Error::Area`], [`Error::AreaVersion`].
+pub fn log_damage(region: &Region) -> Result<Option<String>, Error> {
+    let area = Area::read(region)?.filter(|area| area.state != State::Detached);
+    Ok(area.and_then(|area| FoundLog::of(region, &area).damage()))
 }
 
 /// Nobody else in this process opens the volume until that is dropped: two would change one area each in their own way.
@@ -279,12 +288,7 @@ fn is_cut_short(area: &Area, region: &Region, disk: &Disk) -> Result<bool, Error
 }
 
 fn is_untouched(area: &Area, region: &Region) -> bool {
-    let mut first = true;
-    let read = read_log(region, area, |_| {
-        first = false;
-        Ok(())
-    });
-    read.is_ok() && first && Frames::listed(region, area).used == 0
+    FoundLog::of(region, area).is_empty() && Frames::listed(region, area).used == 0
 }
 
 impl Volume {
@@ -299,6 +303,11 @@ impl Volume {
         let area = Area::read(region)?.filter(|area| area.state != State::Detached);
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
+        let laid_out = area.clone();
+        let log = FoundLog::of(region, &laid_out);
+        if let Some(what) = log.damage().filter(|_| !options.past_damage) {
+            return Err(Error::LogDamaged { volume: region.name().into(), what });
+        }
         if area.disk_name != disk.name() && !disk.is_read_only() && home::check_name(&disk).is_ok() {
             area.disk_name = disk.name().into();
             area.write(region).ignore();
@@ -314,11 +323,15 @@ impl Volume {
             drop(begin_moment(&area, region, &disk, raw, 1));
         }
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
-        let (next, mut replayed) = replay(region, &area, &frames, &disk)?;
+        let mut replayed = replay(region, &area, &log, &frames, &disk)?;
         let superblock = superblock_of(&frames, &area, &disk)?;
+        let next = log.next();
         let home = Home::begin(region.clone(), mounted, area.clone(), frames.clone(), next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
         volume.unmark(&area, &frames)?;
+        if let Some(what) = log.damage() {
+            volume.core.met.note(&format!("the log has damage: {what}"));
+        }
         if options.fetch == Fetch::Eager {
             volume.fetched = volume.fetch();
         }

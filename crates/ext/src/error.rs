@@ -236,6 +236,18 @@ pub enum Error {
         /// The disk.
         disk: String,
     },
+    /// Committed transactions are lost, and later ones are there.
+    #[error(
+        "volume '{volume}': its log in NVM is damaged, which no crash does: {what}; nothing was changed; if there are copies of the zone and of the disk \
+         from one moment, use them; else `amberfs fsck --repair ZONE:{volume}` goes on with what is whole, and then the disk is to be detached \
+         and checked with `e2fsck -f`"
+    )]
+    LogDamaged {
+        /// The volume.
+        volume: String,
+        /// What of it.
+        what: String,
+    },
     /// Something below failed: a damaged structure, an unreadable disk.
     #[error("{0}")]
     Volume(#[from] vfs::Error),

@@ -26,7 +26,7 @@ pub use area::Room;
 pub(crate) use area::{Area, LEFT_PART, State, bytes_for_all, check_bytes, check_name};
 pub(crate) use frames::Frames;
 use log::Log;
-pub(crate) use log::{Item, LogItem, Logged, Transaction, read as read_log};
+pub(crate) use log::{FoundLog, Item, LogItem, Logged, Transaction};
 
 /// What a checkpoint needs of who knows files.
 pub(crate) trait Above {
@@ -313,7 +313,7 @@ impl Committing {
     /// Begins the half that is free.
     fn switch(&mut self) {
         self.committed_before = self.committed;
-        self.log.switch(self.committed + 1);
+        self.log.switch();
     }
 }
 
@@ -408,7 +408,9 @@ mod tests {
                     0 => (Frames::empty(region.clone(), area.clone(), disk.clone()), 1),
                     _ => {
                         let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
-                        let next = crate::replay::replay(&region, &area, &frames, &disk).unwrap().0;
+                        let log = FoundLog::of(&region, &area);
+                        crate::replay::replay(&region, &area, &log, &frames, &disk).unwrap();
+                        let next = log.next();
                         (frames, next)
                     }
                 };

@@ -20,6 +20,8 @@ pub struct Options {
     /// Metadata has versions, and its changes are committed (FSMAC III.C). Without, only to measure what that takes (FSMAC V.G): a crash leaves
     /// anything, and so does an operation that fails half-way.
     pub versions: bool,
+    /// Goes on without what of the log is damaged. What the file system has then is to be checked: its superblock says that there are errors.
+    pub past_damage: bool,
 }
 
 impl Default for Options {
@@ -32,6 +34,7 @@ impl Default for Options {
             sync_in_nvm: true,
             fetch: Fetch::Touch,
             versions: true,
+            past_damage: false,
             synced_bytes: 64 << 20,
         }
     }

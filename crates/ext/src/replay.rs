@@ -15,9 +15,13 @@ use std::time::Duration;
 use disk::{Buffer, Disk, Purpose, Queue, Write};
 use nvm::{Durable, Region};
 
+use zerocopy::IntoBytes;
+
 use crate::error::Error;
 use crate::fault::{Fault, planted};
-use crate::home::{Area, Frames, Item, Logged, read_log};
+use crate::home::{Area, FoundLog, Frames, Item, Logged};
+use crate::kind::Kind;
+use crate::superblock::{self, RawSuperblock};
 
 /// Items of the log that DRAM has the places of at a time: about 100 bytes each, if each is of another block.
 const ITEMS_MAX: usize = 1 << 18;
@@ -43,34 +47,36 @@ pub struct Replayed {
     pub duration: Duration,
 }
 
-/// Applies what the log has, and empties it; gives the number of the next transaction. Cut short, it is done again and gives the same.
+/// Applies what the log has, but for what is damaged, and empties it. Cut short, it is done again and gives the same.
 pub(crate) fn replay(
     region: &Region,
     area: &Area,
+    log: &FoundLog<'_>,
     frames: &Frames,
     disk: &Arc<Disk>,
-) -> Result<(u64, Replayed), Error> {
-    replay_by(region, area, frames, disk, ITEMS_MAX)
+) -> Result<Replayed, Error> {
+    replay_by(region, area, log, frames, disk, ITEMS_MAX)
 }
 
 /// The same, of which DRAM has no more than so many items at a time.
 fn replay_by(
     region: &Region,
     area: &Area,
+    log: &FoundLog<'_>,
     frames: &Frames,
     disk: &Arc<Disk>,
     items_max: usize,
-) -> Result<(u64, Replayed), Error> {
+) -> Result<Replayed, Error> {
     let mut replayed = Replayed::default();
     // A block that a later transaction gives up may be a file's on the disk by now: no frame with what it was goes there, whatever the room.
     let mut given_up = HashMap::<u64, u64>::new();
-    read_log(region, area, |logged| {
+    log.each(|logged| {
         given_up.extend(logged.freed.iter().map(|number| (*number, logged.number)));
         Ok(())
     })?;
     frames.apply([], &given_up.keys().copied().collect::<Vec<u64>>());
     let mut window = Window::from(0, area.block, items_max);
-    let next = read_log(region, area, |mut logged| {
+    log.each(|mut logged| {
         logged.blocks.retain(|(number, ..)| given_up.get(number).is_none_or(|by| *by <= logged.number));
         replayed.transactions += 1;
         replayed.log_bytes += logged.bytes;
@@ -85,7 +91,7 @@ fn replay_by(
     }
     if planted(Fault::ReplayRetiredFirst) {
         let nothing = region.fence(nvm::Flushed::none());
-        area.retire(region, area.retired(region) + 2, nothing).ignore();
+        area.retire(region, log.last_epoch(), nothing).ignore();
     }
     let mut data = Data { region, area, frames, disk, queue: None };
     loop {
@@ -94,7 +100,7 @@ fn replay_by(
             break;
         }
         window = Window::from(window.blocks.end, area.block, items_max);
-        read_log(region, area, |logged| {
+        log.each(|logged| {
             window.pass(&logged);
             Ok(())
         })?;
@@ -102,11 +108,32 @@ fn replay_by(
     if !planted(Fault::ReplayDiskNotFlushed) {
         disk.flush()?;
     }
+    if log.damage().is_some() {
+        note_damage(area, frames)?;
+    }
     let in_frames: Durable = frames.checkpoint();
-    let epoch = area.retired(region);
-    // Both epochs that there can be.
-    area.retire(region, epoch + 2, in_frames).ignore();
-    Ok((next.unwrap_or(1).max(1), replayed))
+    area.retire(region, log.last_epoch(), in_frames).ignore();
+    Ok(replayed)
+}
+
+/// Has the superblock say that there are errors, before the log that shows it is emptied.
+fn note_damage(area: &Area, frames: &Frames) -> Result<(), Error> {
+    let number = superblock::AT / area.block;
+    let at = (superblock::AT % area.block) as usize..;
+    frames.reserve([number].into_iter())?;
+    let mut block = vec![0; area.block as usize];
+    let is_framed = frames.holds(number);
+    frames.current(number, &mut block)?;
+    let mut raw = match is_framed {
+        true => RawSuperblock::of_block(&block, area.block),
+        // The disk's has the mark.
+        false => RawSuperblock::of_bytes(&area.superblock),
+    };
+    raw.set_errors();
+    raw.seal();
+    block[at][..superblock::BYTES].copy_from_slice(raw.as_bytes());
+    frames.apply([(number, Kind::Superblock, u64::MAX, &block[..])], &[]);
+    Ok(())
 }
 
 /// Applies to frames what a record has of metadata.
@@ -405,7 +432,8 @@ mod tests {
                 memory.refuse((place + 20) * 1024..(place + 40) * 1024);
             }
             let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
-            let (_, replayed) = replay_by(&region, &area, &frames, &disk, items_max).unwrap();
+            let log = FoundLog::of(&region, &area);
+            let replayed = replay_by(&region, &area, &log, &frames, &disk, items_max).unwrap();
             assert!(replayed.data_bytes > 300_000, "{replayed:?}");
             assert_eq!(frames.refused_count() > 0, refuses);
             drop(frames);
@@ -444,7 +472,8 @@ mod tests {
             let disk = Arc::new(Disk::over("disk".into(), Arc::new(goes)));
             let area = Area::read(&region).unwrap().unwrap();
             let frames = Frames::open(region.clone(), area.clone(), disk.clone()).unwrap();
-            assert!(replay_by(&region, &area, &frames, &disk, 20).is_err(), "{requests}");
+            let log = FoundLog::of(&region, &area);
+            assert!(replay_by(&region, &area, &log, &frames, &disk, 20).is_err(), "{requests}");
             memory.vanish(false);
         }
         let disk = Arc::new(Disk::over("disk".into(), memory.clone()));

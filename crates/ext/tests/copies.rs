@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::support::Image;
 use crate::support::attached::{Attached as Scene, mount};
-use crate::support::cuts::{Luck, Machine};
+use crate::support::cuts::{Luck, Machine, recorded};
 use crate::support::random::Random;
-use disk::{Disk, Memory, Recorded};
+use disk::{Disk, Memory};
 use ext::{Error, Options, Volume};
-use nvm::{EventKind, OpenOptions, Purpose, RecordingOptions, Region, VolumeKind, Zone};
+use nvm::{EventKind, OpenOptions, RecordingOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, ROOT_INO};
 
 /// Opens the disk of these bytes with the NVM of those.
@@ -131,18 +131,9 @@ fn a_disk_that_is_read_only_is_the_same_afterwards() {
 fn cut_short_between_the_two_they_belong_together() {
     let Scene { zone, memory, volume } = Scene::new();
     drop(volume);
-    let noted = zone.volume("disk").unwrap();
     let (nvm, disk) = (zone.snapshot_image(), memory.image());
-    let recorded = Recorded::new(memory, move |event| {
-        let kind = match event.kind {
-            disk::EventKind::Read => return,
-            disk::EventKind::Write => EventKind::DiskWrite,
-            disk::EventKind::Flush => EventKind::DiskSync,
-        };
-        noted.note(kind, Purpose::Data, event.at, event.length, event.bytes);
-    });
+    let over = recorded(&zone.volume("disk").unwrap(), memory);
     zone.start_recording(RecordingOptions::default());
-    let over = Arc::new(Disk::over("disk".into(), Arc::new(recorded)));
     for _ in 0..2 {
         let volume = Volume::mount(&zone.volume("disk").unwrap(), over.clone(), &Options::default()).unwrap();
         volume.unmount().unwrap();

@@ -13,6 +13,7 @@ mod hostile_writing;
 mod journal;
 mod largest;
 mod limits;
+mod log_damage;
 mod matrix;
 mod names;
 mod network;

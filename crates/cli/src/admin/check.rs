@@ -47,8 +47,15 @@ pub(crate) enum Found {
         log_replayed: bool,
         needs_recovery: bool,
     },
-    /// A disk with its metadata in NVM. `count` are all its problems, of which not each need be told.
-    Ext { inodes: u64, blocks_used: u64, log_replayed: bool, count: u64, not_checked: Vec<String> },
+    /// A disk with its metadata in NVM. `count` are all its problems that are left, of which not each need be told.
+    Ext {
+        inodes: u64,
+        blocks_used: u64,
+        log_replayed: bool,
+        log_damaged: bool,
+        count: u64,
+        not_checked: Vec<String>,
+    },
 }
 
 impl Checked {
@@ -71,7 +78,7 @@ pub(crate) fn check(zone: &Zone, volume: &str, repair: Repair) -> Result<Checked
     }
     let mut checked = match region.kind() {
         VolumeKind::Native => check_native(&region, volume, repair)?,
-        VolumeKind::Ext => check_ext(&region)?,
+        VolumeKind::Ext => check_ext(&region, repair)?,
         kind => {
             return Err(Failure::new(format!(
                 "volume '{volume}' is of kind {kind}, which this version does not check"
@@ -138,18 +145,32 @@ fn check_native(region: &Region, volume: &str, repair: Repair) -> Result<Checked
     Ok(Checked { problems: checked.problems.into_iter().map(told).collect(), found })
 }
 
-/// Checks a disk with its metadata in NVM, as both together have it: the log is replayed before. Nothing is repaired.
-fn check_ext(region: &Region) -> Result<Checked, Failure> {
-    let volume = open_volume(region, None, &ext::Options::default())?;
+/// Checks a disk with its metadata in NVM, as both together have it: the log is replayed before, of which only what is damaged can be repaired, by
+/// giving it up.
+fn check_ext(region: &Region, repair: Repair) -> Result<Checked, Failure> {
+    let past_damage = repair == Repair::Everything;
+    let damage = ext::log_damage(region).doing("looking through the log")?;
+    let told = |what, repaired| Problem { what, repaired, with_loss: true };
+    let lost = |what| told(format!("its log in NVM is damaged, which no crash does: {what}"), past_damage);
+    let mut problems: Vec<Problem> = damage.map(lost).into_iter().collect();
+    let log_damaged = !problems.is_empty();
+    if log_damaged && !past_damage {
+        let not_checked = vec!["all else".to_string()];
+        let found =
+            Found::Ext { inodes: 0, blocks_used: 0, log_replayed: false, log_damaged, count: 1, not_checked };
+        return Ok(Checked { problems, found });
+    }
+    let volume = open_volume(region, None, &ext::Options { past_damage, ..ext::Options::default() })?;
     let checked = ext::check_volume(&volume).doing("checking the volume")?;
     volume.unmount().doing("closing the volume")?;
     let found = Found::Ext {
         inodes: checked.inodes,
         blocks_used: checked.blocks,
         log_replayed: volume.replayed().transactions > 0,
+        log_damaged,
         count: checked.count,
         not_checked: checked.not_checked,
     };
-    let told = |what| Problem { what, repaired: false, with_loss: true };
-    Ok(Checked { problems: checked.findings.into_iter().map(told).collect(), found })
+    problems.extend(checked.findings.into_iter().map(|what| told(what, false)));
+    Ok(Checked { problems, found })
 }

@@ -112,10 +112,11 @@ fn fields(checked: &Checked, place: &VolumePlace) -> Fields {
             .with("log_replayed", *log_replayed)
             .with("needs_recovery", *needs_recovery)
             .with("problems", problems),
-        Found::Ext { inodes, blocks_used, log_replayed, not_checked, .. } => fields
+        Found::Ext { inodes, blocks_used, log_replayed, log_damaged, not_checked, .. } => fields
             .with("inodes", Value::Count(*inodes))
             .with("blocks_used", Value::Count(*blocks_used))
             .with("log_replayed", *log_replayed)
+            .with("log_damaged", *log_damaged)
             .with("problems", problems)
             .with("not_checked", not_checked.join("; ")),
     }
@@ -158,13 +159,19 @@ fn text(checked: &Checked, place: &VolumePlace) -> String {
                 },
             ));
         }
-        Found::Ext { inodes, blocks_used, count, not_checked, .. } => {
+        Found::Ext { inodes, blocks_used, log_damaged, count, not_checked, .. } => {
             for what in not_checked {
                 text.push_str(&format!("{place}: {what}, was not checked\n"));
             }
-            let advice = match count {
-                0 => String::new(),
-                _ => format!("; to repair: amberfs detach {place}, then e2fsck -f on the disk"),
+            let on_the_disk = format!("amberfs detach {place}, then e2fsck -f on the disk");
+            let advice = match (log_damaged, counts(checked).0) {
+                (true, 0) => {
+                    format!(
+                        "; to go on without what is damaged: amberfs fsck --repair {place}, {on_the_disk}"
+                    )
+                }
+                (false, _) if *count == 0 => String::new(),
+                (_, _) => format!("; to repair: {on_the_disk}"),
             };
             text.push_str(&format!(
                 "{place}: {verdict}: {}, {} used{advice}\n",

@@ -5,7 +5,9 @@
 //! undo. The log has two halves. One fills while what the other has is made durable elsewhere; then its epoch is *retired*.
 //!
 //! **Records are in the order of their transactions, without a gap**: a record is begun when the fence of the one before has passed.
-//! So the first that is not whole is the end.
+//! So the first that is not whole is the end; and if a whole one is behind it, it is damage, since no crash leaves that ([`FoundLog`]).
+
+mod found;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,9 +18,11 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::checksum::crc32c;
-use crate::fault::{self, Fault, planted};
+use crate::fault::{self, Fault};
 use crate::home::Area;
 use crate::kind::Kind;
+
+pub(crate) use found::FoundLog;
 
 /// Records begin on lines.
 const LINE: u64 = nvm::LINE;
@@ -32,9 +36,11 @@ struct RawHalf {
     epoch: U64,
     /// Mixed into the checksum of every record: one left over from another use of the half is none.
     salt: U64,
-    /// Number of the first transaction.
+    /// Number of the first record.
     first: U64,
-    reserved2: [u8; 32],
+    /// The salt of the epoch before, by which its records are found when its own header is damaged; 0 if that was not kept.
+    before: U64,
+    reserved2: [u8; 24],
 }
 const HEADER: u64 = 64;
 const _: () = assert!(size_of::<RawHalf>() as u64 == HEADER);
@@ -46,7 +52,8 @@ struct RawRecord {
     crc: U32,
     /// Of the record, padding included.
     bytes: U32,
-    transaction: U64,
+    /// One more than that of the record before: of the transaction, or of the record where some transactions have none.
+    number: U64,
     blocks: U32,
     freed: U32,
     ranges: U32,
@@ -95,7 +102,7 @@ impl LogItem {
 /// What one record holds.
 #[derive(Default)]
 pub(crate) struct Transaction {
-    /// Its number.
+    /// Its number; its record has the log's.
     pub(crate) number: u64,
     /// Blocks of metadata, which of their sub-blocks changed, and their bytes as a whole.
     pub(crate) blocks: Vec<(u64, Kind, u64, Arc<[u8]>)>,
@@ -147,18 +154,25 @@ pub(crate) struct Log {
     area: Area,
     epoch: u64,
     salt: u64,
-    /// Where in the half the next record begins.
+    /// Number of the next record.
+    next: u64,
+    /// Where in the half it begins.
     at: u64,
     buffer: Vec<u8>,
 }
 
 impl Log {
-    /// A log that begins with an epoch which is newer than any that was retired, transactions from `first` on.
+    /// A log that begins with an epoch which is newer than any that was retired, with record `first`.
     pub(crate) fn begin(region: Region, area: Area, first: u64) -> Log {
         let epoch = area.retired(&region);
-        let before: RawHalf = region.load(area.half_at(epoch % 2));
-        let mut log = Log { region, area, epoch, salt: before.salt.get(), at: 0, buffer: Vec::new() };
-        log.switch(first);
+        let salt = RawHalf::load(&region, &area, epoch).salt.get();
+        let mut log = Log { region, area, epoch, salt, next: first, at: HEADER, buffer: Vec::new() };
+        if salt == 0 {
+            // The very first: what the next header says follows from one that is there.
+            log.salt = Uuid::new_v4().as_u64_pair().0 | 1;
+            log.write_header(0);
+        }
+        log.switch();
         log
     }
 
@@ -167,17 +181,24 @@ impl Log {
         self.epoch
     }
 
-    /// Begins the next epoch in the other half, whose own one is retired; `first` is the number of its first transaction.
-    pub(crate) fn switch(&mut self, first: u64) {
+    /// Begins the next epoch in the other half, whose own one is retired.
+    pub(crate) fn switch(&mut self) {
         self.epoch += 1;
-        self.salt = salt_behind(self.salt, self.epoch);
+        let before = self.salt;
+        self.salt = salt_behind(before, self.epoch);
+        self.write_header(before);
+        self.at = HEADER;
+    }
+
+    fn write_header(&self, before: u64) {
         let mut raw = RawHalf {
             crc: 0.into(),
             reserved: 0.into(),
             epoch: self.epoch.into(),
             salt: self.salt.into(),
-            first: first.into(),
-            reserved2: [0; 32],
+            first: self.next.into(),
+            before: before.into(),
+            reserved2: [0; 24],
         };
         raw.crc = raw.checksum(&self.region).into();
         let at = self.area.half_at(self.epoch % 2);
@@ -185,7 +206,6 @@ impl Log {
             fault::stream(&self.region, Fault::HalfHeaderNotSent, Purpose::Journal, at, raw.as_bytes());
         // Before any record of it: the header makes the half's old records none.
         self.region.fence(flushed).ignore();
-        self.at = HEADER;
     }
 
     /// Bytes of the half that are filled, and that it has.
@@ -206,6 +226,7 @@ impl Log {
         let at = self.area.half_at(self.epoch % 2) + self.at;
         let flushed = fault::stream(&self.region, Fault::RecordNotSent, Purpose::Journal, at, &self.buffer);
         self.at += bytes;
+        self.next += 1;
         Ok(fault::fence(&self.region, Fault::CommitFence, flushed))
     }
 
@@ -246,7 +267,7 @@ impl Log {
         let mut header = RawRecord {
             crc: 0.into(),
             bytes: (buffer.len() as u32).into(),
-            transaction: transaction.number.into(),
+            number: self.next.into(),
             blocks: (transaction.blocks.len() as u32).into(),
             freed: (transaction.freed.len() as u32).into(),
             ranges: (transaction.ranges.len() as u32).into(),
@@ -259,6 +280,16 @@ impl Log {
 }
 
 impl RawHalf {
+    /// What is where the header of an epoch would be.
+    fn load(region: &Region, area: &Area, epoch: u64) -> RawHalf {
+        region.load(area.half_at(epoch % 2))
+    }
+
+    /// Whether it is that header.
+    fn is_of(&self, region: &Region, epoch: u64) -> bool {
+        self.checksum(region) == self.crc.get() && self.epoch.get() == epoch
+    }
+
     fn checksum(&self, region: &Region) -> u32 {
         crc32c(crc32c(!0, region.uuid().as_bytes()), &self.as_bytes()[4..])
     }
@@ -267,9 +298,6 @@ impl RawHalf {
 /// The salt of an epoch: unlike any before, and to be foreseen by nobody who only knows what files hold. The first is random and each
 /// follows from one before, so that what a volume does follows from what is in NVM.
 fn salt_behind(before: u64, epoch: u64) -> u64 {
-    if before == 0 {
-        return Uuid::new_v4().as_u64_pair().0 | 1;
-    }
     let mut salt = before.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     salt = (salt ^ salt >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     salt = (salt ^ salt >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -284,122 +312,6 @@ fn salted(salt: u64, record: &[u8]) -> u32 {
 fn all_parts(block: usize, part: usize) -> u64 {
     let parts = block / part;
     if parts >= 64 { u64::MAX } else { (1 << parts) - 1 }
-}
-
-/// Hands `visit` the transactions that are committed and not retired, in their order; gives the number of the next one: one that not even
-/// a torn record has. So what is left in a half from before is known for that by its number, and not read. The region is not changed.
-pub(crate) fn read(
-    region: &Region,
-    area: &Area,
-    mut visit: impl FnMut(Logged) -> vfs::Result<()>,
-) -> vfs::Result<Option<u64>> {
-    let retired = area.retired(region);
-    let (mut next, mut is_torn) = (None, false);
-    for epoch in retired + 1..=retired + 2 {
-        let start = area.half_at(epoch % 2);
-        let half: RawHalf = region.load(start);
-        if half.checksum(region) != half.crc.get() || half.epoch.get() != epoch {
-            break;
-        }
-        let mut number = half.first.get();
-        // Of two epochs the first is whole: the second was begun behind its last fence.
-        if next.is_some_and(|next| next != number) {
-            let (found, expected) = (number, next.unwrap_or(0));
-            return Err(crate::error::corrupt(
-                "log",
-                format_args!("epoch {epoch}"),
-                "its first transaction",
-                found,
-                expected,
-            ));
-        }
-        let mut at = HEADER;
-        while let Some((logged, bytes)) = record(region, area, start, at, half.salt.get(), number) {
-            visit(logged)?;
-            at += bytes;
-            number += 1;
-        }
-        next = Some(number);
-        is_torn = header(region, area, start, at).is_some_and(|header| header.transaction.get() == number);
-    }
-    Ok(next.map(|next| next + u64::from(is_torn)))
-}
-
-/// What the record at `at` of a half begins with, if the half goes as far.
-fn header(region: &Region, area: &Area, half: u64, at: u64) -> Option<RawRecord> {
-    (at + RECORD as u64 <= area.half).then(|| region.load(half + at))
-}
-
-/// The record at `at` of a half, if it is transaction `number`, whole.
-fn record(region: &Region, area: &Area, half: u64, at: u64, salt: u64, number: u64) -> Option<(Logged, u64)> {
-    let header = header(region, area, half, at)?;
-    let bytes = u64::from(header.bytes.get());
-    if header.transaction.get() != number || bytes < RECORD as u64 || bytes > area.half - at {
-        return None;
-    }
-    let record = region.bytes(half + at, bytes as usize);
-    if salted(salt, record) != header.crc.get() && !planted(Fault::RecordChecksumIgnored) {
-        return None;
-    }
-    let logged = decode(&header, &record[RECORD..], half + at + RECORD as u64, area)?;
-    Some((logged, bytes))
-}
-
-/// What a record holds, whose bytes behind its header are at `start` of the region.
-fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<Logged> {
-    let all = bytes.len();
-    let mut reader = Reader { rest: bytes };
-    let part = area.part as usize;
-    let mut logged =
-        Logged { number: header.transaction.get(), bytes: header.bytes.get().into(), ..Logged::default() };
-    for _ in 0..header.blocks.get() {
-        let raw: RawBlock = reader.take()?;
-        let kind = Kind::from_words(raw.kind.get(), raw.ino.get())?;
-        let parts = raw.parts.get();
-        if parts & !all_parts(area.block as usize, part) != 0 {
-            return None;
-        }
-        let mut changed = Vec::new();
-        for n in (0..64).filter(|n| parts >> n & 1 != 0) {
-            changed.push((n, reader.bytes(part)?.to_vec()));
-        }
-        logged.blocks.push((raw.number.get(), kind, changed));
-    }
-    for _ in 0..header.freed.get() {
-        logged.freed.push(reader.take::<U64>()?.get());
-    }
-    for _ in 0..header.ranges.get() {
-        let [start, end] = reader.take::<[U64; 2]>()?;
-        logged.ranges.push(start.get()..end.get());
-    }
-    for _ in 0..header.items.get() {
-        let raw: RawItem = reader.take()?;
-        let (length, fresh) = (raw.length.get() & !FRESH, raw.length.get() & FRESH != 0);
-        let end = u64::from(raw.offset.get()) + u64::from(length);
-        if end > area.block {
-            return None;
-        }
-        let at = start + (all - reader.rest.len()) as u64;
-        reader.bytes(length.next_multiple_of(8) as usize)?;
-        logged.items.push(Item { block: raw.block.get(), offset: raw.offset.get(), length, fresh, at });
-    }
-    Some(logged)
-}
-
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take<T: FromBytes>(&mut self) -> Option<T> {
-        T::read_from_bytes(self.bytes(size_of::<T>())?).ok()
-    }
-
-    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(length)?;
-        self.rest = rest;
-        Some(bytes)
-    }
 }
 
 #[cfg(test)]
@@ -432,13 +344,25 @@ mod tests {
         }
     }
 
-    fn all(region: &Region, area: &Area) -> (Vec<Logged>, Option<u64>) {
+    fn all(region: &Region, area: &Area) -> (Vec<Logged>, u64, Option<String>) {
+        let log = FoundLog::of(region, area);
         let mut found = Vec::new();
-        let next = read(region, area, |logged| {
+        let each = log.each(|logged| {
             found.push(logged);
             Ok(())
         });
-        (found, next.unwrap())
+        each.unwrap();
+        (found, log.next(), log.damage())
+    }
+
+    fn numbers(region: &Region, area: &Area) -> (Vec<u64>, u64, Option<String>) {
+        let (found, next, damage) = all(region, area);
+        (found.iter().map(|logged| logged.number).collect(), next, damage)
+    }
+
+    /// Turns all bits of a byte.
+    fn turn(region: &Region, at: u64) {
+        region.store(Purpose::Journal, at, &[!region.bytes(at, 1)[0]]);
     }
 
     #[test]
@@ -448,10 +372,10 @@ mod tests {
         for number in 5..8 {
             log.append(&transaction(number)).unwrap().ignore();
         }
-        log.switch(8);
+        log.switch();
         log.append(&transaction(8)).unwrap().ignore();
-        let (found, next) = all(&region, &area);
-        assert_eq!((found.len(), next), (4, Some(9)));
+        let (found, next, damage) = all(&region, &area);
+        assert_eq!((found.len(), next, damage), (4, 9, None));
         assert_eq!(found[1].blocks[0].2, [(0, vec![6; 128]), (2, vec![6; 128])]);
         assert_eq!(found[1].blocks[1].2.len(), 8);
         assert_eq!((&found[3].freed[..], &found[3].ranges[..]), (&[4, 5][..], &[4..6, 100..101][..]));
@@ -459,8 +383,7 @@ mod tests {
         assert_eq!((item.block, item.offset, item.fresh), (expected.block, 3, expected.fresh));
         assert_eq!(region.bytes(item.at, item.length as usize), expected.bytes());
         area.retire(&region, 1, region.fence(nvm::Flushed::none())).ignore();
-        let (found, next) = all(&region, &area);
-        assert_eq!((found.len(), next), (1, Some(9)), "a retired epoch is none");
+        assert_eq!(numbers(&region, &area), (vec![8], 9, None), "a retired epoch is none");
     }
 
     #[test]
@@ -470,11 +393,8 @@ mod tests {
         log.append(&transaction(1)).unwrap().ignore();
         let second = area.half_at(1) + log.at;
         log.append(&transaction(2)).unwrap().ignore();
-        log.append(&transaction(3)).unwrap().ignore();
-        let was = region.bytes(second + 100, 1)[0];
-        region.store(Purpose::Journal, second + 100, &[!was]);
-        let (found, next) = all(&region, &area);
-        assert_eq!((found.len(), next), (1, Some(3)), "and what is torn has its number for itself");
+        turn(&region, second + 100);
+        assert_eq!(numbers(&region, &area), (vec![1], 3, None), "and what is torn has its number for itself");
     }
 
     #[test]
@@ -487,7 +407,90 @@ mod tests {
         }
         let (filled, half) = log.fill();
         assert!(half - filled < 2048 && number > 500);
-        let (found, next) = all(&region, &area);
-        assert_eq!((found.len() as u64, next), (number - 1, Some(number)));
+        assert_eq!(numbers(&region, &area), ((1..number).collect(), number, None));
+    }
+
+    /// Two epochs of ten records each, and where they begin.
+    fn written(first: u64) -> (Region, Area, Vec<u64>) {
+        let (region, area) = area();
+        let mut log = Log::begin(region.clone(), area.clone(), first);
+        let mut places = Vec::new();
+        for n in 0..20 {
+            if n == 10 {
+                log.switch();
+            }
+            places.push(area.half_at(log.epoch % 2) + log.at);
+            log.append(&transaction(first + n)).unwrap().ignore();
+        }
+        (region, area, places)
+    }
+
+    /// Whichever line of a record is damaged, and however many follow it: what is behind is found, and what is missing told.
+    #[test]
+    fn damage_is_not_taken_for_the_end() {
+        let (_, _, places) = written(1);
+        let bytes = places[1] - places[0];
+        for (from, to) in [(0, 1), (3, 4), (3, 6), (9, 10), (8, 10), (10, 11), (15, 16), (0, 10), (10, 19)] {
+            let (region, area, _) = written(1);
+            let lines = (places[from]..places[to - 1] + bytes).step_by(64);
+            lines.for_each(|line| turn(&region, line));
+            let (found, next, damage) = numbers(&region, &area);
+            let whole: Vec<u64> = (1..21).filter(|n| !(from + 1..=to).contains(&(*n as usize))).collect();
+            assert_eq!((found, next), (whole, 21), "{from}..{to}");
+            let damage = damage.unwrap();
+            assert!(damage.contains(&format!("record {}", to + 1)), "{damage}");
+        }
+        for line in (0..bytes).step_by(64) {
+            let (region, area, places) = written(1);
+            turn(&region, places[4] + line + 17);
+            let (found, _, damage) = numbers(&region, &area);
+            assert_eq!(found.len(), 19, "{line}");
+            assert_eq!(damage.unwrap(), "record 5, behind which record 6 is whole");
+        }
+    }
+
+    /// Whatever byte of it: what follows is found by the salt that its neighbour tells.
+    #[test]
+    fn a_damaged_header_of_a_half_loses_no_record() {
+        for (half, byte) in [0, 1].into_iter().flat_map(|half| (0..48).map(move |byte| (half, byte))) {
+            let (region, area, _) = written(7);
+            turn(&region, area.half_at(half) + byte);
+            let (found, next, damage) = numbers(&region, &area);
+            assert_eq!((found, next), ((7..27).collect(), 27), "byte {byte} of {half}");
+            assert!(damage.unwrap().starts_with("the header of its epoch"));
+        }
+        // When the other half was not begun yet, too; but not of what was never begun.
+        let (region, area) = area();
+        let mut log = Log::begin(region.clone(), area.clone(), 3);
+        log.append(&transaction(3)).unwrap().ignore();
+        turn(&region, area.half_at(1) + 20);
+        assert_eq!(numbers(&region, &area), (vec![3], 4, Some("the header of its epoch 1".into())));
+        let (region, area) = self::area();
+        Log::begin(region.clone(), area.clone(), 3);
+        turn(&region, area.half_at(1) + 20);
+        assert_eq!(numbers(&region, &area), (vec![], 1, None));
+    }
+
+    #[test]
+    fn an_epoch_that_was_begun_behind_those_that_can_be_is_told() {
+        let (region, area) = area();
+        area.retire(&region, 8, region.fence(nvm::Flushed::none())).ignore();
+        let mut log = Log::begin(region.clone(), area.clone(), 1);
+        log.append(&transaction(1)).unwrap().ignore();
+        turn(&region, area.half_at(0) + 16);
+        area.retire(&region, 0, region.fence(nvm::Flushed::none())).ignore();
+        let found = FoundLog::of(&region, &area);
+        assert!(found.damage().unwrap().contains("epoch 9 was begun"), "{:?}", found.damage());
+        assert_eq!(found.last_epoch(), 9);
+    }
+
+    /// What a half has from before is no record, though all of it is whole.
+    #[test]
+    fn what_is_left_of_another_epoch_is_nothing() {
+        let (region, area, _) = written(1);
+        area.retire(&region, 2, region.fence(nvm::Flushed::none())).ignore();
+        assert_eq!(numbers(&region, &area), (vec![], 1, None));
+        Log::begin(region.clone(), area.clone(), 21);
+        assert_eq!(numbers(&region, &area), (vec![], 21, None));
     }
 }

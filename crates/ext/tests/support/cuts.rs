@@ -4,13 +4,29 @@
 //! nothing. Disk: of what no flush has followed, any sector (512 B) may be there or not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use nvm::{Event, EventKind, Recording};
+use disk::{Disk, Memory, Recorded};
+use nvm::{Event, EventKind, Purpose, Recording, Region};
 
 use super::random::Random;
 
 const LINE: u64 = 64;
 const SECTOR: usize = 512;
+
+/// A disk whose writes and flushes come among the events of a zone, of which `region` is a volume.
+pub(crate) fn recorded(region: &Region, memory: Arc<Memory>) -> Arc<Disk> {
+    let region = region.clone();
+    let recorded = Recorded::new(memory, move |event| {
+        let kind = match event.kind {
+            disk::EventKind::Read => return,
+            disk::EventKind::Write => EventKind::DiskWrite,
+            disk::EventKind::Flush => EventKind::DiskSync,
+        };
+        region.note(kind, Purpose::Data, event.at, event.length, event.bytes);
+    });
+    Arc::new(Disk::over("disk".into(), Arc::new(recorded)))
+}
 
 /// Up to 8 bytes of a line that are stored at once.
 struct Piece {

@@ -1,0 +1,277 @@
+//! What the log has, found again.
+//!
+//! **Damage is not taken for the end.** A crash tears the last record at most, since each is begun behind the fence of the one before. So where one is
+//! not whole, the next whole one is looked for, in what a record may have: by what the damaged one says of its length, and at each line. It has the
+//! half's salt, which nobody knows who only knows what files hold; so bytes of a file are not taken for a record. The salt of a half whose
+//! header is damaged follows from its neighbour.
+//!
+//! What stays: damage to the last record of all is not told from a record that was torn.
+
+use std::ops::RangeInclusive;
+
+use nvm::Region;
+use zerocopy::FromBytes;
+use zerocopy::little_endian::U64;
+
+use super::*;
+use crate::fault::planted;
+
+/// Bytes in which a whole record is looked for behind one that is not.
+const SEARCHED_MAX: u64 = 4 << 20;
+/// Bytes of what looks like records there whose checksums are tried.
+const TRIED_MAX: u64 = 64 << 20;
+
+/// The records that are not retired, in their order.
+pub(crate) struct FoundLog<'a> {
+    region: &'a Region,
+    area: &'a Area,
+    runs: Vec<Run>,
+    /// The number behind that of the last whole one.
+    next: Option<u64>,
+    /// There is something that has that number.
+    is_torn: bool,
+    /// The newest that there can be.
+    last_epoch: u64,
+    damage: Vec<String>,
+}
+
+/// Whole records, one behind the other.
+struct Run {
+    /// Where their half begins in the region.
+    half: u64,
+    /// Where in it the first begins and the last ends.
+    from: u64,
+    to: u64,
+}
+
+impl<'a> FoundLog<'a> {
+    /// Finds what there is. Nothing is changed.
+    pub(crate) fn of(region: &'a Region, area: &'a Area) -> FoundLog<'a> {
+        let first = area.retired(region).saturating_add(1).min(u64::MAX - 2);
+        let mut log = FoundLog {
+            region,
+            area,
+            runs: Vec::new(),
+            next: None,
+            is_torn: false,
+            last_epoch: first + 1,
+            damage: Vec::new(),
+        };
+        let headers = [first, first + 1].map(|epoch| {
+            let raw = RawHalf::load(region, area, epoch);
+            raw.is_of(region, epoch).then_some(raw)
+        });
+        let mut salt = match &headers {
+            [Some(own), _] => own.salt.get(),
+            [None, Some(next)] => next.before.get(),
+            [None, None] => salt_behind(RawHalf::load(region, area, first - 1).salt.get(), first),
+        };
+        if headers.iter().all(Option::is_none)
+            && let Some(later) = log.later_epoch(first + 1)
+        {
+            log.last_epoch = later;
+            log.damage.push(format!(
+                "the number of the newest epoch that is retired: {}, and epoch {later} was begun",
+                first - 1
+            ));
+            return log;
+        }
+        let has_second = headers[1].is_some();
+        for (epoch, header) in (first..).zip(headers) {
+            if !log.find_epoch(epoch, header.as_ref(), salt, epoch == first && has_second) {
+                break;
+            }
+            salt = salt_behind(salt, epoch + 1);
+        }
+        log
+    }
+
+    /// What is damaged, in words, if anything is.
+    pub(crate) fn damage(&self) -> Option<String> {
+        (!self.damage.is_empty()).then(|| self.damage.join("; "))
+    }
+
+    /// No record was ever in it, whole or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.damage.is_empty()
+    }
+
+    /// The number of the next record: one that not even a torn one has. So what is left in a half from before is known for that by its
+    /// number, and not read.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.unwrap_or(1).max(1).saturating_add(u64::from(self.is_torn))
+    }
+
+    /// The newest epoch that there can be.
+    pub(crate) fn last_epoch(&self) -> u64 {
+        self.last_epoch
+    }
+
+    /// Hands `visit` what the records hold, in their order.
+    pub(crate) fn each(&self, mut visit: impl FnMut(Logged) -> vfs::Result<()>) -> vfs::Result<()> {
+        for run in &self.runs {
+            let mut at = run.from;
+            while at < run.to {
+                let header: RawRecord = self.region.load(run.half + at);
+                let bytes = self.region.bytes(run.half + at, header.bytes.get() as usize);
+                let logged = decode(&header, &bytes[RECORD..], run.half + at + RECORD as u64, self.area);
+                visit(logged.ok_or_else(|| {
+                    let which = format_args!("record {}", header.number.get());
+                    crate::error::corrupt("log", which, "its content", "none", "what its header counts")
+                })?)?;
+                at += u64::from(header.bytes.get());
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds what the half of an epoch has, and says whether it was ever begun. `is_certain`: it was, by what the next one says.
+    fn find_epoch(&mut self, epoch: u64, header: Option<&RawHalf>, salt: u64, is_certain: bool) -> bool {
+        let half = self.area.half_at(epoch % 2);
+        let expected = self.next;
+        let (mut at, mut number) = match header {
+            Some(header) => (HEADER, header.first.get()),
+            None => {
+                let found = self.search(half, HEADER, salt, expected.unwrap_or(1)..=u64::MAX);
+                if found.is_some() || is_certain {
+                    self.damage.push(format!("the header of its epoch {epoch}"));
+                }
+                let Some(found) = found else { return is_certain };
+                found
+            }
+        };
+        if let Some(expected) = expected.filter(|expected| *expected != number) {
+            self.miss(expected, number);
+        }
+        loop {
+            let from = at;
+            while let Some(bytes) = self.whole(half, at, salt, number..=number) {
+                at += bytes;
+                number = number.saturating_add(1);
+            }
+            if at > from {
+                self.runs.push(Run { half, from, to: at });
+            }
+            // None has a number that is not above that of the one before, and each takes a line.
+            let most = number.saturating_add((self.area.half - at) / LINE);
+            let Some((behind, later)) = self.search(half, at, salt, number.saturating_add(1)..=most) else {
+                break;
+            };
+            self.miss(number, later);
+            (at, number) = (behind, later);
+        }
+        self.next = Some(number);
+        self.is_torn = self.header(half, at).is_some_and(|header| header.number.get() == number);
+        true
+    }
+
+    /// An epoch that was begun behind `epoch`.
+    fn later_epoch(&self, epoch: u64) -> Option<u64> {
+        let begun = |half: u64| RawHalf::load(self.region, self.area, half);
+        let begun = [0, 1].map(begun).into_iter().filter(|raw| raw.is_of(self.region, raw.epoch.get()));
+        begun.map(|raw| raw.epoch.get()).filter(|begun| *begun > epoch && *begun < u64::MAX - 2).max()
+    }
+
+    /// Records `from` up to `to` are not there.
+    fn miss(&mut self, from: u64, to: u64) {
+        self.damage.push(match to.checked_sub(from) {
+            Some(1) => format!("record {from}, behind which record {to} is whole"),
+            Some(_) => format!("records {from} to {}, behind which record {to} is whole", to - 1),
+            None => format!("record {to}, which comes where record {from} should"),
+        });
+    }
+
+    /// The first whole record, with one of these numbers, behind one that begins at `at` and is not whole; where in the half, and its number.
+    fn search(&self, half: u64, at: u64, salt: u64, numbers: RangeInclusive<u64>) -> Option<(u64, u64)> {
+        let end = self.area.half.min(at + SEARCHED_MAX);
+        let claimed = self.header(half, at).map(|header| at + u64::from(header.bytes.get()));
+        let claimed = claimed.filter(|at| *at > end && at.is_multiple_of(LINE));
+        let mut left = TRIED_MAX;
+        for at in (at..end).step_by(LINE as usize).chain(claimed) {
+            let Some(header) = self.header(half, at) else { break };
+            let bytes = u64::from(header.bytes.get());
+            if !numbers.contains(&header.number.get()) || !bytes.is_multiple_of(LINE) {
+                continue;
+            }
+            if self.whole(half, at, salt, numbers.clone()).is_some() {
+                return Some((at, header.number.get()));
+            }
+            left = left.checked_sub(bytes)?;
+        }
+        None
+    }
+
+    /// What a record at `at` of a half begins with, if the half goes as far.
+    fn header(&self, half: u64, at: u64) -> Option<RawRecord> {
+        (at + RECORD as u64 <= self.area.half).then(|| self.region.load(half + at))
+    }
+
+    /// The bytes of the record at `at` of a half, if one is there, whole, with one of these numbers.
+    fn whole(&self, half: u64, at: u64, salt: u64, numbers: RangeInclusive<u64>) -> Option<u64> {
+        let header = self.header(half, at)?;
+        let bytes = u64::from(header.bytes.get());
+        if !numbers.contains(&header.number.get()) || bytes < RECORD as u64 || bytes > self.area.half - at {
+            return None;
+        }
+        let record = self.region.bytes(half + at, bytes as usize);
+        let is_whole = salted(salt, record) == header.crc.get() || planted(Fault::RecordChecksumIgnored);
+        is_whole.then_some(bytes)
+    }
+}
+
+/// What a record holds, whose bytes behind its header are at `start` of the region.
+fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<Logged> {
+    let all = bytes.len();
+    let mut reader = Reader { rest: bytes };
+    let part = area.part as usize;
+    let mut logged =
+        Logged { number: header.number.get(), bytes: header.bytes.get().into(), ..Logged::default() };
+    for _ in 0..header.blocks.get() {
+        let raw: RawBlock = reader.take()?;
+        let kind = Kind::from_words(raw.kind.get(), raw.ino.get())?;
+        let parts = raw.parts.get();
+        if parts & !all_parts(area.block as usize, part) != 0 {
+            return None;
+        }
+        let mut changed = Vec::new();
+        for n in (0..64).filter(|n| parts >> n & 1 != 0) {
+            changed.push((n, reader.bytes(part)?.to_vec()));
+        }
+        logged.blocks.push((raw.number.get(), kind, changed));
+    }
+    for _ in 0..header.freed.get() {
+        logged.freed.push(reader.take::<U64>()?.get());
+    }
+    for _ in 0..header.ranges.get() {
+        let [start, end] = reader.take::<[U64; 2]>()?;
+        logged.ranges.push(start.get()..end.get());
+    }
+    for _ in 0..header.items.get() {
+        let raw: RawItem = reader.take()?;
+        let (length, fresh) = (raw.length.get() & !FRESH, raw.length.get() & FRESH != 0);
+        let end = u64::from(raw.offset.get()) + u64::from(length);
+        if end > area.block {
+            return None;
+        }
+        let at = start + (all - reader.rest.len()) as u64;
+        reader.bytes(length.next_multiple_of(8) as usize)?;
+        logged.items.push(Item { block: raw.block.get(), offset: raw.offset.get(), length, fresh, at });
+    }
+    Some(logged)
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take<T: FromBytes>(&mut self) -> Option<T> {
+        T::read_from_bytes(self.bytes(size_of::<T>())?).ok()
+    }
+
+    fn bytes(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+}
