@@ -18,7 +18,7 @@ use crate::fault::planted;
 
 /// Bytes in which a whole record is looked for behind one that is not.
 const SEARCHED_MAX: u64 = 4 << 20;
-/// Bytes of what looks like records there whose checksums are tried.
+/// Bytes of what looks like records there whose checksums are tried, in all: who can write to NVM makes no mount last for ever.
 const TRIED_MAX: u64 = 64 << 20;
 
 /// The records that are not retired, in their order.
@@ -32,6 +32,8 @@ pub(crate) struct FoundLog<'a> {
     is_torn: bool,
     /// The newest that there can be.
     last_epoch: u64,
+    /// What is left of [`TRIED_MAX`].
+    to_try: u64,
     damage: Vec<String>,
 }
 
@@ -55,6 +57,7 @@ impl<'a> FoundLog<'a> {
             next: None,
             is_torn: false,
             last_epoch: first + 1,
+            to_try: TRIED_MAX,
             damage: Vec::new(),
         };
         let headers = [first, first + 1].map(|epoch| {
@@ -182,11 +185,10 @@ impl<'a> FoundLog<'a> {
     }
 
     /// The first whole record, with one of these numbers, behind one that begins at `at` and is not whole; where in the half, and its number.
-    fn search(&self, half: u64, at: u64, salt: u64, numbers: RangeInclusive<u64>) -> Option<(u64, u64)> {
+    fn search(&mut self, half: u64, at: u64, salt: u64, numbers: RangeInclusive<u64>) -> Option<(u64, u64)> {
         let end = self.area.half.min(at + SEARCHED_MAX);
         let claimed = self.header(half, at).map(|header| at + u64::from(header.bytes.get()));
         let claimed = claimed.filter(|at| *at > end && at.is_multiple_of(LINE));
-        let mut left = TRIED_MAX;
         for at in (at..end).step_by(LINE as usize).chain(claimed) {
             let Some(header) = self.header(half, at) else { break };
             let bytes = u64::from(header.bytes.get());
@@ -196,7 +198,7 @@ impl<'a> FoundLog<'a> {
             if self.whole(half, at, salt, numbers.clone()).is_some() {
                 return Some((at, header.number.get()));
             }
-            left = left.checked_sub(bytes)?;
+            self.to_try = self.to_try.checked_sub(bytes)?;
         }
         None
     }
