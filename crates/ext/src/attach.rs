@@ -97,10 +97,17 @@ pub fn attachment(region: &Region) -> Result<Option<Attachment>, Error> {
 /// What is damaged in the log of a volume that nobody has open, in words, so that it is not mounted ([`Error::LogDamaged`]). Nothing is changed.
 ///
 /// # Errors
-/// [`Error::Area`], [`Error::AreaVersion`].
+/// [`Error::Area`], [`Error::AreaVersion`]; NVM that cannot be read.
 pub fn log_damage(region: &Region) -> Result<Option<String>, Error> {
     let area = Area::read(region)?.filter(|area| area.state != State::Detached);
-    Ok(area.and_then(|area| FoundLog::of(region, &area).damage()))
+    area.map_or(Ok(None), |area| Ok(find_log(region, &area)?.damage()))
+}
+
+fn find_log<'a>(region: &'a Region, area: &'a Area) -> Result<FoundLog<'a>, Error> {
+    let log = FoundLog::of(region, area);
+    // What cannot be read is neither empty nor damaged.
+    region.check().map_err(|error| vfs::Error::Io(error.to_string()))?;
+    Ok(log)
 }
 
 /// Nobody else in this process opens the volume until that is dropped: two would change one area each in their own way.
@@ -242,6 +249,7 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     }
     // An empty log and an empty table first: the state makes them count.
     let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
+    area.clear_log(region).ignore();
     area.retire(region, retired + 2, frames.checkpoint()).ignore();
     area.state = State::Attached;
     area.write(region).ignore();
@@ -304,7 +312,7 @@ impl Volume {
         let Some(mut area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
         check_disk(&area, region, &disk)?;
         let laid_out = area.clone();
-        let log = FoundLog::of(region, &laid_out);
+        let log = find_log(region, &laid_out)?;
         if let Some(what) = log.damage().filter(|_| !options.past_damage) {
             return Err(Error::LogDamaged { volume: region.name().into(), what });
         }

@@ -239,8 +239,8 @@ pub enum Error {
     /// Committed transactions are lost, and later ones are there.
     #[error(
         "volume '{volume}': its log in NVM is damaged, which no crash does: {what}; nothing was changed; if there are copies of the zone and of the disk \
-         from one moment, use them; else `amberfs fsck --repair ZONE:{volume}` goes on with what is whole, and then the disk is to be detached \
-         and checked with `e2fsck -f`"
+         from one moment, use them; else `amberfs fsck --repair ZONE:{volume}` goes on with what is whole, which may leave files with bytes of others; \
+         then the disk is to be detached and checked with `e2fsck -f`"
     )]
     LogDamaged {
         /// The volume.

@@ -287,6 +287,8 @@ impl Home {
             if self.retired() >= epoch {
                 return Ok(());
             }
+            // A header behind a record that is not durable would tell of damage.
+            self.region.check().map_err(|error| Error::Io(error.to_string()))?;
             // One that failed half-way, when the disk did, is made up for: both halves are in use, and only the other one gets free.
             if self.is_other_free(committing) {
                 committing.switch();

@@ -112,6 +112,8 @@ fn replay_by(
         note_damage(area, frames)?;
     }
     let in_frames: Durable = frames.checkpoint();
+    // What could not be read of the log was not empty.
+    region.check().map_err(|error| vfs::Error::Io(error.to_string()))?;
     area.retire(region, log.last_epoch(), in_frames).ignore();
     Ok(replayed)
 }
@@ -120,7 +122,7 @@ fn replay_by(
 fn note_damage(area: &Area, frames: &Frames) -> Result<(), Error> {
     let number = superblock::AT / area.block;
     let at = (superblock::AT % area.block) as usize..;
-    frames.reserve([number].into_iter())?;
+    reserve(frames, [number].into_iter())?;
     let mut block = vec![0; area.block as usize];
     let is_framed = frames.holds(number);
     frames.current(number, &mut block)?;
@@ -136,17 +138,21 @@ fn note_damage(area: &Area, frames: &Frames) -> Result<(), Error> {
     Ok(())
 }
 
-/// Applies to frames what a record has of metadata.
-fn apply_metadata(area: &Area, frames: &Frames, logged: &Logged) -> vfs::Result<()> {
-    let reserve = || frames.reserve(logged.blocks.iter().map(|(number, ..)| *number));
-    match reserve() {
+/// Sees to it that so many blocks can be applied.
+fn reserve(frames: &Frames, numbers: impl Iterator<Item = u64> + Clone) -> vfs::Result<()> {
+    match frames.reserve(numbers.clone()) {
         Err(vfs::Error::NoSpace) => {
             // Frames of blocks that are gone are free behind a checkpoint, which takes nothing from the log.
             frames.checkpoint().ignore();
-            reserve()?;
+            frames.reserve(numbers)
         }
-        other => other?,
+        other => other,
     }
+}
+
+/// Applies to frames what a record has of metadata.
+fn apply_metadata(area: &Area, frames: &Frames, logged: &Logged) -> vfs::Result<()> {
+    reserve(frames, logged.blocks.iter().map(|(number, ..)| *number))?;
     let mut images = Vec::new();
     for (number, kind, parts) in &logged.blocks {
         let mut image = vec![0; area.block as usize];

@@ -9,7 +9,7 @@ use crate::support::cuts::{Luck, Machine, recorded};
 use crate::support::random::Random;
 use disk::{Disk, Memory};
 use ext::{Error, Options, Volume};
-use nvm::{EventKind, OpenOptions, RecordingOptions, Zone};
+use nvm::{EventKind, OpenOptions, RecordingOptions, Region, VolumeKind, Zone};
 use vfs::{Caller, FileSystem, OpenFlags, ROOT_INO};
 
 const FILES: u8 = 20;
@@ -22,16 +22,19 @@ fn content(n: u8) -> Vec<u8> {
     [n + 100, 0xA5].repeat(3000)
 }
 
+/// Writes a file, and syncs it.
+fn write(volume: &Volume, n: u8) {
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let made = volume.create(&Caller::root(), ROOT_INO, &name(n), 0o644, flags).unwrap();
+    volume.write(&Caller::root(), made.handle, 0, &content(n)).unwrap();
+    volume.fsync(made.handle, false).unwrap();
+    volume.release(made.handle).unwrap();
+}
+
 /// NVM and disk, in the middle of being used: each of the files was synced when it was written.
 fn in_use() -> (Vec<u8>, Vec<u8>) {
     let scene = Attached::new();
-    for n in 0..FILES {
-        let flags = OpenFlags::READ | OpenFlags::WRITE;
-        let made = scene.volume.create(&Caller::root(), ROOT_INO, &name(n), 0o644, flags).unwrap();
-        scene.volume.write(&Caller::root(), made.handle, 0, &content(n)).unwrap();
-        scene.volume.fsync(made.handle, false).unwrap();
-        scene.volume.release(made.handle).unwrap();
-    }
+    (0..FILES).for_each(|n| write(&scene.volume, n));
     (scene.zone.snapshot_image(), scene.memory.image())
 }
 
@@ -183,4 +186,70 @@ fn going_on_past_damage_is_cut_short_anywhere_and_it_is_still_told() {
         machine.step(event);
     }
     assert!(damaged > 20 && noted > 5, "{damaged} {noted}");
+}
+
+/// A volume is removed when its server has died, another is made in its place, and its server dies, too: nothing of the first one's log is on the second one's disk.
+#[test]
+fn a_new_volume_has_nothing_of_the_log_of_the_one_before() {
+    let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+    let image = Image::make("16M", &["-t", "ext4", "-b", "1024"]).bytes();
+    let attach = || {
+        let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+        let disk = Arc::new(Disk::over("disk".into(), Arc::new(Memory::new(image.clone(), false))));
+        ext::attach(&region, &disk).unwrap();
+        (region, disk)
+    };
+    let mount =
+        |region: &Region, disk: &Arc<Disk>| Volume::mount(region, disk.clone(), &Options::default()).unwrap();
+    let (region, disk) = attach();
+    let volume = mount(&region, &disk);
+    (0..10).for_each(|n| write(&volume, n));
+    drop((volume, region));
+    zone.remove_volume("disk").unwrap();
+    let (region, disk) = attach();
+    for own in 0..3 {
+        let volume = mount(&region, &disk);
+        (0..own).for_each(|n| write(&volume, n));
+        drop(volume);
+        let volume = mount(&region, &disk);
+        for n in 0..10 {
+            assert_eq!(read(&volume, n).ok(), (n < own).then(|| content(n)), "file {n} of {own}");
+        }
+    }
+}
+
+/// The zone's file lost its end, as if that could not be read: it reads as zeros, and is taken neither for an empty log nor for a damaged one.
+#[test]
+fn a_log_that_cannot_be_read_is_not_emptied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("zone");
+    let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]).bytes();
+    let disk = Arc::new(Disk::over("disk".into(), Arc::new(Memory::new(image, false))));
+    let zone = Zone::create(&path, 16 << 20, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, None).unwrap();
+    ext::attach(&region, &disk).unwrap();
+    let volume = Volume::mount(&region, disk.clone(), &Options::default()).unwrap();
+    (0..FILES).for_each(|n| write(&volume, n));
+    drop((volume, region, zone));
+    let whole = std::fs::read(&path).unwrap();
+    let zone = Zone::open(&path, &OpenOptions::default()).unwrap();
+    let region = zone.volume("disk").unwrap();
+    let cut = in_log(&whole, 3) as u64 / 4096 * 4096;
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
+    assert!(matches!(ext::log_damage(&region), Err(Error::Volume(vfs::Error::Io(_)))));
+    for past_damage in [false, true] {
+        let options = Options { past_damage, ..Options::default() };
+        let mounted = Volume::mount(&region, disk.clone(), &options).map(drop);
+        assert!(matches!(mounted, Err(Error::Volume(vfs::Error::Io(_)))));
+    }
+    drop((region, zone));
+    let left = std::fs::read(&path).unwrap();
+    assert!(left == whole[..cut as usize], "something was changed");
+    // What was lost is back.
+    std::fs::write(&path, whole).unwrap();
+    let zone = Zone::open(&path, &OpenOptions::default()).unwrap();
+    let volume = Volume::mount(&zone.volume("disk").unwrap(), disk, &Options::default()).unwrap();
+    for n in 0..FILES {
+        assert_eq!(read(&volume, n).unwrap(), content(n));
+    }
 }

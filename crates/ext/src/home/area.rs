@@ -317,6 +317,12 @@ impl Area {
         self.frames_at + u64::from(frame) * self.block
     }
 
+    /// Takes the headers of both halves away: what is there may be of another disk, or of files.
+    pub(crate) fn clear_log(&self, region: &Region) -> Durable {
+        let clear = |half| region.stream_zero(Purpose::Journal, self.half_at(half), nvm::LINE);
+        region.fence(clear(0).and(clear(1)))
+    }
+
     /// Where a half of the log is.
     pub(super) fn half_at(&self, half: u64) -> u64 {
         self.log_at + half * self.half

@@ -8,6 +8,8 @@
 //! So the first that is not whole is the end; and if a whole one is behind it, it is damage, since no crash leaves that ([`FoundLog`]).
 
 mod found;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ struct RawHalf {
     reserved2: [u8; 24],
 }
 const HEADER: u64 = 64;
+/// More records, or epochs, than there can ever be.
+const NUMBERS: u64 = 1 << 62;
 const _: () = assert!(size_of::<RawHalf>() as u64 == HEADER);
 
 #[repr(C)]
@@ -165,11 +169,11 @@ impl Log {
     /// A log that begins with an epoch which is newer than any that was retired, with record `first`.
     pub(crate) fn begin(region: Region, area: Area, first: u64) -> Log {
         let epoch = area.retired(&region);
-        let salt = RawHalf::load(&region, &area, epoch).salt.get();
+        let before = RawHalf::at(&region, &area, epoch);
+        let salt = before.map_or_else(|| Uuid::new_v4().as_u64_pair().0, |raw| raw.salt.get());
         let mut log = Log { region, area, epoch, salt, next: first, at: HEADER, buffer: Vec::new() };
-        if salt == 0 {
+        if before.is_none() {
             // The very first: what the next header says follows from one that is there.
-            log.salt = Uuid::new_v4().as_u64_pair().0 | 1;
             log.write_header(0);
         }
         log.switch();
@@ -280,14 +284,14 @@ impl Log {
 }
 
 impl RawHalf {
-    /// What is where the header of an epoch would be.
-    fn load(region: &Region, area: &Area, epoch: u64) -> RawHalf {
-        region.load(area.half_at(epoch % 2))
-    }
-
-    /// Whether it is that header.
-    fn is_of(&self, region: &Region, epoch: u64) -> bool {
-        self.checksum(region) == self.crc.get() && self.epoch.get() == epoch
+    /// A header that is where that of an epoch would be, of whichever epoch: a whole one, of this volume.
+    fn at(region: &Region, area: &Area, epoch: u64) -> Option<RawHalf> {
+        let raw: RawHalf = region.load(area.half_at(epoch % 2));
+        let is_one = raw.checksum(region) == raw.crc.get()
+            && raw.first.get() < NUMBERS
+            && raw.epoch.get() < NUMBERS
+            && raw.epoch.get() % 2 == epoch % 2;
+        is_one.then_some(raw)
     }
 
     fn checksum(&self, region: &Region) -> u32 {
@@ -295,8 +299,8 @@ impl RawHalf {
     }
 }
 
-/// The salt of an epoch: unlike any before, and to be foreseen by nobody who only knows what files hold. The first is random and each
-/// follows from one before, so that what a volume does follows from what is in NVM.
+/// The salt of an epoch: unlike any before, and to be foreseen by nobody who only knows what files hold. The first behind attaching is random, and each
+/// follows from that in the other half's header, so that what a volume does follows from what is in NVM.
 fn salt_behind(before: u64, epoch: u64) -> u64 {
     let mut salt = before.wrapping_add(epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     salt = (salt ^ salt >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -312,185 +316,4 @@ fn salted(salt: u64, record: &[u8]) -> u32 {
 fn all_parts(block: usize, part: usize) -> u64 {
     let parts = block / part;
     if parts >= 64 { u64::MAX } else { (1 << parts) - 1 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nvm::{OpenOptions, VolumeKind, Zone};
-
-    fn area() -> (Region, Area) {
-        let zone = Zone::anonymous(64 << 20, &OpenOptions::default()).unwrap();
-        let region = zone.create_volume("disk", VolumeKind::Ext, Some(16 << 20)).unwrap();
-        let area = Area::lay_out(&region, 1024, 128, 0).unwrap();
-        (region, area)
-    }
-
-    fn transaction(number: u64) -> Transaction {
-        Transaction {
-            number,
-            blocks: vec![
-                (7, Kind::Directory(12), 0b101, vec![number as u8; 1024].into()),
-                (9, Kind::Bitmap, u64::MAX, vec![3; 1024].into()),
-            ],
-            freed: vec![4, 5],
-            ranges: vec![4..6, 100..101],
-            items: vec![LogItem {
-                block: 70,
-                page: (*b"   hello  ").into(),
-                within: 3..8,
-                fresh: number.is_multiple_of(2),
-            }],
-        }
-    }
-
-    fn all(region: &Region, area: &Area) -> (Vec<Logged>, u64, Option<String>) {
-        let log = FoundLog::of(region, area);
-        let mut found = Vec::new();
-        let each = log.each(|logged| {
-            found.push(logged);
-            Ok(())
-        });
-        each.unwrap();
-        (found, log.next(), log.damage())
-    }
-
-    fn numbers(region: &Region, area: &Area) -> (Vec<u64>, u64, Option<String>) {
-        let (found, next, damage) = all(region, area);
-        (found.iter().map(|logged| logged.number).collect(), next, damage)
-    }
-
-    /// Turns all bits of a byte.
-    fn turn(region: &Region, at: u64) {
-        region.store(Purpose::Journal, at, &[!region.bytes(at, 1)[0]]);
-    }
-
-    #[test]
-    fn what_is_appended_is_read_back() {
-        let (region, area) = area();
-        let mut log = Log::begin(region.clone(), area.clone(), 5);
-        for number in 5..8 {
-            log.append(&transaction(number)).unwrap().ignore();
-        }
-        log.switch();
-        log.append(&transaction(8)).unwrap().ignore();
-        let (found, next, damage) = all(&region, &area);
-        assert_eq!((found.len(), next, damage), (4, 9, None));
-        assert_eq!(found[1].blocks[0].2, [(0, vec![6; 128]), (2, vec![6; 128])]);
-        assert_eq!(found[1].blocks[1].2.len(), 8);
-        assert_eq!((&found[3].freed[..], &found[3].ranges[..]), (&[4, 5][..], &[4..6, 100..101][..]));
-        let (item, expected) = (found[3].items[0], &transaction(8).items[0]);
-        assert_eq!((item.block, item.offset, item.fresh), (expected.block, 3, expected.fresh));
-        assert_eq!(region.bytes(item.at, item.length as usize), expected.bytes());
-        area.retire(&region, 1, region.fence(nvm::Flushed::none())).ignore();
-        assert_eq!(numbers(&region, &area), (vec![8], 9, None), "a retired epoch is none");
-    }
-
-    #[test]
-    fn the_log_ends_at_what_is_torn() {
-        let (region, area) = area();
-        let mut log = Log::begin(region.clone(), area.clone(), 1);
-        log.append(&transaction(1)).unwrap().ignore();
-        let second = area.half_at(1) + log.at;
-        log.append(&transaction(2)).unwrap().ignore();
-        turn(&region, second + 100);
-        assert_eq!(numbers(&region, &area), (vec![1], 3, None), "and what is torn has its number for itself");
-    }
-
-    #[test]
-    fn a_full_half_takes_no_more() {
-        let (region, area) = area();
-        let mut log = Log::begin(region.clone(), area.clone(), 1);
-        let mut number = 1;
-        while log.append(&transaction(number)).is_ok() {
-            number += 1;
-        }
-        let (filled, half) = log.fill();
-        assert!(half - filled < 2048 && number > 500);
-        assert_eq!(numbers(&region, &area), ((1..number).collect(), number, None));
-    }
-
-    /// Two epochs of ten records each, and where they begin.
-    fn written(first: u64) -> (Region, Area, Vec<u64>) {
-        let (region, area) = area();
-        let mut log = Log::begin(region.clone(), area.clone(), first);
-        let mut places = Vec::new();
-        for n in 0..20 {
-            if n == 10 {
-                log.switch();
-            }
-            places.push(area.half_at(log.epoch % 2) + log.at);
-            log.append(&transaction(first + n)).unwrap().ignore();
-        }
-        (region, area, places)
-    }
-
-    /// Whichever line of a record is damaged, and however many follow it: what is behind is found, and what is missing told.
-    #[test]
-    fn damage_is_not_taken_for_the_end() {
-        let (_, _, places) = written(1);
-        let bytes = places[1] - places[0];
-        for (from, to) in [(0, 1), (3, 4), (3, 6), (9, 10), (8, 10), (10, 11), (15, 16), (0, 10), (10, 19)] {
-            let (region, area, _) = written(1);
-            let lines = (places[from]..places[to - 1] + bytes).step_by(64);
-            lines.for_each(|line| turn(&region, line));
-            let (found, next, damage) = numbers(&region, &area);
-            let whole: Vec<u64> = (1..21).filter(|n| !(from + 1..=to).contains(&(*n as usize))).collect();
-            assert_eq!((found, next), (whole, 21), "{from}..{to}");
-            let damage = damage.unwrap();
-            assert!(damage.contains(&format!("record {}", to + 1)), "{damage}");
-        }
-        for line in (0..bytes).step_by(64) {
-            let (region, area, places) = written(1);
-            turn(&region, places[4] + line + 17);
-            let (found, _, damage) = numbers(&region, &area);
-            assert_eq!(found.len(), 19, "{line}");
-            assert_eq!(damage.unwrap(), "record 5, behind which record 6 is whole");
-        }
-    }
-
-    /// Whatever byte of it: what follows is found by the salt that its neighbour tells.
-    #[test]
-    fn a_damaged_header_of_a_half_loses_no_record() {
-        for (half, byte) in [0, 1].into_iter().flat_map(|half| (0..48).map(move |byte| (half, byte))) {
-            let (region, area, _) = written(7);
-            turn(&region, area.half_at(half) + byte);
-            let (found, next, damage) = numbers(&region, &area);
-            assert_eq!((found, next), ((7..27).collect(), 27), "byte {byte} of {half}");
-            assert!(damage.unwrap().starts_with("the header of its epoch"));
-        }
-        // When the other half was not begun yet, too; but not of what was never begun.
-        let (region, area) = area();
-        let mut log = Log::begin(region.clone(), area.clone(), 3);
-        log.append(&transaction(3)).unwrap().ignore();
-        turn(&region, area.half_at(1) + 20);
-        assert_eq!(numbers(&region, &area), (vec![3], 4, Some("the header of its epoch 1".into())));
-        let (region, area) = self::area();
-        Log::begin(region.clone(), area.clone(), 3);
-        turn(&region, area.half_at(1) + 20);
-        assert_eq!(numbers(&region, &area), (vec![], 1, None));
-    }
-
-    #[test]
-    fn an_epoch_that_was_begun_behind_those_that_can_be_is_told() {
-        let (region, area) = area();
-        area.retire(&region, 8, region.fence(nvm::Flushed::none())).ignore();
-        let mut log = Log::begin(region.clone(), area.clone(), 1);
-        log.append(&transaction(1)).unwrap().ignore();
-        turn(&region, area.half_at(0) + 16);
-        area.retire(&region, 0, region.fence(nvm::Flushed::none())).ignore();
-        let found = FoundLog::of(&region, &area);
-        assert!(found.damage().unwrap().contains("epoch 9 was begun"), "{:?}", found.damage());
-        assert_eq!(found.last_epoch(), 9);
-    }
-
-    /// What a half has from before is no record, though all of it is whole.
-    #[test]
-    fn what_is_left_of_another_epoch_is_nothing() {
-        let (region, area, _) = written(1);
-        area.retire(&region, 2, region.fence(nvm::Flushed::none())).ignore();
-        assert_eq!(numbers(&region, &area), (vec![], 1, None));
-        Log::begin(region.clone(), area.clone(), 21);
-        assert_eq!(numbers(&region, &area), (vec![], 21, None));
-    }
 }

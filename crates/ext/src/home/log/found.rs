@@ -49,7 +49,7 @@ struct Run {
 impl<'a> FoundLog<'a> {
     /// Finds what there is. Nothing is changed.
     pub(crate) fn of(region: &'a Region, area: &'a Area) -> FoundLog<'a> {
-        let first = area.retired(region).saturating_add(1).min(u64::MAX - 2);
+        let first = area.retired(region).min(NUMBERS) + 1;
         let mut log = FoundLog {
             region,
             area,
@@ -60,31 +60,29 @@ impl<'a> FoundLog<'a> {
             to_try: TRIED_MAX,
             damage: Vec::new(),
         };
-        let headers = [first, first + 1].map(|epoch| {
-            let raw = RawHalf::load(region, area, epoch);
-            raw.is_of(region, epoch).then_some(raw)
-        });
-        let mut salt = match &headers {
-            [Some(own), _] => own.salt.get(),
-            [None, Some(next)] => next.before.get(),
-            [None, None] => salt_behind(RawHalf::load(region, area, first - 1).salt.get(), first),
-        };
-        if headers.iter().all(Option::is_none)
-            && let Some(later) = log.later_epoch(first + 1)
-        {
+        let begun = [first, first + 1].map(|epoch| RawHalf::at(region, area, epoch));
+        let latest = begun.iter().flatten().map(|raw| raw.epoch.get()).max();
+        if let Some(later) = latest.filter(|latest| *latest > first + 1) {
             log.last_epoch = later;
-            log.damage.push(format!(
-                "the number of the newest epoch that is retired: {}, and epoch {later} was begun",
-                first - 1
-            ));
+            let retired = first - 1;
+            log.damage
+                .push(format!("its newest epoch that is emptied is {retired}, and epoch {later} was begun"));
             return log;
         }
+        let headers = [0, 1].map(|n| begun[n].filter(|raw| raw.epoch.get() == first + n as u64));
+        // Of the first, if its own header is not there: from that in the other half, of the epoch behind it or before it.
+        let mut salt = match (&headers[1], &begun[1]) {
+            (Some(next), _) => Some(next.before.get()).filter(|salt| *salt != 0),
+            (None, Some(before)) => Some(salt_behind(before.salt.get(), first)),
+            (None, None) => None,
+        };
         let has_second = headers[1].is_some();
         for (epoch, header) in (first..).zip(headers) {
+            salt = header.map(|header| header.salt.get()).or(salt);
             if !log.find_epoch(epoch, header.as_ref(), salt, epoch == first && has_second) {
                 break;
             }
-            salt = salt_behind(salt, epoch + 1);
+            salt = salt.map(|salt| salt_behind(salt, epoch + 1));
         }
         log
     }
@@ -94,7 +92,7 @@ impl<'a> FoundLog<'a> {
         (!self.damage.is_empty()).then(|| self.damage.join("; "))
     }
 
-    /// No record was ever in it, whole or not.
+    /// No record is in it that was ever whole.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.damage.is_empty()
     }
@@ -118,10 +116,8 @@ impl<'a> FoundLog<'a> {
                 let header: RawRecord = self.region.load(run.half + at);
                 let bytes = self.region.bytes(run.half + at, header.bytes.get() as usize);
                 let logged = decode(&header, &bytes[RECORD..], run.half + at + RECORD as u64, self.area);
-                visit(logged.ok_or_else(|| {
-                    let which = format_args!("record {}", header.number.get());
-                    crate::error::corrupt("log", which, "its content", "none", "what its header counts")
-                })?)?;
+                // It was whole when it was found: the medium gives it no more.
+                visit(logged.ok_or_else(|| vfs::Error::Io("the log in NVM cannot be read again".into()))?)?;
                 at += u64::from(header.bytes.get());
             }
         }
@@ -129,38 +125,40 @@ impl<'a> FoundLog<'a> {
     }
 
     /// Finds what the half of an epoch has, and says whether it was ever begun. `is_certain`: it was, by what the next one says.
-    fn find_epoch(&mut self, epoch: u64, header: Option<&RawHalf>, salt: u64, is_certain: bool) -> bool {
+    fn find_epoch(
+        &mut self,
+        epoch: u64,
+        header: Option<&RawHalf>,
+        salt: Option<u64>,
+        is_certain: bool,
+    ) -> bool {
         let half = self.area.half_at(epoch % 2);
         let expected = self.next;
-        let (mut at, mut number) = match header {
-            Some(header) => (HEADER, header.first.get()),
-            None => {
-                let found = self.search(half, HEADER, salt, expected.unwrap_or(1)..=u64::MAX);
-                if found.is_some() || is_certain {
-                    self.damage.push(format!("the header of its epoch {epoch}"));
-                }
-                let Some(found) = found else { return is_certain };
-                found
-            }
+        let found = match (header, salt) {
+            (Some(header), _) => Some((HEADER, header.first.get())),
+            (None, Some(salt)) => self.search(half, HEADER, salt, expected.unwrap_or(1)..=NUMBERS),
+            (None, None) => None,
         };
+        if header.is_none() && (found.is_some() || is_certain) {
+            self.damage.push(format!("the header of its epoch {epoch}"));
+        }
+        let (Some((mut at, mut number)), Some(salt)) = (found, salt) else { return is_certain };
         if let Some(expected) = expected.filter(|expected| *expected != number) {
-            self.miss(expected, number);
+            self.miss(expected, number, &format!("behind which epoch {epoch} begins"));
         }
         loop {
             let from = at;
             while let Some(bytes) = self.whole(half, at, salt, number..=number) {
                 at += bytes;
-                number = number.saturating_add(1);
+                number += 1;
             }
             if at > from {
                 self.runs.push(Run { half, from, to: at });
             }
             // None has a number that is not above that of the one before, and each takes a line.
-            let most = number.saturating_add((self.area.half - at) / LINE);
-            let Some((behind, later)) = self.search(half, at, salt, number.saturating_add(1)..=most) else {
-                break;
-            };
-            self.miss(number, later);
+            let most = number + (self.area.half - at) / LINE;
+            let Some((behind, later)) = self.search(half, at, salt, number + 1..=most) else { break };
+            self.miss(number, later, &format!("behind which record {later} is whole"));
             (at, number) = (behind, later);
         }
         self.next = Some(number);
@@ -168,18 +166,11 @@ impl<'a> FoundLog<'a> {
         true
     }
 
-    /// An epoch that was begun behind `epoch`.
-    fn later_epoch(&self, epoch: u64) -> Option<u64> {
-        let begun = |half: u64| RawHalf::load(self.region, self.area, half);
-        let begun = [0, 1].map(begun).into_iter().filter(|raw| raw.is_of(self.region, raw.epoch.get()));
-        begun.map(|raw| raw.epoch.get()).filter(|begun| *begun > epoch && *begun < u64::MAX - 2).max()
-    }
-
     /// Records `from` up to `to` are not there.
-    fn miss(&mut self, from: u64, to: u64) {
+    fn miss(&mut self, from: u64, to: u64, behind: &str) {
         self.damage.push(match to.checked_sub(from) {
-            Some(1) => format!("record {from}, behind which record {to} is whole"),
-            Some(_) => format!("records {from} to {}, behind which record {to} is whole", to - 1),
+            Some(1) => format!("record {from}, {behind}"),
+            Some(_) => format!("records {from} to {}, {behind}", to - 1),
             None => format!("record {to}, which comes where record {from} should"),
         });
     }
@@ -192,13 +183,20 @@ impl<'a> FoundLog<'a> {
         for at in (at..end).step_by(LINE as usize).chain(claimed) {
             let Some(header) = self.header(half, at) else { break };
             let bytes = u64::from(header.bytes.get());
-            if !numbers.contains(&header.number.get()) || !bytes.is_multiple_of(LINE) {
+            let fits = bytes >= LINE && bytes.is_multiple_of(LINE) && bytes <= self.area.half - at;
+            if !numbers.contains(&header.number.get()) || !fits {
                 continue;
             }
             if self.whole(half, at, salt, numbers.clone()).is_some() {
                 return Some((at, header.number.get()));
             }
-            self.to_try = self.to_try.checked_sub(bytes)?;
+            let Some(left) = self.to_try.checked_sub(bytes) else {
+                if !self.damage.is_empty() {
+                    self.damage.push("what is behind it was not looked through".into());
+                }
+                break;
+            };
+            self.to_try = left;
         }
         None
     }
@@ -216,7 +214,8 @@ impl<'a> FoundLog<'a> {
             return None;
         }
         let record = self.region.bytes(half + at, bytes as usize);
-        let is_whole = salted(salt, record) == header.crc.get() || planted(Fault::RecordChecksumIgnored);
+        let is_right = salted(salt, record) == header.crc.get() || planted(Fault::RecordChecksumIgnored);
+        let is_whole = is_right && decode(&header, &record[RECORD..], half + at, self.area).is_some();
         is_whole.then_some(bytes)
     }
 }
