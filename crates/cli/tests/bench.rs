@@ -95,6 +95,21 @@ fn what_cannot_be_measured_is_told() {
     }
 }
 
+/// Of what the table of mounts writes in octal only the blank was read, and a target there was taken for one on the file system around it.
+#[test]
+fn a_target_in_a_directory_of_an_odd_name_is_what_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("a b\tc\nd\\e");
+    rustix::mount::mount("odd", &dir, "ramfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    let run =
+        amberfs(&["bench", &dir, "--turns", "1", "--rounds", "1", "-w", "statfiles:files=20", "--json"]);
+    rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(run.ok().json()["targets"][0]["about"], "ramfs");
+}
+
 /// What was measured is not lost with what could not be.
 #[test]
 fn what_was_measured_before_an_error_is_shown() {
