@@ -79,10 +79,10 @@ impl Account<'_> {
     /// Brings there what is not yet, and notes what that and all before it took.
     pub(crate) fn close(self, ground: &impl Ground, sample: &mut Sample) -> Result<(), Fault> {
         let began = Instant::now();
-        ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
+        ground.sync_all().map_err(|errno| Fault::new("syncfs", errno))?;
         if let Some(settle) = &self.below.settle {
             let doing = "bring to its disk what waits for it";
-            settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
+            settle().map_err(|why| Fault { why: Some(why), ..Fault::new(doing, Errno::IO) })?;
         }
         sample.settle_ns = began.elapsed().as_nanos() as u64;
         sample.machine_ns = clock::machine_ns().saturating_sub(self.busy_before);
@@ -138,7 +138,7 @@ impl<G: Ground> Home<'_, G> {
             return Ok(());
         }
         let removed = remove_tree(self.ground, self.ground.top(), &self.name);
-        removed.map_err(|errno| Fault { doing: "remove what the benchmark made", errno })
+        removed.map_err(|errno| Fault::new("remove what the benchmark made", errno))
     }
 }
 
@@ -157,7 +157,7 @@ pub fn prepare<'a, G: Ground>(
 ) -> Result<Box<dyn Stage + 'a>, Fault> {
     let number = STAGES.fetch_add(1, Ordering::Relaxed);
     let name = CString::new(format!("amberfs-bench-{}-{number}", std::process::id())).expect("no NUL");
-    let fault = |errno| Fault { doing: "make the workload's files", errno };
+    let fault = |errno| Fault::new("make the workload's files", errno);
     ground.make_dir(ground.top(), &name).map_err(fault)?;
     let home = Home { ground, name, exists: true };
     let top = ground.open_dir(ground.top(), &home.name).map_err(fault)?;
@@ -183,7 +183,7 @@ impl<G: Ground> Stage for Prepared<'_, G> {
 
     fn remove(mut self: Box<Self>) -> Result<(), Fault> {
         if let Some(files) = self.files.take() {
-            files.close(self.ground).map_err(|errno| Fault { doing: "close", errno })?;
+            files.close(self.ground).map_err(|errno| Fault::new("close", errno))?;
         }
         self.home.remove()
     }
@@ -290,7 +290,7 @@ impl<G: Ground> Prepared<'_, G> {
             };
             let results: Vec<_> = handles.into_iter().map(join).collect();
             match refused {
-                Some(errno) => Err(Fault { doing: crate::error::STARTING, errno }),
+                Some(errno) => Err(Fault::new(crate::error::STARTING, errno)),
                 None => Ok((results, before)),
             }
         })?;
@@ -307,7 +307,9 @@ impl<G: Ground> Prepared<'_, G> {
                     span = Some((began.min(first), ended.max(last)));
                 }
                 // The reason itself, not that the others were told to stop because of it.
-                Err(found) if fault.is_none_or(|fault| fault.errno == Errno::INTR) => fault = Some(found),
+                Err(found) if fault.as_ref().is_none_or(|fault| fault.errno == Errno::INTR) => {
+                    fault = Some(found)
+                }
                 Err(_) => {}
             }
         }

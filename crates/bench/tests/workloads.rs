@@ -173,7 +173,19 @@ fn each_turn_is_settled_and_what_cannot_be_is_told() {
     stage.round(&terms, 1.0).unwrap();
     assert_eq!(settled.load(Ordering::Relaxed), 2);
     let fault = stage.round(&terms, 1.0).unwrap_err();
-    assert_eq!(fault.doing, "bring to its disk what waits for it");
+    assert_eq!((fault.doing, fault.why.as_deref()), ("bring to its disk what waits for it", Some("no disk")));
+}
+
+/// That its server had gone, or what its disk said, was "Input/output error".
+#[test]
+fn why_a_turn_could_not_be_settled_was_not_told() {
+    let dir = scratch();
+    let settle: bench::Settle = Box::new(|| Err("its server does not answer".to_string()));
+    let server = bench::Server { pid: std::process::id(), settle: Some(settle) };
+    let targets = [Target::directory("dir", dir.path(), Some(server)).unwrap()];
+    let error = bench::run(&plan("varmail:files=20"), &targets, &|_| {}).complete().unwrap_err();
+    let told = "dir: varmail:files=20: bring to its disk what waits for it: its server does not answer";
+    assert_eq!(error.to_string(), told);
 }
 
 #[test]
