@@ -395,6 +395,10 @@ fn peers_that_cannot_be_set_up_are_left_out() {
         "1",
         "-w",
         "statfiles:files=20",
+        "--against",
+        "volume",
+        "--against",
+        "xfs",
     ];
     // Without a PATH there is no mkfs.
     let mut command = Command::new(PROGRAM);
@@ -407,6 +411,9 @@ fn peers_that_cannot_be_set_up_are_left_out() {
         run.err
     );
     assert!(run.out.contains("statfiles:files=20"), "{}", run.out);
+    // With what it cannot be compared is told, and not only missing.
+    assert!(run.err.contains("--against xfs: it is left out, so nothing is compared with it"), "{}", run.err);
+    assert!(!run.err.contains("--against volume"), "{}", run.err);
     assert_eq!(left_of(&temporary), [""; 0]);
     let none = amberfs(&["bench", "--peers=ext4-disk", "--disk", "/nowhere"]);
     none.fails(1, &["left out: ext4-disk", "none of the peers could be set up"]);
