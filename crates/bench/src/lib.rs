@@ -10,7 +10,7 @@
 //! flow, files  workloads as data; their files while they run
 //! ground       what workloads stand on                         directory, in_process
 //! statistics   medians, latencies                              clock, block_device, random
-//! table, page  what was measured, as text and as a page        plot
+//! table, page  what was measured, as text and as a page        markdown, plot
 //! ```
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod gate;
 mod ground;
 mod in_process;
 mod machine;
+pub mod markdown;
 mod page;
 mod parameters;
 mod peers;

@@ -2,6 +2,7 @@
 
 use crate::block_device::Traffic;
 use crate::campaign::{Figure, Report, Series};
+use crate::markdown;
 use crate::statistics::{Sample, Spread};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -56,7 +57,7 @@ pub(crate) fn compared(report: &Report, name: &str) -> Option<Vec<Vec<String>>> 
 
 fn side_by_side(report: &Report, view: &View, markdown: bool) -> String {
     let rows = rows(report, view);
-    if markdown { markdown_table(&rows) } else { plain_table(&rows) }
+    if markdown { markdown::table(&rows) } else { plain_table(&rows) }
 }
 
 fn rows(report: &Report, view: &View) -> Vec<Vec<String>> {
@@ -229,17 +230,6 @@ fn plain_table(rows: &[Vec<String>]) -> String {
         }
         text += line.trim_end();
         text.push('\n');
-    }
-    text
-}
-
-fn markdown_table(rows: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (number, row) in rows.iter().enumerate() {
-        text += &format!("| {} |\n", row.join(" | "));
-        if number == 0 {
-            text += &format!("|---|{}\n", "---:|".repeat(row.len() - 1));
-        }
     }
     text
 }

@@ -95,6 +95,23 @@ fn what_cannot_be_measured_is_told() {
     }
 }
 
+/// A bar, a line end or a backtick in a name or a note made other tables of the report.
+#[test]
+fn a_report_in_markdown_has_names_as_they_are() {
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("a|b\nc");
+    let line = ["bench", &dir, "--turns", "1", "--rounds", "1", "-w", "statfiles:files=20", "--markdown"];
+    let text = amberfs(&[&line[..], &["--note", "with `this`|that"]].concat()).ok().out;
+    let shown = dir.replace('|', "\\|").replace('\n', " ");
+    let told = format!("- **{shown}**: ");
+    assert!(text.starts_with("``amberfs bench") && text.contains("with \\`this\\`\\|that"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(&told)), "{text}");
+    let bars = |line: &str| line.matches('|').count() - line.matches("\\|").count();
+    let tables: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(!tables.is_empty() && tables.iter().all(|line| bars(line) == 3), "{text}");
+    assert!(tables.iter().any(|line| line.ends_with(&format!(" | {shown} |"))), "{text}");
+}
+
 /// Of what the table of mounts writes in octal only the blank was read, and a target there was taken for one on the file system around it.
 #[test]
 fn a_target_in_a_directory_of_an_odd_name_is_what_it_is() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread};
+use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread, markdown};
 
 use crate::command_line::Bench;
 use crate::failure::Failure;
@@ -41,12 +41,12 @@ fn print_answer(arguments: &Bench, measured: &Report, head: &[String]) -> Result
     }
     let mut text = String::new();
     if arguments.markdown {
-        let rest = head.iter().skip(1).map(String::as_str).collect::<Vec<_>>();
-        text += &format!("`{}`: {}.\n\n", head[0], rest.join("; "));
+        let rest = head.iter().skip(1).map(|line| markdown::text(line)).collect::<Vec<_>>();
+        text += &format!("{}: {}.\n\n", markdown::code(&head[0]), rest.join("; "));
         text += &measured
             .targets
             .iter()
-            .map(|(name, about)| format!("- **{name}**: {about}\n"))
+            .map(|(name, about)| format!("- **{}**: {}\n", markdown::text(name), markdown::text(about)))
             .collect::<String>();
     } else {
         text += &head.iter().map(|line| format!("{line}\n")).collect::<String>();
