@@ -55,7 +55,7 @@ pub use peers::{ExtOptions, PEERS, Peer, Peers, Setup, available_bytes, fitting_
 pub use random::Size;
 pub use request::workloads;
 pub use stage::{Amount, Below, Measured, Settle, Stage, Terms, prepare};
-pub use statistics::{Kind, Latencies, Sample, Spread, Tally};
+pub use statistics::{Kind, Latencies, Reach, Sample, Spread, Tally};
 pub use table::{details, headline, ratio};
 pub use target::{Guard, Server, Target};
 pub use tool::{Tool, run_tools};

@@ -16,7 +16,7 @@ use crate::flow::{Extent, Op, Order, Pass, Phase, Pick, Unit, Workload};
 use crate::gate::Gate;
 use crate::ground::{Ground, remove_tree};
 use crate::random::Random;
-use crate::statistics::{Sample, Tally};
+use crate::statistics::{Reach, Sample, Tally};
 use crate::worker::Worker;
 
 /// The first pass of a phase over files ends after so many times the time of a loop, where a target is slow. Later ones are over what is there, and go
@@ -171,9 +171,15 @@ pub fn prepare<'a, G: Ground>(
 impl<G: Ground> Stage for Prepared<'_, G> {
     fn round(&mut self, terms: &Terms, part: f64) -> Result<Vec<Measured>, Fault> {
         self.rounds += 1;
-        let mut measured = Vec::new();
+        let (mut measured, mut made) = (Vec::new(), None);
         for phase in &self.workload.phases {
-            let (sample, tally) = self.phase(phase, terms, part)?;
+            let (mut sample, tally) = self.phase(phase, terms, part)?;
+            if let Some(found) = self.made(phase) {
+                made = Some(found);
+            } else if !phase.passes.iter().any(|pass| matches!(pass.extent, Extent::Each(..))) {
+                // It has no turn for each file, and goes on with those that were made.
+                sample.reach = [sample.reach, made].into_iter().flatten().reduce(Reach::least);
+            }
             if phase.measured {
                 measured.push(Measured { phase: phase.name, unit: phase.unit, sample, tally });
             }
@@ -198,6 +204,17 @@ impl<G: Ground> Drop for Prepared<'_, G> {
 }
 
 impl<G: Ground> Prepared<'_, G> {
+    /// Behind a phase that makes files: how many of them are there.
+    fn made(&self, phase: &Phase) -> Option<Reach> {
+        let pass = phase.passes.first()?;
+        let (Extent::Each(_, share), Some(Op::Create(Pick::Turn))) = (pass.extent, pass.flow.first()) else {
+            return None;
+        };
+        let files = self.files.as_ref()?;
+        let of = files.part(share);
+        Some(Reach { done: (0..of).filter(|number| files.is_there(*number)).count() as u64, of: of as u64 })
+    }
+
     fn phase(&self, phase: &Phase, terms: &Terms, part: f64) -> Result<(Sample, Tally), Fault> {
         let (mut sample, mut tally) = (Sample::default(), Tally::default());
         // What is not measured puts things back for the next round, however long that takes.
@@ -211,6 +228,14 @@ impl<G: Ground> Prepared<'_, G> {
             let amount = amount.filter(|_| is_bounded);
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
+            let files = self.files.as_ref().expect("there until it is removed");
+            let of = match pass.extent {
+                Extent::Each(_, share) => Some(files.part(share)),
+                Extent::Dirs => Some(files.dirs.len()),
+                Extent::Loop | Extent::Once => None,
+            };
+            let reach = of.map(|of| Reach { done: did.turns, of: of as u64 });
+            sample.reach = [sample.reach, reach].into_iter().flatten().reduce(Reach::least);
             if number > 0 {
                 did.turns = 0; // those of the first pass are what a figure counts
             }
@@ -239,7 +264,7 @@ impl<G: Ground> Prepared<'_, G> {
         let threads = if pass.extent == Extent::Once { 1 } else { self.workload.threads.max(1) };
         let turns = match pass.extent {
             Extent::Each(order, share) => {
-                let mut turns = order_of(order, files.set.files * share.min(100) / 100, seed);
+                let mut turns = order_of(order, files.part(share), seed);
                 // To find that nothing can be done takes time, too.
                 turns.retain(|number| pass.flow.first().is_none_or(|op| is_possible(files, op, *number)));
                 turns

@@ -95,6 +95,25 @@ fn what_cannot_be_measured_is_told() {
     }
 }
 
+/// What a slow target made fewer files for, or passed over in part, stood in reports as if it had been all.
+#[test]
+fn what_was_measured_with_fewer_files_is_marked() {
+    let scratch = Scratch::new();
+    let (dir, page) = (scratch.mount_point("dir"), scratch.text("page.html"));
+    let line = format!("bench {dir} --rounds 1 -w postmark:files=5000 --html {page}");
+    let short = run(&format!("{line} --seconds 0.0001 --json")).ok().json();
+    for figure in short["figures"].as_array().unwrap() {
+        let fewer = &figure["series"][0]["fewer_files"];
+        assert!(fewer["done"].as_u64() < Some(5000) && fewer["of"] == 5000, "{figure}");
+    }
+    let told = "postmark:files=5000: transactions on ";
+    assert!(std::fs::read_to_string(&page).unwrap().contains(told), "nothing is told");
+    let text = run(&format!("{line} --seconds 0.0001")).ok().out;
+    assert!(text.contains('†') && text.contains(told), "{text}");
+    let whole = run(&format!("{line} --turns 1 --json")).ok().json();
+    assert!(whole["figures"][1]["series"][0]["fewer_files"].is_null(), "{whole}");
+}
+
 /// A bar, a line end or a backtick in a name or a note made other tables of the report.
 #[test]
 fn a_report_in_markdown_has_names_as_they_are() {

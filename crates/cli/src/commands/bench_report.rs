@@ -136,9 +136,14 @@ fn of_series(series: &Series) -> Fields {
         .with("wall_us", spread(::bench::Sample::wall_us))
         .with("cpu_us", spread(::bench::Sample::cpu_us))
         .with("steps_left_out", Value::Count(series.tally.skipped))
+        .with("fewer_files", series.fewer().map_or(Value::None, |reach| Value::Fields(of_reach(reach))))
         .with("latency", Value::Fields(of_latencies(&series.tally.latencies())))
         .with("operations", Value::Rows(kinds.collect()))
         .with("rounds", Value::Rows(samples.collect()))
+}
+
+fn of_reach(reach: ::bench::Reach) -> Fields {
+    Fields::new().with("done", Value::Count(reach.done)).with("of", Value::Count(reach.of))
 }
 
 fn of_disk(disk: ::bench::Traffic) -> Fields {
