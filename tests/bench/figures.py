@@ -87,9 +87,10 @@ def markdown(output, prefixes):
     targets = [text for text in paragraphs if text.startswith("- **")]
     tables = [text.rstrip() for text in paragraphs if text.startswith(tuple(f"| {prefix}" for prefix in prefixes))]
     tables = [text for text in tables if re.search(r"\| [\d.]", text)]
+    notes = [text.rstrip() for text in paragraphs if text.startswith("†")]
     if not tables:
         sys.exit("figures: the report has none of its tables")
-    return "\n\n".join(targets[:1] + tables)
+    return "\n\n".join(targets[:1] + tables + notes)
 
 
 def plain(output):

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::flow::{Unit, Workload};
 use crate::stage::{Stage, Terms};
-use crate::statistics::{Sample, Spread, Tally};
+use crate::statistics::{Reach, Sample, Spread, Tally};
 use crate::target::Target;
 
 /// Part of a round's time that is spent before the first one, and not counted.
@@ -112,6 +112,12 @@ impl Series {
     /// Median and quartiles of something of its samples.
     pub fn spread(&self, of: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(self.samples.iter().map(of))
+    }
+
+    /// If some round was done with fewer files than were asked for: with how many, in the one with the fewest.
+    pub fn fewer(&self) -> Option<Reach> {
+        let least = self.samples.iter().filter_map(|sample| sample.reach).reduce(Reach::least);
+        least.filter(|reach| reach.done < reach.of)
     }
 }
 

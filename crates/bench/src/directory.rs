@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags};
 use rustix::io::Errno;
 
 use crate::ground::{Ground, Open, Result};
@@ -25,6 +25,12 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Directory { top: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// The number of the mount that it is in, as the table of mounts has it.
+    pub(crate) fn mount(&self) -> Result<u64> {
+        let found = rustix::fs::statx(&self.top, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
+        Ok(found.stx_mnt_id)
     }
 }
 

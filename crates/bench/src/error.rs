@@ -6,12 +6,21 @@ use rustix::io::Errno;
 pub(crate) const STARTING: &str = "start a thread";
 
 /// An operation that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The operation.
     pub doing: &'static str,
     /// What it gave; `INTR` if the benchmark was told to stop.
     pub errno: Errno,
+    /// Why, in the words of who did it, where that is not a system call.
+    pub why: Option<String>,
+}
+
+impl Fault {
+    /// Of what gives a number alone.
+    pub(crate) fn new(doing: &'static str, errno: Errno) -> Fault {
+        Fault { doing, errno, why: None }
+    }
 }
 
 /// Why a benchmark ended early.
@@ -60,6 +69,18 @@ pub enum Error {
         /// Why.
         errno: Errno,
     },
+    /// The same of one that says why in words.
+    #[error("{target}: {workload}: {doing}: {why}")]
+    Told {
+        /// Where.
+        target: String,
+        /// The workload.
+        workload: String,
+        /// The operation.
+        doing: &'static str,
+        /// Why.
+        why: String,
+    },
     /// A target cannot be worked on at all.
     #[error("{target}: {why}")]
     Target {
@@ -84,7 +105,10 @@ impl Error {
     /// Tells where a fault was found.
     pub(crate) fn of(fault: Fault, target: &str, workload: &str) -> Error {
         let (target, workload) = (target.to_string(), workload.to_string());
-        let Fault { doing, errno } = fault;
+        let Fault { doing, errno, why } = fault;
+        if let Some(why) = why {
+            return Error::Told { target, workload, doing, why };
+        }
         match errno {
             Errno::INTR => Error::Interrupted,
             Errno::NOSPC | Errno::DQUOT => Error::Full { target, workload, doing, errno },

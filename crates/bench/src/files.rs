@@ -110,6 +110,11 @@ impl<G: Ground> Files<G> {
         ground.close(self.log)
     }
 
+    /// So many per cent of all.
+    pub(crate) fn part(&self, percent: usize) -> usize {
+        self.set.files * percent.min(100) / 100
+    }
+
     pub(crate) fn dir(&self, number: usize) -> &G::Dir {
         &self.dirs[number / self.set.width]
     }

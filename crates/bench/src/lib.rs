@@ -10,7 +10,7 @@
 //! flow, files  workloads as data; their files while they run
 //! ground       what workloads stand on                         directory, in_process
 //! statistics   medians, latencies                              clock, block_device, random
-//! table, page  what was measured, as text and as a page        plot
+//! table, page  what was measured, as text and as a page        markdown, plot
 //! ```
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod gate;
 mod ground;
 mod in_process;
 mod machine;
+pub mod markdown;
 mod page;
 mod parameters;
 mod peers;
@@ -54,7 +55,7 @@ pub use peers::{ExtOptions, PEERS, Peer, Peers, Setup, available_bytes, fitting_
 pub use random::Size;
 pub use request::workloads;
 pub use stage::{Amount, Below, Measured, Settle, Stage, Terms, prepare};
-pub use statistics::{Kind, Latencies, Sample, Spread, Tally};
+pub use statistics::{Kind, Latencies, Reach, Sample, Spread, Tally};
 pub use table::{details, headline, ratio};
 pub use target::{Guard, Server, Target};
 pub use tool::{Tool, run_tools};

@@ -4,7 +4,7 @@ use crate::block_device::Traffic;
 use crate::campaign::{Figure, Report};
 use crate::plot::{bars, colour, escape, lines};
 use crate::statistics::{Sample, Spread};
-use crate::table::{compared, micros, short};
+use crate::table::{FEWER_MEANS, compared, fewer, mark, micros, short};
 
 const MIB: f64 = (1 << 20) as f64;
 const STYLE: &str = "\
@@ -64,6 +64,15 @@ fn table(rows: &[Vec<String>]) -> String {
     text + "</table>\n"
 }
 
+/// Which of these figures are not of all files, and on which targets.
+fn note(report: &Report, figures: &[&Figure]) -> String {
+    let told: Vec<String> = figures.iter().flat_map(|figure| fewer(report, figure)).collect();
+    if told.is_empty() {
+        return String::new();
+    }
+    format!("<p>{FEWER_MEANS}: {}.</p>\n", escape(&told.join("; ")))
+}
+
 /// A spot in the colour of a target.
 fn key(name: &str, number: usize) -> String {
     format!("<span class=\"key\" style=\"background:{}\"></span>", colour(name, number))
@@ -96,7 +105,8 @@ fn of_figure(report: &Report, figure: &Figure) -> String {
         let pairs = report.targets.iter().zip(&figure.series);
         pairs.map(|((name, _), series)| (name.as_str(), series.spread(of))).collect::<Vec<_>>()
     };
-    let mut text = format!("<h2>{}</h2>\n<div class=\"pair\">\n", escape(&figure.name()));
+    let mut text =
+        format!("<h2>{}</h2>\n{}<div class=\"pair\">\n", escape(&figure.name()), note(report, &[figure]));
     text += &bars(&title, &rows(rate));
     text += &bars("CPU µs of one", &rows(Sample::cpu_us));
     if figure.series.iter().any(|series| series.samples.iter().any(|sample| sample.disk.is_some())) {
@@ -137,7 +147,9 @@ fn of_series(report: &Report, figures: &[&Figure]) -> String {
     let names = names.map(|(number, (name, _))| format!("{}{} ", key(name, number), escape(name)));
     let names: String = names.collect();
     let heading = escape(&series_of(first));
-    let mut text = format!("<h2>{heading}</h2>\n<div class=\"names\">{names}</div>\n<div class=\"pair\">\n");
+    let note = note(report, figures);
+    let mut text =
+        format!("<h2>{heading}</h2>\n<div class=\"names\">{names}</div>\n{note}<div class=\"pair\">\n");
     text += &lines(title, across, &all(&rates));
     text += &lines("99 of 100 took at most, µs", across, &all(&late));
     let requests = |at: usize| {
@@ -171,7 +183,7 @@ fn latencies(report: &Report, figure: &Figure) -> String {
                 at(latencies.longest_ns())
             );
         };
-        row(name, short(rate.median), &series.tally.latencies());
+        row(name, short(rate.median) + mark(series), &series.tally.latencies());
         if series.tally.kinds.len() > 1 {
             for (kind, latencies) in &series.tally.kinds {
                 row(&format!("  {name}: {}", kind.name()), String::new(), latencies);
@@ -186,6 +198,7 @@ mod tests {
     use super::*;
     use crate::campaign::Series;
     use crate::flow::Unit;
+    use crate::statistics::Reach;
 
     fn figure(workload: &str, phase: &str, varies: Option<f64>) -> Figure {
         let sample = Sample { operations: 1000, wall_ns: 1_000_000, cpu_ns: 500_000, ..Sample::default() };
@@ -214,5 +227,19 @@ mod tests {
         assert_eq!(page.matches("<polyline").count(), 2, "rates; there are no latencies");
         assert!(page.contains("<th>times the rate of a&amp;b</th>") && page.contains("<td>1.00 ×</td>"));
         assert!(page.contains("a&amp;b") && !page.contains("a&b"));
+        assert!(!page.contains('†'));
+    }
+
+    #[test]
+    fn a_figure_of_fewer_files_than_were_asked_for_is_marked() {
+        let mut figures = vec![figure("metadata", "stat", None), figure("read:threads=2", "", Some(2.0))];
+        for figure in &mut figures {
+            figure.series[0].samples[0].reach = Some(Reach { done: 60, of: 100 });
+        }
+        let report = Report { targets: vec![("a&b".to_string(), String::new())], figures, ended: None };
+        let page = page(&report, &[], &[]);
+        assert!(page.contains(&format!("<p>{FEWER_MEANS}: metadata: stat on a&amp;b: 60 of 100.</p>")));
+        assert!(page.contains("read:threads=2 on a&amp;b: 60 of 100.</p>"));
+        assert!(page.contains("<td>1.00M †</td>"), "{page}");
     }
 }

@@ -16,7 +16,7 @@ use crate::flow::{Extent, Op, Order, Pass, Phase, Pick, Unit, Workload};
 use crate::gate::Gate;
 use crate::ground::{Ground, remove_tree};
 use crate::random::Random;
-use crate::statistics::{Sample, Tally};
+use crate::statistics::{Reach, Sample, Tally};
 use crate::worker::Worker;
 
 /// The first pass of a phase over files ends after so many times the time of a loop, where a target is slow. Later ones are over what is there, and go
@@ -79,10 +79,10 @@ impl Account<'_> {
     /// Brings there what is not yet, and notes what that and all before it took.
     pub(crate) fn close(self, ground: &impl Ground, sample: &mut Sample) -> Result<(), Fault> {
         let began = Instant::now();
-        ground.sync_all().map_err(|errno| Fault { doing: "syncfs", errno })?;
+        ground.sync_all().map_err(|errno| Fault::new("syncfs", errno))?;
         if let Some(settle) = &self.below.settle {
             let doing = "bring to its disk what waits for it";
-            settle().map_err(|_| Fault { doing, errno: Errno::IO })?;
+            settle().map_err(|why| Fault { why: Some(why), ..Fault::new(doing, Errno::IO) })?;
         }
         sample.settle_ns = began.elapsed().as_nanos() as u64;
         sample.machine_ns = clock::machine_ns().saturating_sub(self.busy_before);
@@ -138,7 +138,7 @@ impl<G: Ground> Home<'_, G> {
             return Ok(());
         }
         let removed = remove_tree(self.ground, self.ground.top(), &self.name);
-        removed.map_err(|errno| Fault { doing: "remove what the benchmark made", errno })
+        removed.map_err(|errno| Fault::new("remove what the benchmark made", errno))
     }
 }
 
@@ -157,7 +157,7 @@ pub fn prepare<'a, G: Ground>(
 ) -> Result<Box<dyn Stage + 'a>, Fault> {
     let number = STAGES.fetch_add(1, Ordering::Relaxed);
     let name = CString::new(format!("amberfs-bench-{}-{number}", std::process::id())).expect("no NUL");
-    let fault = |errno| Fault { doing: "make the workload's files", errno };
+    let fault = |errno| Fault::new("make the workload's files", errno);
     ground.make_dir(ground.top(), &name).map_err(fault)?;
     let home = Home { ground, name, exists: true };
     let top = ground.open_dir(ground.top(), &home.name).map_err(fault)?;
@@ -171,9 +171,15 @@ pub fn prepare<'a, G: Ground>(
 impl<G: Ground> Stage for Prepared<'_, G> {
     fn round(&mut self, terms: &Terms, part: f64) -> Result<Vec<Measured>, Fault> {
         self.rounds += 1;
-        let mut measured = Vec::new();
+        let (mut measured, mut made) = (Vec::new(), None);
         for phase in &self.workload.phases {
-            let (sample, tally) = self.phase(phase, terms, part)?;
+            let (mut sample, tally) = self.phase(phase, terms, part)?;
+            if let Some(found) = self.made(phase) {
+                made = Some(found);
+            } else if !phase.passes.iter().any(|pass| matches!(pass.extent, Extent::Each(..))) {
+                // It has no turn for each file, and goes on with those that were made.
+                sample.reach = [sample.reach, made].into_iter().flatten().reduce(Reach::least);
+            }
             if phase.measured {
                 measured.push(Measured { phase: phase.name, unit: phase.unit, sample, tally });
             }
@@ -183,7 +189,7 @@ impl<G: Ground> Stage for Prepared<'_, G> {
 
     fn remove(mut self: Box<Self>) -> Result<(), Fault> {
         if let Some(files) = self.files.take() {
-            files.close(self.ground).map_err(|errno| Fault { doing: "close", errno })?;
+            files.close(self.ground).map_err(|errno| Fault::new("close", errno))?;
         }
         self.home.remove()
     }
@@ -198,6 +204,17 @@ impl<G: Ground> Drop for Prepared<'_, G> {
 }
 
 impl<G: Ground> Prepared<'_, G> {
+    /// Behind a phase that makes files: how many of them are there.
+    fn made(&self, phase: &Phase) -> Option<Reach> {
+        let pass = phase.passes.first()?;
+        let (Extent::Each(_, share), Some(Op::Create(Pick::Turn))) = (pass.extent, pass.flow.first()) else {
+            return None;
+        };
+        let files = self.files.as_ref()?;
+        let of = files.part(share);
+        Some(Reach { done: (0..of).filter(|number| files.is_there(*number)).count() as u64, of: of as u64 })
+    }
+
     fn phase(&self, phase: &Phase, terms: &Terms, part: f64) -> Result<(Sample, Tally), Fault> {
         let (mut sample, mut tally) = (Sample::default(), Tally::default());
         // What is not measured puts things back for the next round, however long that takes.
@@ -211,6 +228,14 @@ impl<G: Ground> Prepared<'_, G> {
             let amount = amount.filter(|_| is_bounded);
             let seed = terms.seed.wrapping_mul(1009).wrapping_add(self.rounds * 31 + number as u64);
             let (took, mut did) = self.pass(pass, terms, amount, seed)?;
+            let files = self.files.as_ref().expect("there until it is removed");
+            let of = match pass.extent {
+                Extent::Each(_, share) => Some(files.part(share)),
+                Extent::Dirs => Some(files.dirs.len()),
+                Extent::Loop | Extent::Once => None,
+            };
+            let reach = of.map(|of| Reach { done: did.turns, of: of as u64 });
+            sample.reach = [sample.reach, reach].into_iter().flatten().reduce(Reach::least);
             if number > 0 {
                 did.turns = 0; // those of the first pass are what a figure counts
             }
@@ -239,7 +264,7 @@ impl<G: Ground> Prepared<'_, G> {
         let threads = if pass.extent == Extent::Once { 1 } else { self.workload.threads.max(1) };
         let turns = match pass.extent {
             Extent::Each(order, share) => {
-                let mut turns = order_of(order, files.set.files * share.min(100) / 100, seed);
+                let mut turns = order_of(order, files.part(share), seed);
                 // To find that nothing can be done takes time, too.
                 turns.retain(|number| pass.flow.first().is_none_or(|op| is_possible(files, op, *number)));
                 turns
@@ -290,7 +315,7 @@ impl<G: Ground> Prepared<'_, G> {
             };
             let results: Vec<_> = handles.into_iter().map(join).collect();
             match refused {
-                Some(errno) => Err(Fault { doing: crate::error::STARTING, errno }),
+                Some(errno) => Err(Fault::new(crate::error::STARTING, errno)),
                 None => Ok((results, before)),
             }
         })?;
@@ -307,7 +332,9 @@ impl<G: Ground> Prepared<'_, G> {
                     span = Some((began.min(first), ended.max(last)));
                 }
                 // The reason itself, not that the others were told to stop because of it.
-                Err(found) if fault.is_none_or(|fault| fault.errno == Errno::INTR) => fault = Some(found),
+                Err(found) if fault.as_ref().is_none_or(|fault| fault.errno == Errno::INTR) => {
+                    fault = Some(found)
+                }
                 Err(_) => {}
             }
         }

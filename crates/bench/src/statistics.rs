@@ -167,6 +167,24 @@ impl Tally {
     }
 }
 
+/// Of the files, or directories, that a phase was to have: with how many it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// With so many.
+    pub done: u64,
+    /// As many as were asked for.
+    pub of: u64,
+}
+
+impl Reach {
+    /// The one with the smaller part.
+    pub(crate) fn least(self, other: Reach) -> Reach {
+        let [own, its] = [(self.done, other.of), (other.done, self.of)]
+            .map(|(done, of)| u128::from(done) * u128::from(of));
+        if its < own { other } else { self }
+    }
+}
+
 /// One round of one figure on one target.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
@@ -184,6 +202,8 @@ pub struct Sample {
     pub settle_ns: u64,
     /// CPU time of all that the machine did from the beginning to the end of that `syncfs`, nanoseconds.
     pub machine_ns: u64,
+    /// Of all files with how many it was done, where that is known: who makes them, or passes over all, may not come to the end.
+    pub reach: Option<Reach>,
     /// What its disk was asked for, from the beginning to the end of that `syncfs`, if that is counted.
     pub disk: Option<Traffic>,
 }
@@ -250,6 +270,14 @@ mod tests {
     }
 
     #[test]
+    fn the_least_reach_is_that_of_the_smaller_part() {
+        let reach = |done, of| Reach { done, of };
+        assert_eq!(reach(9, 10).least(reach(50, 100)), reach(50, 100));
+        assert_eq!(reach(3, 10).least(reach(50, 100)), reach(3, 10));
+        assert_eq!(reach(0, 0).least(reach(1, 2)), reach(0, 0));
+    }
+
+    #[test]
     fn rates_and_costs_are_per_operation() {
         let sample = Sample {
             operations: 1000,
@@ -259,6 +287,7 @@ mod tests {
             server_ns: Some(500_000),
             settle_ns: 0,
             machine_ns: 0,
+            reach: None,
             disk: Some(Traffic { reads: 1, writes: 20, flushes: 4, bytes: 4_096_000 }),
         };
         assert!((sample.rate() - 500_000.0).abs() < 1e-6);

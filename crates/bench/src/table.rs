@@ -2,9 +2,15 @@
 
 use crate::block_device::Traffic;
 use crate::campaign::{Figure, Report, Series};
+use crate::markdown;
 use crate::statistics::{Sample, Spread};
 
 const MIB: f64 = (1 << 20) as f64;
+/// Stands behind what was measured with fewer files than were asked for.
+const FEWER: &str = " †";
+/// What that says.
+pub(crate) const FEWER_MEANS: &str = "† with fewer files than were asked for: the time was up before all had had their turn, for which --seconds has to be longer. \
+                                      In the round with the fewest";
 
 /// What stands in a table for a figure on one of its targets, if there is something to say.
 type Cell = Box<dyn Fn(&Figure, &Series) -> Option<String>>;
@@ -46,7 +52,29 @@ pub fn headline(report: &Report, against: &[String], markdown: bool) -> String {
         };
         views.push(View::new("KiB to and from the disk for each", bytes));
     }
-    views.iter().map(|view| side_by_side(report, view, markdown)).collect::<Vec<_>>().join("\n")
+    let tables = views.iter().map(|view| side_by_side(report, view, markdown));
+    tables.chain(notes(report, markdown)).collect::<Vec<_>>().join("\n")
+}
+
+/// What is said below tables of figures that are not of all files, if there are such.
+fn notes(report: &Report, markdown: bool) -> Option<String> {
+    let start = if markdown { "- " } else { "  " };
+    let line = |note: String| format!("{start}{}\n", if markdown { markdown::text(&note) } else { note });
+    let lines: String = report.figures.iter().flat_map(|figure| fewer(report, figure)).map(line).collect();
+    (!lines.is_empty()).then(|| format!("{FEWER_MEANS}:\n{lines}"))
+}
+
+/// On which targets a figure is not of all files.
+pub(crate) fn fewer(report: &Report, figure: &Figure) -> Vec<String> {
+    let told = |(series, (target, _)): (&Series, &(String, String))| {
+        series.fewer().map(|reach| format!("{} on {target}: {} of {}", figure.name(), reach.done, reach.of))
+    };
+    figure.series.iter().zip(&report.targets).filter_map(told).collect()
+}
+
+/// A mark for what is not of all files.
+pub(crate) fn mark(series: &Series) -> &'static str {
+    if series.fewer().is_some() { FEWER } else { "" }
 }
 
 /// The table of how many times the rate of one of the targets the others have, its headings first; nothing if it is not there.
@@ -56,7 +84,7 @@ pub(crate) fn compared(report: &Report, name: &str) -> Option<Vec<Vec<String>>> 
 
 fn side_by_side(report: &Report, view: &View, markdown: bool) -> String {
     let rows = rows(report, view);
-    if markdown { markdown_table(&rows) } else { plain_table(&rows) }
+    if markdown { markdown::table(&rows) } else { plain_table(&rows) }
 }
 
 fn rows(report: &Report, view: &View) -> Vec<Vec<String>> {
@@ -64,9 +92,10 @@ fn rows(report: &Report, view: &View) -> Vec<Vec<String>> {
     rows[0].extend(report.targets.iter().map(|(name, _)| name.clone()));
     for figure in &report.figures {
         let mut row = vec![figure.name()];
-        row.extend(
-            figure.series.iter().map(|series| (view.cell)(figure, series).unwrap_or_else(|| "-".to_string())),
-        );
+        row.extend(figure.series.iter().map(|series| {
+            let cell = (view.cell)(figure, series);
+            cell.map_or("-".to_string(), |cell| cell + mark(series))
+        }));
         rows.push(row);
     }
     rows
@@ -99,7 +128,7 @@ pub fn details(report: &Report) -> String {
             rows.push([vec![name, target.clone()], detail(series)].concat());
         }
     }
-    plain_table(&rows)
+    [Some(plain_table(&rows)), notes(report, false)].into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
 fn detail(series: &Series) -> Vec<String> {
@@ -113,7 +142,7 @@ fn detail(series: &Series) -> Vec<String> {
     let timed = latencies.count() > 0;
     let latency = |ns: u64| if timed { micros(ns as f64 / 1e3) } else { "-".to_string() };
     vec![
-        short(rate.median),
+        short(rate.median) + mark(series),
         format!("[{}–{}]", short(rate.low), short(rate.high)),
         if bytes > 0.0 { format!("{:.1}", bytes / MIB) } else { "-".to_string() },
         micros(median(|sample| sample.wall_us())),
@@ -233,21 +262,11 @@ fn plain_table(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn markdown_table(rows: &[Vec<String>]) -> String {
-    let mut text = String::new();
-    for (number, row) in rows.iter().enumerate() {
-        text += &format!("| {} |\n", row.join(" | "));
-        if number == 0 {
-            text += &format!("|---|{}\n", "---:|".repeat(row.len() - 1));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::flow::Unit;
+    use crate::statistics::Reach;
 
     #[test]
     fn numbers_have_three_digits() {
@@ -292,6 +311,27 @@ mod tests {
         assert!(text.contains("| varmail | 2.00k ±38% | - |"), "{text}");
         assert!(details(&report()).contains("[1.50k–3.00k]"), "{}", details(&report()));
         assert!(!text.contains("the disk"), "nobody counted: {text}");
+    }
+
+    /// What a slow target had no time for was left out without a word.
+    #[test]
+    fn a_figure_of_fewer_files_than_were_asked_for_is_marked() {
+        let mut report = report();
+        let series = report.figures[0].series[0].clone();
+        report.figures[0].series[1] = series;
+        for (sample, done) in report.figures[0].series[1].samples.iter_mut().zip([70, 60, 100]) {
+            sample.reach = Some(Reach { done, of: 100 });
+        }
+        report.figures[0].series[0].samples[0].reach = Some(Reach { done: 100, of: 100 });
+        let text = headline(&report, &["a".to_string()], true);
+        assert!(text.contains("| varmail | 2.00k ±38% | 2.00k ±38% † |"), "{text}");
+        assert!(text.contains("| varmail | 1.00 × | 1.00 × † |"), "{text}");
+        let note = |start: &str| format!("\n\n{FEWER_MEANS}:\n{start}varmail on b: 60 of 100\n");
+        assert!(text.ends_with(&note("- ")), "{text}");
+        assert!(headline(&report, &[], false).ends_with(&note("  ")));
+        let text = details(&report);
+        assert!(text.contains("2.00k †") && text.ends_with(&note("  ")), "{text}");
+        assert_eq!(text.matches('†').count(), 2, "{text}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Target {
     pub fn directory(name: &str, path: &Path, server: Option<Server>) -> Result<Target, Error> {
         let why = |errno: Errno| Error::Target { target: name.to_string(), why: errno.to_string() };
         let directory = Directory::open(path).map_err(why)?;
-        let mut about = file_system(path).unwrap_or_else(|| "a directory".to_string());
+        let mut about = file_system(&directory).unwrap_or_else(|| "a directory".to_string());
         match server.as_ref().map(|server| server.pid) {
             Some(pid) => about.push_str(&format!(", served by process {pid}, whose CPU time counts")),
             None if about.starts_with("fuse") => about.push_str(", its server's CPU time not counted"),
@@ -156,18 +156,16 @@ impl Target {
     }
 }
 
-/// The type of the file system that a path is on, as the kernel calls it.
-fn file_system(path: &Path) -> Option<String> {
-    let path = std::fs::canonicalize(path).ok()?;
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let entry = |line: &str| {
-        let mut fields = line.split(' ');
-        let (dir, kind) = (fields.nth(1)?, fields.next()?);
-        // Blanks are written as octal numbers.
-        let dir = PathBuf::from(dir.replace("\\040", " "));
-        path.starts_with(&dir).then(|| (dir.components().count(), kind.to_string()))
+/// The type of the file system that a directory is on, as the kernel calls it. The number of its mount tells which line of the table is its own:
+/// paths are written there in a way of their own, and of several mounts on one directory one may be moved over a newer one.
+fn file_system(directory: &Directory) -> Option<String> {
+    let number = directory.mount().ok()?.to_string();
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let kind = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let is_its = fields.next()? == number.as_bytes();
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        is_its.then(|| String::from_utf8_lossy(kind).into_owned())
     };
-    // Of several on one directory the last is on top.
-    let found = mounts.lines().filter_map(entry).enumerate().max_by_key(|(at, (depth, _))| (*depth, *at));
-    found.map(|(_, (_, kind))| kind)
+    table.split(|byte| *byte == b'\n').find_map(kind)
 }

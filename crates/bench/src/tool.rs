@@ -168,11 +168,11 @@ fn run(
     // A tool that finds no room says so, and may go on.
     let full = |text: &str| {
         let (_, errno) = FULL.into_iter().find(|(words, _)| text.contains(words))?;
-        Some(of(Fault { doing: job.phase, errno }))
+        Some(of(Fault::new(job.phase, errno)))
     };
     let home = tempfile::Builder::new().prefix("amberfs-bench-").tempdir_in(path);
     let home = home.map_err(|why| match Errno::from_io_error(&why) {
-        Some(errno) => of(Fault { doing: "make a directory", errno }),
+        Some(errno) => of(Fault::new("make a directory", errno)),
         None => error(why.to_string()),
     })?;
     let start = |arguments: &[String], stopped: Stopped<'_>| match execute(

@@ -72,7 +72,7 @@ impl<'a, G: Ground> Worker<'a, G> {
     /// Does the steps of a flow. `Errno::INTR` if it was told to stop.
     pub(crate) fn perform(&mut self, flow: &[Op]) -> std::result::Result<(), Fault> {
         for op in flow {
-            go_on(&self.stop).map_err(|errno| Fault { doing: "stop", errno })?;
+            go_on(&self.stop).map_err(|errno| Fault::new("stop", errno))?;
             self.step(op)?;
         }
         Ok(())
@@ -82,14 +82,14 @@ impl<'a, G: Ground> Worker<'a, G> {
     pub(crate) fn finish(&mut self) -> std::result::Result<(), Fault> {
         let Some((number, file)) = self.current.take() else { return Ok(()) };
         self.files.unshare(number);
-        self.ground.close(file).map_err(|errno| Fault { doing: Kind::Close.name(), errno })
+        self.ground.close(file).map_err(|errno| Fault::new(Kind::Close.name(), errno))
     }
 
     fn timed<T>(&mut self, kind: Kind, work: impl FnOnce(&G) -> Result<T>) -> std::result::Result<T, Fault> {
         let began = Instant::now();
         let result = work(self.ground);
         self.now = Instant::now();
-        let value = result.map_err(|errno| Fault { doing: kind.name(), errno })?;
+        let value = result.map_err(|errno| Fault::new(kind.name(), errno))?;
         self.done += 1;
         self.tally.kinds.entry(kind).or_default().note((self.now - began).as_nanos() as u64);
         Ok(value)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bench::{
-    Amount, Below, Directory, Error, Ground, InProcess, Kind, Measured, Plan, Target, Terms, Workload,
+    Amount, Below, Directory, Error, Ground, InProcess, Kind, Measured, Plan, Reach, Target, Terms, Workload,
     prepare,
 };
 use native::{FormatOptions, MountOptions, Volume};
@@ -173,19 +173,34 @@ fn each_turn_is_settled_and_what_cannot_be_is_told() {
     stage.round(&terms, 1.0).unwrap();
     assert_eq!(settled.load(Ordering::Relaxed), 2);
     let fault = stage.round(&terms, 1.0).unwrap_err();
-    assert_eq!(fault.doing, "bring to its disk what waits for it");
+    assert_eq!((fault.doing, fault.why.as_deref()), ("bring to its disk what waits for it", Some("no disk")));
+}
+
+/// That its server had gone, or what its disk said, was "Input/output error".
+#[test]
+fn why_a_turn_could_not_be_settled_was_not_told() {
+    let dir = scratch();
+    let settle: bench::Settle = Box::new(|| Err("its server does not answer".to_string()));
+    let server = bench::Server { pid: std::process::id(), settle: Some(settle) };
+    let targets = [Target::directory("dir", dir.path(), Some(server)).unwrap()];
+    let error = bench::run(&plan("varmail:files=20"), &targets, &|_| {}).complete().unwrap_err();
+    let told = "dir: varmail:files=20: bring to its disk what waits for it: its server does not answer";
+    assert_eq!(error.to_string(), told);
 }
 
 #[test]
 fn metadata_does_each_operation_once_for_each_file() {
     for threads in [1, 4] {
         let ground = InProcess::new(Arc::new(Model::new()));
+        let all_of = |of| Some(Reach { done: of, of });
         let workload = one(&format!("metadata:files=50,width=10,threads={threads}"));
         let measured = run(&ground, &workload, &terms(1));
         let counts: Vec<(&str, u64)> =
             measured.iter().map(|found| (found.phase, found.sample.operations)).collect();
         let all = ["create, close", "stat", "open, close", "readdir", "rename", "unlink", "mkdir", "rmdir"];
         assert_eq!(counts, all.map(|phase| (phase, if phase == "readdir" { 5 } else { 50 })));
+        let reached = measured.iter().all(|found| found.sample.reach == all_of(found.sample.operations));
+        assert!(reached, "{measured:?}");
         let by_kind = |at: usize, kind| measured[at].tally.count(kind);
         assert_eq!((by_kind(0, Kind::Create), by_kind(0, Kind::Close), by_kind(0, Kind::Stat)), (50, 50, 0));
         assert_eq!((by_kind(4, Kind::Rename), by_kind(5, Kind::Unlink)), (50, 50));
@@ -274,6 +289,9 @@ fn where_a_pass_takes_too_long_it_ends_early_and_the_next_goes_on_with_what_is_t
         "postmark:files=50",
     ] {
         for Measured { phase, sample, .. } in run(&ground, &one(request), &terms) {
+            // Its directories are all there, but not the files in them.
+            let reach = sample.reach.unwrap();
+            assert!(reach.done < reach.of, "{request}: {phase}: {reach:?}");
             // Shuffled, its turns may be those of files that are not there.
             assert!(sample.operations < 50, "{request}: {phase}: {}", sample.operations);
             let makes = matches!(phase, "" | "create, close" | "create" | "mkdir");

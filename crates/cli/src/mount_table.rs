@@ -7,6 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use fuse::unescape;
+
 /// The type that a mounted volume has.
 pub(crate) const TYPE: &str = "fuse.amberfs";
 
@@ -172,27 +174,6 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let user = options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
     let read_only = of_mount.split(',').chain(options.split(',')).any(|option| option == "ro");
     Some(MountEntry { id, parent, device, root, dir, kind, source, user, read_only })
-}
-
-/// The kernel writes blanks, newlines and backslashes as three octal digits.
-fn unescape(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        let octal = text
-            .get(at + 1..at + 4)
-            .filter(|digits| text[at] == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
-        if let Some(digits) = octal {
-            plain.push(
-                digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
-            );
-            at += 4;
-        } else {
-            plain.push(text[at]);
-            at += 1;
-        }
-    }
-    plain
 }
 
 #[cfg(test)]

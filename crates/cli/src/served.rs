@@ -16,6 +16,7 @@ use vfs::{Caller, FileSystem, ROOT_INO};
 use crate::admin::account;
 use crate::admin::differences::Pair;
 use crate::admin::snapshots::{self, Ask};
+use crate::admin::zone;
 use crate::alone;
 use crate::attached::Attached;
 use crate::control::{Asker, Mounted};
@@ -198,13 +199,20 @@ impl Served {
         let closed = shown.close();
         *shown = Shown::Ended;
         self.metered.exchange(None);
-        closed
+        closed.map_err(|failure| self.with_cause(failure))
     }
 
     /// Closes the volume without waiting for anybody.
     pub(crate) fn close(&self) -> Result<(), Failure> {
         self.keep_no_more();
-        self.shown().close()
+        self.shown().close().map_err(|failure| self.with_cause(failure))
+    }
+
+    fn with_cause(&self, failure: Failure) -> Failure {
+        match &self.account {
+            Some((region, _)) => zone::with_cause(region.zone(), failure),
+            None => failure,
+        }
     }
 
     fn keep_no_more(&self) {

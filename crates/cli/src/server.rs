@@ -118,7 +118,15 @@ pub(crate) fn run(
     });
     let handler: Handler = {
         let server = server.clone();
-        Arc::new(move |request, asker| server.answer(request, asker))
+        Arc::new(move |request, asker| {
+            server.answer(request, asker).map_err(|failure| {
+                let opened = server.lock().opened.clone();
+                match opened {
+                    Some(Opened::Zone(zone)) => zone::with_cause(&zone, failure),
+                    _ => failure,
+                }
+            })
+        })
     };
     let answer = server.mount(request, options)?;
     let _ = hand_over.send(server.clone()); // it waits for that

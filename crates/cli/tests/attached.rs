@@ -355,6 +355,21 @@ fn what_cannot_be_attached_leaves_the_zone_as_it_was() {
     run(&format!("attach {zone}:disk {disk}")).ok();
 }
 
+/// Who named a wrong disk was told to make room for it first.
+#[test]
+fn a_disk_that_cannot_be_attached_is_told_before_the_room_that_it_lacks() {
+    let Some((scratch, zone, disk, _)) = place() else { return };
+    run(&format!("mkfs {zone}:full")).ok();
+    let plain = scratch.text("plain");
+    fs::write(&plain, vec![0; 1 << 20]).unwrap();
+    for rest in ["", " --size 1G"] {
+        let wrong =
+            run(&format!("attach {zone}:disk {plain}{rest}")).fails(1, &["no ext2, ext3 or ext4 here"]);
+        assert!(!wrong.err.contains("no room"), "{}", wrong.err);
+        run(&format!("attach {zone}:disk {disk}{rest}")).fails(1, &["no room", "nothing was changed"]);
+    }
+}
+
 /// 8 MiB of NVM for a disk of 8 GiB were taken without a word.
 #[test]
 fn a_disk_with_more_metadata_than_nvm_is_attached_with_a_word_and_works() {

@@ -95,6 +95,57 @@ fn what_cannot_be_measured_is_told() {
     }
 }
 
+/// What a slow target made fewer files for, or passed over in part, stood in reports as if it had been all.
+#[test]
+fn what_was_measured_with_fewer_files_is_marked() {
+    let scratch = Scratch::new();
+    let (dir, page) = (scratch.mount_point("dir"), scratch.text("page.html"));
+    let line = format!("bench {dir} --rounds 1 -w postmark:files=5000 --html {page}");
+    let short = run(&format!("{line} --seconds 0.0001 --json")).ok().json();
+    for figure in short["figures"].as_array().unwrap() {
+        let fewer = &figure["series"][0]["fewer_files"];
+        assert!(fewer["done"].as_u64() < Some(5000) && fewer["of"] == 5000, "{figure}");
+    }
+    let told = "postmark:files=5000: transactions on ";
+    assert!(std::fs::read_to_string(&page).unwrap().contains(told), "nothing is told");
+    let text = run(&format!("{line} --seconds 0.0001")).ok().out;
+    assert!(text.contains('†') && text.contains(told), "{text}");
+    let whole = run(&format!("{line} --turns 1 --json")).ok().json();
+    assert!(whole["figures"][1]["series"][0]["fewer_files"].is_null(), "{whole}");
+}
+
+/// A bar, a line end or a backtick in a name or a note made other tables of the report.
+#[test]
+fn a_report_in_markdown_has_names_as_they_are() {
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("a|b\nc");
+    let line = ["bench", &dir, "--turns", "1", "--rounds", "1", "-w", "statfiles:files=20", "--markdown"];
+    let text = amberfs(&[&line[..], &["--note", "with `this`|that"]].concat()).ok().out;
+    let shown = dir.replace('|', "\\|").replace('\n', " ");
+    let told = format!("- **{shown}**: ");
+    assert!(text.starts_with("``amberfs bench") && text.contains("with \\`this\\`\\|that"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(&told)), "{text}");
+    let bars = |line: &str| line.matches('|').count() - line.matches("\\|").count();
+    let tables: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+    assert!(!tables.is_empty() && tables.iter().all(|line| bars(line) == 3), "{text}");
+    assert!(tables.iter().any(|line| line.ends_with(&format!(" | {shown} |"))), "{text}");
+}
+
+/// Of what the table of mounts writes in octal only the blank was read, and a target there was taken for one on the file system around it.
+#[test]
+fn a_target_in_a_directory_of_an_odd_name_is_what_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.mount_point("a b\tc\nd\\e");
+    rustix::mount::mount("odd", &dir, "ramfs", rustix::mount::MountFlags::empty(), None).unwrap();
+    let run =
+        amberfs(&["bench", &dir, "--turns", "1", "--rounds", "1", "-w", "statfiles:files=20", "--json"]);
+    rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    assert_eq!(run.ok().json()["targets"][0]["about"], "ramfs");
+}
+
 /// What was measured is not lost with what could not be.
 #[test]
 fn what_was_measured_before_an_error_is_shown() {
@@ -380,6 +431,10 @@ fn peers_that_cannot_be_set_up_are_left_out() {
         "1",
         "-w",
         "statfiles:files=20",
+        "--against",
+        "volume",
+        "--against",
+        "xfs",
     ];
     // Without a PATH there is no mkfs.
     let mut command = Command::new(PROGRAM);
@@ -392,6 +447,9 @@ fn peers_that_cannot_be_set_up_are_left_out() {
         run.err
     );
     assert!(run.out.contains("statfiles:files=20"), "{}", run.out);
+    // With what it cannot be compared is told, and not only missing.
+    assert!(run.err.contains("--against xfs: it is left out, so nothing is compared with it"), "{}", run.err);
+    assert!(!run.err.contains("--against volume"), "{}", run.err);
     assert_eq!(left_of(&temporary), [""; 0]);
     let none = amberfs(&["bench", "--peers=ext4-disk", "--disk", "/nowhere"]);
     none.fails(1, &["left out: ext4-disk", "none of the peers could be set up"]);

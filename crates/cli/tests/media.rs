@@ -50,10 +50,29 @@ fn a_zone_cut_short_under_its_mount_lost_names() {
         assert_eq!(stats.json()["dir"], dir.as_str());
         let df = run(&format!("df {dir} --json")).ok();
         assert_eq!(df.json()["volumes"][0]["mounted"], dir.as_str());
-        run(&format!("info {zone}:home")).fails(1, &["the medium failed"]);
+        run(&format!("info {zone}:home"))
+            .fails(1, &["was cut short while it was in use", "the medium failed"]);
         // The server tells that it could not write the last checkpoint; there is no mount any more.
         run(&format!("umount {dir}")).fails(32, &["the medium failed", "it is unmounted"]);
         run(&format!("umount {dir}")).fails(32, &["not a mount point"]);
+    }
+}
+
+/// Of a zone without a byte left `umount` said that a node is damaged, and to run `fsck`.
+#[test]
+fn a_zone_emptied_under_its_mount_was_told_to_be_damaged() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    fs::write(Path::new(&dir).join("file"), b"text").unwrap();
+    shell(&format!("sync {dir}/file")).ok();
+    File::options().write(true).open(&zone).unwrap().set_len(0).unwrap();
+    assert!(!right_or_unreadable(File::create(Path::new(&dir).join("new"))));
+    let empty = format!("{zone} is empty");
+    run(&format!("info {zone}:home")).fails(1, &[&empty]);
+    let told = run(&format!("umount {dir}")).fails(32, &[&empty, "it is unmounted"]);
+    assert!(!told.err.contains("damaged"), "{}", told.err);
+    for line in ["info {}", "info {}:home", "mkfs {}:home", "zone grow {}"] {
+        run(&line.replace("{}", &zone)).fails(1, &["is no Amberfs zone (it is empty)"]);
     }
 }
 

@@ -448,22 +448,27 @@ impl Volume {
 }
 
 fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
-    let other =
-        |why: String| Error::OtherDisk { disk: disk.name().into(), volume: region.name().into(), why };
+    let other = |given_up: bool, why: String| {
+        let (disk, volume) = (disk.name().into(), region.name().into());
+        Error::OtherDisk { disk, volume, why, given_up }
+    };
     let found = superblock::load(disk)?;
     let uuid = uuid::Uuid::from_bytes;
     if found.uuid() != area.disk_uuid {
-        return Err(other(format!("its UUID is {}, not {}", uuid(found.uuid()), uuid(area.disk_uuid))));
+        return Err(other(
+            false,
+            format!("its UUID is {}, not {}", uuid(found.uuid()), uuid(area.disk_uuid)),
+        ));
     }
     if disk.bytes() < area.disk_bytes {
-        return Err(other(format!("it has {} bytes, not {}", disk.bytes(), area.disk_bytes)));
+        return Err(other(false, format!("it has {} bytes, not {}", disk.bytes(), area.disk_bytes)));
     }
     match found.mark() {
         // The sector that says whose it is has been written, and not the one that has the feature; or the other way round.
         Some(mark) if area.state == State::Emptied && mark == Mark::NOBODY => Ok(()),
         None if area.state == State::Emptied && !is_cut_short(area, region, disk)? => Ok(()),
         Some(mark) if mark.volume != *region.uuid().as_bytes() => {
-            Err(other(format!("it is attached to another volume, {}", uuid(mark.volume))))
+            Err(other(true, format!("it is attached to another volume, {}", uuid(mark.volume))))
         }
         Some(mark) => {
             let moments = area.moments(region);
@@ -475,7 +480,7 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
             }
         }
         None if is_cut_short(area, region, disk)? => Err(Error::NotAttached { volume: region.name().into() }),
-        None => Err(other("somebody has taken its mark away, and may have changed it".into())),
+        None => Err(other(true, "somebody has taken its mark away, and may have changed it".into())),
     }
 }
 

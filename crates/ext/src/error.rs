@@ -89,6 +89,8 @@ pub enum Error {
         volume: String,
         /// By what it is told.
         why: String,
+        /// It has the same UUID, and is attached to no volume or to another one: what this one has of it is of no use any more.
+        given_up: bool,
     },
     /// The disk has been put back to what it was.
     #[error(

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::mountinfo::unescape;
 use crate::options::is_root;
 use crate::{Error, MountOptions};
 
@@ -288,7 +289,8 @@ impl MountId {
         for line in table.split(|&byte| byte == b'\n') {
             let mut fields = line.split(|&byte| byte == b' ').skip(2);
             if fields.next() == Some(self.device.as_bytes())
-                && let Some(path) = fields.nth(1).map(unescape)
+                && let Some(path) =
+                    fields.nth(1).map(|field| PathBuf::from(OsString::from_vec(unescape(field))))
                 && MountId::of(&path).is_ok_and(|found| found == *self)
             {
                 return Ok(Some(path));
@@ -298,38 +300,9 @@ impl MountId {
     }
 }
 
-/// `/proc/self/mountinfo` writes blanks, tabs, newlines and backslashes as `\ooo`.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut path = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        let octal =
-            after.get(..3).filter(|digits| byte == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
-        if let Some(digits) = octal {
-            path.push(
-                digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
-            );
-            rest = &after[3..];
-        } else {
-            path.push(byte);
-            rest = after;
-        }
-    }
-    OsString::from_vec(path).into()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStrExt;
-
     use super::*;
-
-    #[test]
-    fn mountinfo_fields_are_unescaped() {
-        assert_eq!(unescape(br"/mnt/a\040b\134c"), PathBuf::from(r"/mnt/a b\c"));
-        assert_eq!(unescape(br"/mnt/\04"), PathBuf::from(r"/mnt/\04"));
-        assert_eq!(unescape(b"/plain").as_os_str().as_bytes(), b"/plain");
-    }
 
     #[test]
     fn option_values_are_quoted() {

@@ -63,7 +63,8 @@ impl Volume {
             }
         }
         self.stop();
-        Ok(self.core.finish()?)
+        // What cannot be read any more reads as zeros, which look like damage of any kind.
+        Ok(self.core.finish().map_err(|error| self.core.medium.check_media().err().unwrap_or(error))?)
     }
 
     /// Lets go of the volume as a server that is killed does: nothing more is written, and the next open recovers it.

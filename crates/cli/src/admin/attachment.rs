@@ -53,17 +53,20 @@ pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) 
 /// A volume is not made for what cannot be attached.
 fn check_new(zone: &Zone, volume: &str, disk: &Arc<Disk>, bytes: Option<u64>) -> Result<(), Failure> {
     let room = zone.check_volume(volume, VolumeKind::Ext, bytes);
-    let room = room.doing("making the volume").leaving("nothing was changed")?;
-    let checked = match ext::check_attachable(disk, volume, room) {
+    let room = room.doing("making the volume").leaving("nothing was changed");
+    // For a disk that is not to be attached at all, who is told to make room would make it for nothing.
+    let enough = room.as_ref().map_or(u64::MAX, |room| *room);
+    let checked = match ext::check_attachable(disk, volume, enough) {
         Err(error @ ext::Error::AreaTooSmall { .. }) if bytes.is_none() => {
-            let (room, free) = (size::human(room), size::human(zone.info().free_bytes));
+            let (room, free) = (size::human(enough), size::human(zone.info().free_bytes));
             Err(Failure::from(error).remedy(format!(
                 "make room in the zone: a volume is of one piece, and its largest free piece has {room} of {free} that are free"
             )))
         }
         checked => checked.map_err(Failure::from),
     };
-    checked.doing("attaching the disk")
+    checked.doing("attaching the disk")?;
+    room.map(drop)
 }
 
 /// The volume of this name, made if it is not there.

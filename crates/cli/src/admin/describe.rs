@@ -20,10 +20,21 @@ pub(crate) fn at_rest(zone: &Zone, name: &str) -> Result<Fields, Failure> {
         return Ok(fields);
     }
     let Some(attachment) = ext::attachment(&region)? else { return Ok(fields) };
-    let disk = look_at_disk(&attachment.disk, LOOK_PATIENCE);
-    let ext::AtRest { space, has_errors } = match disk.and_then(|disk| Ok(ext::at_rest(&region, &disk)?)) {
-        Ok(found) => found,
+    let disk = match look_at_disk(&attachment.disk, LOOK_PATIENCE) {
+        Ok(disk) => disk,
         Err(failure) => return Ok(fields.with("use_not_known", failure.what)),
+    };
+    let ext::AtRest { space, has_errors } = match ext::at_rest(&region, &disk) {
+        Ok(found) => found,
+        Err(error) => {
+            // What NVM says of the disk is not what the disk says: it can be mounted and detached no more.
+            let is_given_up = matches!(
+                error,
+                ext::Error::NotAttached { .. } | ext::Error::OtherDisk { given_up: true, .. }
+            );
+            let fields = if is_given_up { fields.with_now("attached", false) } else { fields };
+            return Ok(fields.with("use_not_known", error.to_string()));
+        }
     };
     let bytes = |blocks: u64| Value::Bytes(blocks * u64::from(space.block_size));
     Ok(fields

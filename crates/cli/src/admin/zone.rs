@@ -4,6 +4,7 @@ use nvm::{EntranceHealth, Region, VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
 use crate::report::{self, Fields, Value};
+use crate::size;
 
 /// What a zone really is.
 pub(crate) fn describe(zone: &Zone) -> Fields {
@@ -33,6 +34,27 @@ pub(crate) fn describe(zone: &Zone) -> Fields {
         .with("technology", info.technology.to_string())
         .with("entrance", entrance)
         .with("volumes", volumes(zone))
+}
+
+/// A failure of a zone that is open, with its cause if somebody has cut its file short: what is gone reads as zeros, which look like a medium that
+/// failed, or like damage.
+pub(crate) fn with_cause(zone: &Zone, failure: Failure) -> Failure {
+    let (bytes, path) = (zone.info().bytes, zone.info().path);
+    let left = match zone.file() {
+        Some(file) if file.is_file() && file.len() < bytes => file.len(),
+        _ => return failure,
+    };
+    let (path, all, left_of) = (path.display(), size::human(bytes), size::human(left));
+    let what = match left {
+        0 => {
+            format!("{path} is empty: somebody cut it while it was in use, and all that the zone had is gone")
+        }
+        _ => format!(
+            "{path} was cut short while it was in use, and has {left_of} of the zone's {all} ({})",
+            failure.what
+        ),
+    };
+    Failure { what, ..failure }
 }
 
 fn volumes(zone: &Zone) -> Value {

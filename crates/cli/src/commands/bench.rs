@@ -179,6 +179,16 @@ fn measure(arguments: &Bench, extent: &Extent, asked: &[Peer], plan: &Plan) -> R
         for note in &peers.notes {
             bar.suspend(|| tell(format_args!("amberfs: {note}")));
         }
+        // Otherwise the table of what it is compared with would be missing without a word.
+        let is_there =
+            |name: &String| targets.iter().chain(&peers.targets).any(|target| target.name == *name);
+        for name in arguments.against.iter().filter(|name| !is_there(name)) {
+            bar.suspend(|| {
+                tell(format_args!(
+                    "amberfs: --against {name}: it is left out, so nothing is compared with it"
+                ))
+            });
+        }
     }
     targets.append(&mut peers.targets);
     let measured = measure_on(arguments, plan, &targets, &bar);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread};
+use ::bench::{Amount, Figure, Latencies, Plan, Report, Series, Spread, markdown};
 
 use crate::command_line::Bench;
 use crate::failure::Failure;
@@ -41,12 +41,12 @@ fn print_answer(arguments: &Bench, measured: &Report, head: &[String]) -> Result
     }
     let mut text = String::new();
     if arguments.markdown {
-        let rest = head.iter().skip(1).map(String::as_str).collect::<Vec<_>>();
-        text += &format!("`{}`: {}.\n\n", head[0], rest.join("; "));
+        let rest = head.iter().skip(1).map(|line| markdown::text(line)).collect::<Vec<_>>();
+        text += &format!("{}: {}.\n\n", markdown::code(&head[0]), rest.join("; "));
         text += &measured
             .targets
             .iter()
-            .map(|(name, about)| format!("- **{name}**: {about}\n"))
+            .map(|(name, about)| format!("- **{}**: {}\n", markdown::text(name), markdown::text(about)))
             .collect::<String>();
     } else {
         text += &head.iter().map(|line| format!("{line}\n")).collect::<String>();
@@ -136,9 +136,14 @@ fn of_series(series: &Series) -> Fields {
         .with("wall_us", spread(::bench::Sample::wall_us))
         .with("cpu_us", spread(::bench::Sample::cpu_us))
         .with("steps_left_out", Value::Count(series.tally.skipped))
+        .with("fewer_files", series.fewer().map_or(Value::None, |reach| Value::Fields(of_reach(reach))))
         .with("latency", Value::Fields(of_latencies(&series.tally.latencies())))
         .with("operations", Value::Rows(kinds.collect()))
         .with("rounds", Value::Rows(samples.collect()))
+}
+
+fn of_reach(reach: ::bench::Reach) -> Fields {
+    Fields::new().with("done", Value::Count(reach.done)).with("of", Value::Count(reach.of))
 }
 
 fn of_disk(disk: ::bench::Traffic) -> Fields {

@@ -179,6 +179,7 @@ impl Zone {
             Some(recorded) => Error::Truncated { path, recorded, actual: place.bytes },
             None => {
                 let found = match signature::recognise(&start) {
+                    None if place.bytes == 0 => "it is empty".to_string(),
                     Some(content) => format!("{} bytes: {content}", place.bytes),
                     None => format!("{} bytes, and a zone has at least {ZONE_BYTES_MIN}", place.bytes),
                 };
