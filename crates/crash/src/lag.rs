@@ -6,8 +6,8 @@
 //!
 //! - Each of its sectors is what it was at some time since that file was synced: nothing synced is lost, no byte comes from nowhere, from an older
 //!   time or from another file, and there are no zeros where there never were any.
-//! - Its length is one that it had since then, up to the operation after which the tree is; or it ends between two such lengths with a block, as what
-//!   grows arrives block by block.
+//! - Its length is one that it had since then, up to the operation after which the tree is, or that cut short by what followed; or it ends between two
+//!   such lengths with a block, as what grows arrives block by block.
 //! - A length covers what arrived with it or before: a sector is taken from a time at which the file was as long, or had been before it was cut.
 //! - Where the tree shows that the file was cut, nothing behind the cut is from before it.
 
@@ -175,7 +175,11 @@ impl Past<'_> {
         let cuts: Vec<(usize, u64)> = cuts.map(|(n, two)| (n + 1, two[1].1.size)).collect();
         let from = cuts.last().map_or(0, |(n, _)| *n);
         let shown = versions.partition_point(|(since, _)| *since <= self.number).max(from + 1);
-        let sizes: Vec<u64> = versions[from..shown].iter().map(|(_, contents)| contents.size).collect();
+        // Cut short is what had arrived, and that may have been less.
+        let had = |(n, (_, contents)): (usize, &(usize, &Contents))| {
+            cuts.iter().filter(|(cut, _)| *cut > n).fold(contents.size, |size, (_, cut)| size.min(*cut))
+        };
+        let sizes: Vec<u64> = versions[..shown].iter().enumerate().map(had).collect();
         let ends_with_block = |(n, size): (usize, &u64)| {
             found.size.is_multiple_of(BLOCK)
                 && *size <= found.size
@@ -268,6 +272,16 @@ mod tests {
             !may_be(versions, 0, &[(1, 100), (2, LONG)]),
             "a length before the times of what was written"
         );
+    }
+
+    #[test]
+    fn what_had_not_arrived_is_no_longer_for_being_cut() {
+        let versions: &[&[_]] = &[&[], &[(0, 4_000), (1, LONG)], &[(0, 1)]];
+        assert!(may_be(versions, 2, &[(0, 1)]));
+        assert!(may_be(versions, 2, &[]), "nothing of it was there when it was cut");
+        assert!(!may_be(versions, 2, &[(0, 4_000)]), "longer than what was cut");
+        let versions: &[&[_]] = &[&[(1, 100)], &[(1, 50)], &[(1, 50), (2, 50)]];
+        assert!(!may_be(versions, 1, &[(1, 100)]) && !may_be(versions, 1, &[(1, 40)]));
     }
 
     #[test]
