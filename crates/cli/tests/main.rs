@@ -12,6 +12,7 @@ mod dump;
 mod flags;
 mod fsck;
 mod life;
+mod limits;
 mod media;
 mod namespaces;
 mod other_users;

@@ -203,18 +203,24 @@ impl MountPoint {
         if self.mounted().ok() != self.id {
             return Err(Error::NotMounted(self.dir));
         }
+        self.unmount_whatever(lazy)
+    }
+
+    /// The same of what is mounted there now. It takes no descriptor more, but for an ordinary user.
+    pub(crate) fn unmount_whatever(&self, lazy: bool) -> Result<(), Error> {
+        let dir = || self.dir.clone();
         let mut flags = UnmountFlags::NOFOLLOW;
         flags.set(UnmountFlags::DETACH, lazy);
         let path = match &self.above {
             Some((above, name)) => Path::new("/proc/self/fd").join(above.as_raw_fd().to_string()).join(name),
-            None => self.dir.clone(),
+            None => dir(),
         };
         match rustix::mount::unmount(&path, flags) {
             Ok(()) => Ok(()),
             Err(Errno::PERM) => unmount_as_user(&self.dir, lazy),
-            Err(Errno::BUSY) => Err(Error::Busy(self.dir)),
-            Err(Errno::INVAL) => Err(Error::NotMounted(self.dir)),
-            Err(errno) => Err(Error::Unmount { dir: self.dir, source: errno.into() }),
+            Err(Errno::BUSY) => Err(Error::Busy(dir())),
+            Err(Errno::INVAL) => Err(Error::NotMounted(dir())),
+            Err(errno) => Err(Error::Unmount { dir: dir(), source: errno.into() }),
         }
     }
 }

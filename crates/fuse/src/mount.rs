@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use vfs::FileSystem;
 
 use crate::apart::apart;
-use crate::attach::{MountId, attach, unmount};
+use crate::attach::{MountId, MountPoint, attach, unmount};
 use crate::device::{Buffer, Device};
 use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
@@ -44,10 +44,15 @@ pub struct Unmounter {
 /// Mounts `volume` on `dir` and starts its server threads; returns once the mount answers.
 pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) -> Result<Mount, Error> {
     let dir = fs::canonicalize(dir).map_err(|source| Error::mount_point(dir, source))?;
+    // Had before, since it takes a descriptor, of which there may be none when something has failed.
+    let point = MountPoint::at(&dir).map_err(|error| match error {
+        Error::Unmount { dir, source } => Error::mount_point(&dir, source),
+        error => error,
+    })?;
     let connection = attach(&dir, options)?;
     let not_answering = |source| {
         // Whatever failed, leave no dead mount behind.
-        let _ = unmount(&dir, true);
+        let _ = point.unmount_whatever(true);
         Error::NotAnswering { dir: dir.clone(), source }
     };
     let id = MountId::of(&dir).map_err(not_answering)?;
@@ -79,34 +84,23 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         let rings = shake_hands(&session, &device, &options)?;
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();
-        // Beside rings, one is enough: only what nobody waits for comes there.
-        let readers = if over_rings { 1 } else { options.threads.max(1) };
+        let readers = if over_rings { 0 } else { options.threads.max(1) };
         for number in 0..readers {
             let (session, device, buffer) = (session.clone(), device.clone(), Buffer::new()?);
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
             threads.push(reader.spawn(move || {
                 let serve = |message: &Message<'_>, reply: Reply<'_>| session.0.serve(message, reply);
-                let served = match over_rings {
-                    // Without it, forgets would pile up in the kernel.
-                    true => device.serve_gathered(buffer, serve).inspect_err(|_| device.abort()),
-                    false => device.serve(buffer, serve),
-                };
-                served.inspect_err(|error| tracing::error!("{}: {error}", gone(over_rings)))
+                device.serve(buffer, serve).inspect_err(|error| {
+                    tracing::error!(
+                        "a thread of the mount failed, and does not serve it any more; when the last one has, the mount ends: \
+                         {error}"
+                    );
+                })
             })?);
         }
         Ok((threads, over_rings))
     })?;
     starter.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
-}
-
-/// What it means that a thread that reads messages has ended before the mount.
-fn gone(over_rings: bool) -> &'static str {
-    match over_rings {
-        true => "what tells of forgotten inodes failed, and so the mount ends",
-        false => {
-            "a thread of the mount failed, and does not serve it any more; when the last one has, the mount ends"
-        }
-    }
 }
 
 /// Answers the kernel's first message. Gives the rings that it was told of, if it was.

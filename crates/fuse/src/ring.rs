@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code, reason = "memory is shared with the kernel")]
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::abi::{
     InHeader, Opcode, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingHeader, WriteOut,
 };
 use crate::command_ring::{Command, CommandRing};
-use crate::device::Device;
+use crate::device::{Buffer, Device};
 use crate::handshake::WRITE_MAX;
 use crate::message::{Answerer, Message, Reply};
 use crate::priority::{Priorities, Priority};
@@ -52,14 +53,16 @@ struct Entry {
 }
 
 impl Entry {
-    fn new() -> Entry {
+    /// # Errors
+    /// There is no memory for it.
+    fn new() -> io::Result<Entry> {
+        let data = NonNull::from(Box::leak(zeros()?));
         let header = NonNull::from(Box::leak(Box::new(RingHeader::default())));
-        let data = NonNull::from(Box::leak(vec![0; DATA].into_boxed_slice()));
         let places = Box::new([
             [header.as_ptr() as u64, size_of::<RingHeader>() as u64],
             [data.as_ptr().cast::<u8>() as u64, DATA as u64],
         ]);
-        Entry { header, data, places }
+        Ok(Entry { header, data, places })
     }
 
     /// The header and the data.
@@ -84,6 +87,16 @@ impl Drop for Entry {
     }
 }
 
+/// The data of an entry. That there is no room for it is an error, and no end of the process: there is another way for requests to come.
+fn zeros() -> io::Result<Box<[u8]>> {
+    let layout = Layout::new::<[u8; DATA]>();
+    // SAFETY: it is of some bytes.
+    let place = unsafe { alloc_zeroed(layout) };
+    let place = NonNull::new(place).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    // SAFETY: it was just allocated as a box of so many bytes is, and is theirs alone; zeros are bytes.
+    Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(place.as_ptr(), DATA)) })
+}
+
 /// The queue of one processor.
 ///
 /// The kernel writes to entries only within a system call of the thread that made the ring (`DEFER_TASKRUN` with
@@ -103,7 +116,7 @@ impl Queue {
     /// To be served by the thread that makes it.
     fn new(number: u16, device: Arc<Device>) -> io::Result<Queue> {
         let ring = CommandRing::new(ENTRIES as u32)?;
-        let entries = (0..ENTRIES).map(|_| Entry::new()).collect();
+        let entries = (0..ENTRIES).map(|_| Entry::new()).collect::<io::Result<_>>()?;
         Ok(Queue { ring, number, device, entries, held: 0, names: Vec::new() })
     }
 
@@ -236,34 +249,62 @@ impl Answerer for Given<'_> {
     }
 }
 
-/// Threads with a queue each, which the kernel has not been told of yet.
+/// Threads with a queue each, and one for what comes beside them, which the kernel has not been told of yet.
 pub(crate) struct Rings {
     threads: Vec<JoinHandle<io::Result<()>>>,
     go: Vec<SyncSender<()>>,
 }
 
 impl Rings {
-    /// Makes a queue for each processor. Fails where io_uring cannot be used.
+    /// Makes a queue for each processor. Fails where io_uring cannot be used, or the process has no room for all that belongs to it: then nothing of it is
+    /// left, and requests can come another way.
     pub(crate) fn new(device: &Arc<Device>, session: &Arc<Session>) -> io::Result<Rings> {
         let mut rings = Rings { threads: Vec::new(), go: Vec::new() };
+        match rings.make(device, session) {
+            Ok(()) => Ok(rings),
+            Err(error) => {
+                rings.give_up();
+                Err(error)
+            }
+        }
+    }
+
+    fn make(&mut self, device: &Arc<Device>, session: &Arc<Session>) -> io::Result<()> {
         let count = processors()?;
         let priorities = Priorities::new(count).map(|(priorities, guard)| {
-            rings.threads.push(guard);
+            self.threads.push(guard);
             priorities
         });
         for number in 0..count {
             let (made, is_made) = mpsc::sync_channel(1);
-            let (go, told) = mpsc::sync_channel(1);
             let (device, session, priorities) = (device.clone(), session.clone(), priorities.clone());
-            rings.threads.push(
-                thread::Builder::new()
-                    .name(format!("ring-{number}"))
-                    .spawn(move || run(number, device, &session.0, priorities, &made, &told))?,
-            );
-            rings.go.push(go);
+            self.start(format!("ring-{number}"), move |told| {
+                run(number, device, &session.0, priorities, &made, told)
+            })?;
             is_made.recv().map_err(io::Error::other)??;
         }
-        Ok(rings)
+        let (device, session, buffer) = (device.clone(), session.clone(), Buffer::new()?);
+        self.start("fuse-0".to_owned(), move |told| run_beside(&device, &session.0, buffer, told))
+    }
+
+    /// Starts a thread that runs `work`, which is told when to begin.
+    fn start(
+        &mut self,
+        name: String,
+        work: impl FnOnce(&Receiver<()>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let (go, told) = mpsc::sync_channel(1);
+        self.threads.push(thread::Builder::new().name(name).spawn(move || work(&told))?);
+        self.go.push(go);
+        Ok(())
+    }
+
+    /// Returns when all threads have ended: another try has to have their place, their descriptors and their memory.
+    fn give_up(self) {
+        drop(self.go);
+        for thread in self.threads {
+            let _ = thread.join(); // what failed is known
+        }
     }
 
     /// Lets the threads begin, as the kernel has been told that they would.
@@ -302,6 +343,17 @@ fn run(
         Err(error) => tracing::error!("queue {number} of the mount failed, and so the mount ends: {error}"),
     }
     served
+}
+
+/// Serves what comes through `/dev/fuse` beside the rings, which nobody waits for. Without it, `forget`s would pile up in the kernel.
+fn run_beside(device: &Device, server: &Server, buffer: Buffer, told: &Receiver<()>) -> io::Result<()> {
+    if told.recv().is_err() {
+        return Ok(()); // a queue could not be made
+    }
+    device.serve_gathered(buffer, |message, reply| server.serve(message, reply)).inspect_err(|error| {
+        device.abort();
+        tracing::error!("what tells of forgotten inodes failed, and so the mount ends: {error}");
+    })
 }
 
 /// Ends the mount if a queue goes in any other way than with it: requests of its processor would wait for ever.
