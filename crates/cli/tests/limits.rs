@@ -1,7 +1,6 @@
-//! What a server is not given by whoever starts it: descriptors, threads, memory. It is told, and nothing is left half mounted.
+//! What a server is not given by whoever starts it: descriptors, memory. It is told, and nothing is left half mounted.
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::Command;
 
 use crate::support::mounted::{place, shell};
@@ -72,38 +71,4 @@ fn a_server_that_gets_no_memory_for_rings_does_without() {
             assert!(!said.contains("allocation of 1048576 bytes"), "{said}");
         }
     }
-}
-
-/// A control group that limits threads.
-struct Crowd(PathBuf);
-
-impl Crowd {
-    fn new() -> Option<Crowd> {
-        let group = PathBuf::from(format!("/sys/fs/cgroup/pids/amberfs-test-{}", std::process::id()));
-        std::fs::create_dir(&group).ok()?;
-        Some(Crowd(group))
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        eventually("the control group is empty", || std::fs::remove_dir(&self.0).is_ok());
-    }
-}
-
-/// With threads for some of the rings alone there were none for the other way in which requests can come: those of the rings had not ended yet, or
-/// there was none for what comes beside rings, of which the kernel had been told.
-#[test]
-fn a_server_that_gets_few_threads_does_without_rings() {
-    let Some(crowd) = Crowd::new() else {
-        let _ = writeln!(std::io::stderr(), "LEFT OUT: no control group (v1) that limits threads");
-        return;
-    };
-    let group = crowd.0.display();
-    let line = |limit| format!("echo {limit} >{group}/pids.max; echo $$ >{group}/cgroup.procs; exec");
-    // The kernel may count a thread for a moment that has been waited for.
-    let tries = mounts_within((3..24).flat_map(|limit| [limit; 3]), "rw", line);
-    let best =
-        tries.chunks(3).map(|same| same.iter().max_by_key(|(is_mounted, _)| *is_mounted).unwrap().clone());
-    more_is_enough(&best.collect::<Vec<_>>());
 }

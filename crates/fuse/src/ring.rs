@@ -12,7 +12,6 @@
 
 #![allow(unsafe_code, reason = "memory is shared with the kernel")]
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use std::{fs, io};
 
 use rustix::io::Errno;
 use rustix::thread::CpuSet;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::abi::{
     InHeader, Opcode, OutHeader, RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand, RingHeader, WriteOut,
@@ -56,7 +55,9 @@ impl Entry {
     /// # Errors
     /// There is no memory for it.
     fn new() -> io::Result<Entry> {
-        let data = NonNull::from(Box::leak(zeros()?));
+        // Without room for it the process does not end: there is another way for requests to come.
+        let data = <[u8]>::new_box_zeroed_with_elems(DATA).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let data = NonNull::from(Box::leak(data));
         let header = NonNull::from(Box::leak(Box::new(RingHeader::default())));
         let places = Box::new([
             [header.as_ptr() as u64, size_of::<RingHeader>() as u64],
@@ -85,16 +86,6 @@ impl Drop for Entry {
             drop(Box::from_raw(self.data.as_ptr()));
         }
     }
-}
-
-/// The data of an entry. That there is no room for it is an error, and no end of the process: there is another way for requests to come.
-fn zeros() -> io::Result<Box<[u8]>> {
-    let layout = Layout::new::<[u8; DATA]>();
-    // SAFETY: it is of some bytes.
-    let place = unsafe { alloc_zeroed(layout) };
-    let place = NonNull::new(place).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    // SAFETY: it was just allocated as a box of so many bytes is, and is theirs alone; zeros are bytes.
-    Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(place.as_ptr(), DATA)) })
 }
 
 /// The queue of one processor.
