@@ -38,7 +38,7 @@ pub(crate) struct Run {
 
 /// Blocks that no file has: numbers of blocks within a file are below.
 pub(crate) const END: u64 = 1 << 32;
-/// Blocks that one operation frees, about.
+/// Blocks that one operation frees.
 const FREED_MAX: u64 = 1 << 16;
 /// In so many places, each of which takes room in its record, if the log is large.
 const RUNS_MAX: u64 = 1 << 12;
@@ -163,18 +163,25 @@ pub(crate) fn block(core: &Core, inode: &Inode, number: u64) -> Result<Option<u6
 /// `range`.
 pub(crate) fn free_some(core: &Core, inode: &mut Inode, range: &mut Range<u64>) -> Result<()> {
     let (mut end, mut freed, mut runs) = (range.start, 0, 0);
-    let most = runs_max(core);
-    while end < range.end && freed < FREED_MAX && runs < most {
+    let (runs_max, freed_max) = (runs_max(core), freed_max(core, inode));
+    while end < range.end && freed < freed_max && runs < runs_max {
         let run = run(core, inode, end)?;
-        end = end.saturating_add(run.blocks).min(range.end);
-        if run.place != Place::Hole {
-            freed += run.blocks;
+        let is_hole = run.place == Place::Hole;
+        let blocks = if is_hole { run.blocks } else { run.blocks.min(freed_max - freed) };
+        end = end.saturating_add(blocks).min(range.end);
+        if !is_hole {
+            freed += blocks;
             runs += 1;
         }
     }
     remove(core, inode, range.start..end)?;
     range.start = end;
     Ok(())
+}
+
+/// How many blocks of an inode one operation frees: of those that are metadata its record tells one by one.
+fn freed_max(core: &Core, inode: &Inode) -> u64 {
+    if inode.has_metadata() { FREED_MAX.min(core.store.forgotten_max()) } else { FREED_MAX }
 }
 
 /// In how many places one operation frees blocks: in each another part of a bitmap and of the descriptors may change, and another block.

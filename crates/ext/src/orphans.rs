@@ -18,7 +18,7 @@ use crate::error::corrupt;
 use crate::fault::{Fault, planted};
 use crate::features::RoCompat;
 use crate::files::Held;
-use crate::map::{self, Place, free_some};
+use crate::map::{self, free_some};
 use crate::store::{Block, Kind};
 use crate::volume::Volume;
 use crate::xattr;
@@ -96,9 +96,6 @@ fn damaged(number: u32) -> Error {
 /// False if there is more: what was told of nowhere is in the list then.
 fn remove_some(core: &Core, mut inode: Inode, told: Told) -> Result<bool> {
     if has_map(core, &inode) {
-        if inode.kind() != FileKind::Regular {
-            forget_blocks(core, &inode)?;
-        }
         let mut rest = 0..map::END;
         free_some(core, &mut inode, &mut rest)?;
         if !rest.is_empty() {
@@ -142,24 +139,6 @@ fn has_map(core: &Core, inode: &Inode) -> bool {
         FileKind::Symlink => !inode.is_inline() && inode.fast_target(&core.superblock).is_none(),
         _ => false,
     }
-}
-
-/// The blocks of a directory or a link, which are metadata, are so no longer.
-fn forget_blocks(core: &Core, inode: &Inode) -> Result<()> {
-    let (mut number, mut count) = (0, 0);
-    while number < map::END {
-        let run = map::run(core, inode, number)?;
-        if let Place::Mapped(start) = run.place {
-            count += run.blocks;
-            if count > core.superblock.blocks {
-                let of = format_args!("inode {}", inode.number);
-                return Err(corrupt("block map", of, "its blocks", count, "no more than the disk's"));
-            }
-            (start..start + run.blocks).for_each(|block| core.store.forget(block));
-        }
-        number = number.saturating_add(run.blocks);
-    }
-    Ok(())
 }
 
 impl Volume {

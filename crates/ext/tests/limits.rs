@@ -224,3 +224,30 @@ fn a_file_in_many_pieces_is_zeroed_with_little_nvm() {
     volume.release(file.handle).unwrap();
     scene.end(volume);
 }
+
+/// Each block of a directory that is removed is told of in the record, since it was metadata: all of a large one's were more than the log has room
+/// for, again with each part that was freed.
+#[test]
+fn a_large_directory_is_removed_with_little_nvm() {
+    let image = Image::make("64M", &["-t", "ext4", "-b", "1024", "-I", "256", "-N", "1000"]);
+    let zone = Zone::anonymous(12 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(8 << 20)).unwrap();
+    let half_bytes = 64 << 10;
+    ext::attach_within(&region, &image.disk(false), Some(Room { frames: u64::MAX, half_bytes })).unwrap();
+    let scene = Scene { image, region };
+    let volume = scene.mount();
+    let root = Caller::root();
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+    volume.release(file.handle).unwrap();
+    let dir = volume.mkdir(&root, ROOT_INO, b"dir", 0o755).unwrap().ino;
+    let name = |n: u32| format!("{n:0>250}").into_bytes();
+    let mut count = 0;
+    while volume.getattr(dir).unwrap().size < half_bytes / 8 * BLOCK * 9 / 8 {
+        volume.link(&root, file.attr.ino, dir, &name(count)).unwrap();
+        count += 1;
+    }
+    (0..count).for_each(|n| volume.unlink(&root, dir, &name(n)).unwrap());
+    volume.commit_all().unwrap();
+    volume.rmdir(&root, ROOT_INO, b"dir").unwrap();
+    scene.end(volume);
+}

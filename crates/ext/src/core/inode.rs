@@ -280,6 +280,11 @@ impl Inode {
         self.kind() == FileKind::Directory
     }
 
+    /// What its map leads to is metadata, no contents of a file.
+    pub(crate) fn has_metadata(&self) -> bool {
+        matches!(self.kind(), FileKind::Directory | FileKind::Symlink)
+    }
+
     pub(crate) fn is_inline(&self) -> bool {
         self.flags.contains(Flags::INLINE_DATA)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vfs::{FileKind, Result};
+use vfs::Result;
 
 use crate::core::inode::Inode;
 use crate::core::{Core, alloc};
@@ -100,8 +100,7 @@ impl<'a> Edit<'a> {
         if self.data.blocks > self.core.superblock.blocks {
             return Err(self.circle());
         }
-        // Contents that are metadata.
-        if matches!(self.inode.kind(), FileKind::Directory | FileKind::Symlink) {
+        if self.inode.has_metadata() {
             blocks.for_each(|block| self.core.store.forget(block));
         }
         Ok(())

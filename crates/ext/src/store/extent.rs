@@ -5,7 +5,7 @@
 
 use vfs::Error;
 
-use super::{ITEM_HEAD, RANGE, Store};
+use super::{FREED, ITEM_HEAD, RANGE, Store};
 
 /// What [`change`](crate::volume::Volume::change) says to those inside who can let go of their locks, wait for the log and try again
 /// ([`with_log`](crate::volume::Volume::with_log)). Nobody else sees it: no ext has quotas here.
@@ -53,6 +53,11 @@ impl Store {
     /// Bytes that a record may have for a part of a bitmap and one of a block of descriptors.
     pub(crate) fn freed_bytes(&self) -> u64 {
         2 * (ITEM_HEAD + self.part as u64) + RANGE
+    }
+
+    /// Blocks of metadata that one operation may free.
+    pub(crate) fn forgotten_max(&self) -> u64 {
+        (self.most.bytes / FREED).max(1)
     }
 
     /// Begins an operation. The caller holds the volume's lock `tree` alone until [`Store::finish`] or [`Store::undo`].
