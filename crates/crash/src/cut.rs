@@ -49,9 +49,8 @@ pub(crate) fn units(machine: &Machine) -> Units {
 /// One line: a version for each store that changed it, and the words of each in between.
 fn single(first: u32, line: &Pending) -> Option<Unit> {
     let mut versions = vec![vec![line.durable]];
-    let mut torn = Vec::new();
+    let (mut torn, mut before) = (Vec::new(), line.durable);
     for next in line.versions.iter().map(|version| &version.line) {
-        let before = versions[versions.len() - 1][0];
         let words: Vec<usize> = (0..LINE as usize).step_by(8).collect();
         let changed: Vec<usize> =
             words.into_iter().filter(|at| before[*at..at + 8] != next[*at..at + 8]).collect();
@@ -70,6 +69,7 @@ fn single(first: u32, line: &Pending) -> Option<Unit> {
         if !versions.iter().any(|version| version[0] == *next) {
             versions.push(vec![*next]);
         }
+        before = *next;
     }
     torn.retain(|contents| !versions.contains(contents));
     (versions.len() > 1 || !torn.is_empty()).then_some(Unit { first, versions, torn })
@@ -96,9 +96,8 @@ fn sector(first: u32, lines: &[&Pending]) -> Option<Unit> {
 /// Lines stored together: all of them after each store, and in between the first, all but the last, every other one.
 fn grouped(first: u32, lines: &[&Pending]) -> Option<Unit> {
     let mut versions = vec![lines.iter().map(|line| line.durable).collect::<Vec<_>>()];
-    let mut torn = Vec::new();
+    let (mut torn, mut before) = (Vec::new(), versions[0].clone());
     for store in 0..lines[0].versions.len() {
-        let before = versions[versions.len() - 1].clone();
         let next: Vec<Line> = lines.iter().map(|line| line.versions[store].line).collect();
         let some = |arrived: &dyn Fn(usize) -> bool| {
             (0..lines.len()).map(|n| if arrived(n) { next[n] } else { before[n] }).collect::<Vec<_>>()
@@ -107,9 +106,39 @@ fn grouped(first: u32, lines: &[&Pending]) -> Option<Unit> {
         push_new(&versions, &mut torn, some(&|n| n + 1 < lines.len()));
         push_new(&versions, &mut torn, some(&|n| n % 2 == 1));
         if !versions.contains(&next) {
-            versions.push(next);
+            versions.push(next.clone());
         }
+        before = next;
     }
     torn.retain(|contents| !versions.contains(contents));
     (versions.len() > 1 || !torn.is_empty()).then_some(Unit { first, versions, torn })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of which the first byte of some words is one.
+    fn line(words: &[usize]) -> Line {
+        let mut line = [0; LINE as usize];
+        words.iter().for_each(|word| line[word * 8] = 1);
+        line
+    }
+
+    /// There and back, and on: what a store tears is what was there before it, not what was there another time.
+    #[test]
+    fn a_store_is_torn_over_the_one_before_it() {
+        let pending = Pending::stored(line(&[]), &[line(&[7]), line(&[]), line(&[0, 1])]);
+        let unit = single(0, &pending).unwrap();
+        let one = |words: &[usize]| vec![line(words)];
+        assert_eq!(unit.versions, [one(&[]), one(&[7]), one(&[0, 1])]);
+        assert_eq!(unit.torn, [one(&[0]), one(&[1])]);
+        let lines: Vec<Pending> = (0..GROUP_LINES)
+            .map(|_| Pending::stored(line(&[]), &[line(&[7]), line(&[]), line(&[0])]))
+            .collect();
+        let unit = grouped(0, &lines.iter().collect::<Vec<_>>()).unwrap();
+        for torn in &unit.torn {
+            assert!(!(torn.contains(&line(&[7])) && torn.contains(&line(&[0]))), "no store left both");
+        }
+    }
 }

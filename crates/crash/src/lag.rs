@@ -9,7 +9,7 @@
 //! - Its length is one that it had since then, up to the operation after which the tree is, or that cut short by what followed; or it ends between two
 //!   such lengths with a block, as what grows arrives block by block.
 //! - A length covers what arrived with it or before: a sector is taken from a time at which the file was as long, or had been before it was cut.
-//! - Where the tree shows that the file was cut, nothing behind the cut is from before it.
+//! - Where the tree shows that the file was cut, nothing behind the cut is from before it, neither bytes nor how long it was.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -195,19 +195,27 @@ impl Past<'_> {
             let end = ((block + 1) * BLOCK).min(found.size);
             for start in (block * BLOCK..end).step_by(SECTOR as usize) {
                 let sector = start..(start + SECTOR).min(end);
-                let oldest = cuts.iter().rev().find(|(_, size)| *size <= start).map_or(0, |(n, _)| *n);
-                let explains = |n: usize| {
-                    let was_as_long = versions[..=n].iter().any(|(_, contents)| contents.size >= sector.end);
-                    was_as_long && versions[n].1.agrees(found, &sector)
-                };
-                if !(oldest..versions.len()).any(explains) {
-                    return Err(format!(
-                        "bytes {} to {} of {} are of none of the {} versions since it was synced",
-                        sector.start,
-                        sector.end,
-                        found.size,
-                        versions.len() - oldest
-                    ));
+                // What is before a cut within it may be older than what is behind.
+                let within = cuts.iter().map(|(_, size)| *size).filter(|size| sector.contains(size));
+                let bounds: BTreeSet<u64> = within.chain([sector.start, sector.end]).collect();
+                let bounds: Vec<u64> = bounds.into_iter().collect();
+                for part in bounds.windows(2).map(|two| two[0]..two[1]) {
+                    let oldest =
+                        cuts.iter().rev().find(|(_, size)| *size <= part.start).map_or(0, |(n, _)| *n);
+                    let explains = |n: usize| {
+                        let since = &versions[oldest..=n];
+                        let was_as_long = since.iter().any(|(_, contents)| contents.size >= part.end);
+                        was_as_long && versions[n].1.agrees(found, &part)
+                    };
+                    if !(oldest..versions.len()).any(explains) {
+                        return Err(format!(
+                            "bytes {} to {} of {} are of none of the {} versions since it was synced or cut",
+                            part.start,
+                            part.end,
+                            found.size,
+                            versions.len() - oldest
+                        ));
+                    }
                 }
             }
         }
@@ -282,6 +290,23 @@ mod tests {
         assert!(!may_be(versions, 2, &[(0, 4_000)]), "longer than what was cut");
         let versions: &[&[_]] = &[&[(1, 100)], &[(1, 50)], &[(1, 50), (2, 50)]];
         assert!(!may_be(versions, 1, &[(1, 100)]) && !may_be(versions, 1, &[(1, 40)]));
+    }
+
+    /// Replaced by cutting and writing, it is what it was, nothing, or what it is.
+    #[test]
+    fn what_is_written_behind_a_cut_is_no_zeros() {
+        let versions: &[&[_]] = &[&[(1, LONG)], &[], &[(2, LONG)]];
+        assert!(
+            may_be(versions, 0, &[(1, LONG)])
+                && may_be(versions, 2, &[])
+                && may_be(versions, 2, &[(2, LONG)])
+        );
+        assert!(!may_be(versions, 2, &[(0, LONG)]), "zeros that never were");
+        let versions: &[&[_]] = &[&[(1, 512)], &[(1, 100)], &[(1, 100), (0, 412)]];
+        assert!(may_be(versions, 2, &[(1, 100), (0, 412)]));
+        assert!(!may_be(versions, 2, &[(1, 512)]), "stale bytes in the sector of the cut");
+        let versions: &[&[_]] = &[&[(1, 512)], &[(2, 512)], &[(2, 100)], &[(2, 100), (0, 412)]];
+        assert!(may_be(versions, 3, &[(1, 100), (0, 412)]), "older before the cut");
     }
 
     #[test]

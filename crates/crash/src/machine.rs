@@ -45,6 +45,14 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
+    /// A line that was stored to, each time as a whole.
+    #[cfg(test)]
+    pub(crate) fn stored(durable: Line, lines: &[Line]) -> Pending {
+        let version = |(event, line): (u32, &Line)| Version { event, words: u8::MAX, line: *line };
+        let versions = (0..).zip(lines).map(version).collect();
+        Pending { durable, versions, bulk: false, unit: RefCell::default() }
+    }
+
     /// Whether the same stores are on their way to it as to another one.
     pub(crate) fn has_stores_of(&self, other: &Pending) -> bool {
         let event = |version: &Version| version.event;

@@ -11,6 +11,9 @@ use crate::random;
 use crate::scene::Scene;
 use crate::subject::{Promise, Subject};
 
+/// Random operations of one workload, at most: all of them are in memory.
+const COUNT_MAX: usize = 1_000_000;
+
 /// What is recorded and crashed.
 #[derive(Clone, Debug)]
 pub struct Workload {
@@ -82,8 +85,10 @@ impl Workload {
         };
         let mut workload = match names.strip_prefix("random-") {
             Some(count) => {
-                let count = count.parse().ok().filter(|count| *count > 0);
-                let count = count.ok_or_else(|| format!("{names:?}: random-COUNT is meant"))?;
+                let count = count.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
+                let count = count.ok_or_else(|| {
+                    format!("{names:?}: random-COUNT is meant, of at most {COUNT_MAX} operations")
+                })?;
                 Workload::random(subject, count, seed)
             }
             None => {
@@ -111,8 +116,17 @@ impl Workload {
     pub fn keep(&self, numbers: &[usize]) -> Option<Workload> {
         let kept: Option<Vec<Operation>> =
             numbers.iter().map(|number| self.operations.get(*number).cloned()).collect();
-        let shown: Vec<String> = numbers.iter().map(usize::to_string).collect();
-        let name = format!("{}#{}", self.name, shown.join(","));
+        // Of what was kept of others before, they are other numbers.
+        let (whole, before) = match self.name.split_once('#') {
+            Some((whole, before)) => (whole, Some(before.split(',').collect::<Vec<_>>())),
+            None => (self.name.as_str(), None),
+        };
+        let shown = |number: &usize| match &before {
+            Some(before) => before.get(*number).map(|number| number.to_string()),
+            None => Some(number.to_string()),
+        };
+        let shown: Option<Vec<String>> = numbers.iter().map(shown).collect();
+        let name = format!("{whole}#{}", shown?.join(","));
         Some(Workload { name, operations: kept?, from: 0, ..self.clone() })
     }
 }
@@ -170,4 +184,19 @@ pub fn subject(name: &str) -> Result<&'static dyn Subject, String> {
     let native = Native::named(name).map(|native| native as &dyn Subject);
     let found = native.or_else(|| Ext::named(name).map(|ext| ext as &dyn Subject));
     found.ok_or_else(|| format!("there is no volume kind {name:?} to crash"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_what_was_kept_has_a_name_that_is_read() {
+        let named = |name: &str| Workload::named(&Native::ADAPTIVE, name, 7, &[]).unwrap();
+        let kept = named("random-30#3,5,8").keep(&[0, 2]).unwrap();
+        assert_eq!(kept.name, "random-30#3,8");
+        assert_eq!(format!("{:?}", named(&kept.name).operations), format!("{:?}", kept.operations));
+        assert!(named("random-30#3,5").keep(&[2]).is_none());
+        assert!(Workload::named(&Native::ADAPTIVE, "random-99999999999", 7, &[]).is_err());
+    }
 }

@@ -52,7 +52,9 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     let mut failed = false;
     let share = arguments.random.map(|seconds| Duration::from_secs(seconds) / promises.len().max(1) as u32);
     for promise in promises {
-        let report = explore(arguments, subject, promise, share.map(|share| Instant::now() + share))?;
+        // One that no clock reaches is none.
+        let end = share.map(|share| Instant::now().checked_add(share).unwrap_or_else(far));
+        let report = explore(arguments, subject, promise, end)?;
         failed |= !report.failures.is_empty();
         if !arguments.json {
             report::print_text(&closing(subject, promise, &report))?;
@@ -63,6 +65,11 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
         report::print(&Fields::new().with("campaigns", Value::Rows(rows)), true)?;
     }
     Ok(if failed { EXIT_FAILURE } else { 0 })
+}
+
+/// In hundred years.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(100 * 365 * 24 * 3600)
 }
 
 /// A life that a file has, or one with each promise that a mount can be made with, or with the one that was asked for.

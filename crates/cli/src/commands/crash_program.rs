@@ -114,9 +114,13 @@ fn explore(
             (true, From::Run(_), None) => scratch.join("life"),
         };
         if kept.exists() || write(life, &kept).is_ok() {
-            let (command, seed) = (arguments.command, arguments.seed);
-            let again =
-                format!("amberfs crash --program '{command}' --seed {seed} --recording {}", kept.display());
+            let (seed, states) = (arguments.seed, arguments.states);
+            // As a shell wants it.
+            let [command, kept] = [arguments.command, &kept.display().to_string()]
+                .map(|word| format!("'{}'", word.replace('\'', r"'\''")));
+            let again = format!(
+                "amberfs crash --program {command} --seed {seed} --states {states} --recording {kept}"
+            );
             return failure.remedy(format!("to see it again: {again}"));
         }
         failure

@@ -211,7 +211,8 @@ impl Judge {
             // It was counted then.
             self.counts = counts;
         } else {
-            self.counts.deep += self.counts.distinct - counts.distinct;
+            // Those deeper still are among them.
+            self.counts.deep = counts.deep + (self.counts.distinct - counts.distinct);
         }
         if is_known && self.forgotten == forgotten {
             let runs = self.crashed.entry(crashed).or_default();

@@ -108,7 +108,10 @@ impl Judge {
         self.conversation.say(&format!("{}\t{low}\t{high}", dir.display()));
         let said = self.conversation.hear();
         if let Some(found) = said.strip_prefix("ok ").and_then(|n| n.parse().ok()) {
-            return Ok(Verdict::Sound(found));
+            return Ok(match (low..=high).contains(&found) {
+                true => Verdict::Sound(found),
+                false => Verdict::Broken(format!("{found} steps are there, and {low} to {high} were made")),
+            });
         }
         match said.strip_prefix("bad ") {
             Some(why) => Ok(Verdict::Broken(why.to_owned())),
