@@ -296,7 +296,7 @@ fn is_cut_short(area: &Area, region: &Region, disk: &Disk) -> Result<bool, Error
 }
 
 fn is_untouched(area: &Area, region: &Region) -> bool {
-    FoundLog::of(region, area).is_empty() && Frames::listed(region, area).used == 0
+    find_log(region, area).is_ok_and(|log| log.is_empty()) && Frames::listed(region, area).used == 0
 }
 
 impl Volume {

@@ -113,12 +113,17 @@ impl<'a> FoundLog<'a> {
         for run in &self.runs {
             let mut at = run.from;
             while at < run.to {
-                let header: RawRecord = self.region.load(run.half + at);
-                let bytes = self.region.bytes(run.half + at, header.bytes.get() as usize);
-                let logged = decode(&header, &bytes[RECORD..], run.half + at + RECORD as u64, self.area);
-                // It was whole when it was found: the medium gives it no more.
-                visit(logged.ok_or_else(|| vfs::Error::Io("the log in NVM cannot be read again".into()))?)?;
-                at += u64::from(header.bytes.get());
+                // It was whole when it was found: if it is not, the medium gives it no more.
+                let gone = || vfs::Error::Io("the log in NVM cannot be read again".into());
+                let header = self.header(run.half, at).ok_or_else(gone)?;
+                let length = u64::from(header.bytes.get());
+                if length < RECORD as u64 || length > run.to - at {
+                    return Err(gone());
+                }
+                let start = run.half + at + RECORD as u64;
+                let bytes = self.region.bytes(start, length as usize - RECORD);
+                visit(decode(&header, bytes, start, self.area).ok_or_else(gone)?)?;
+                at += length;
             }
         }
         Ok(())

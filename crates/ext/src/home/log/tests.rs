@@ -308,3 +308,20 @@ fn a_record_that_contradicts_itself_is_none() {
     region.store(Purpose::Journal, area.half_at(0), header.as_bytes());
     assert_eq!(numbers(&region, &area).1, 21);
 }
+
+/// A page that cannot be read any more reads as zeros: between finding records and reading them, too.
+#[test]
+fn records_that_are_gone_since_they_were_found_are_an_error() {
+    let (region, area, places) = written(1);
+    let log = FoundLog::of(&region, &area);
+    for gone in [[0u8; 64], [0xFF; 64]] {
+        region.store(Purpose::Journal, places[5], &gone);
+        let mut count = 0;
+        let each = log.each(|_| {
+            count += 1;
+            Ok(())
+        });
+        assert!(matches!(each, Err(vfs::Error::Io(_))), "{each:?}");
+        assert_eq!(count, 5);
+    }
+}
