@@ -1,8 +1,18 @@
 //! The checksums of ext: CRC-32C without its usual last step, CRC-16 of group descriptors, and CRC-32 of old journals.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// From so many bytes on it is faster to multiply than to have the processor's own instruction take eight at a time.
+const LONG: usize = 512;
+
 /// CRC-32C over `bytes`, going on from `seed`, neither of them complemented.
 pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    !crc32c::crc32c_append(!seed, bytes)
+    if bytes.len() < LONG {
+        return !crc32c::crc32c_append(!seed, bytes);
+    }
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, seed.into());
+    digest.update(bytes);
+    !(digest.finalize() as u32)
 }
 
 /// What [`crc32c`] of bytes becomes when some of them change: those by themselves, going on from 0, came to `before` and come to `after`, and
@@ -100,6 +110,12 @@ mod tests {
         assert_eq!(crc16(0xFFFF, check), 0x4B37, "CRC-16/MODBUS");
         assert_eq!(crc32_big(!0, check), 0x0376_E6E7, "CRC-32/MPEG-2");
         assert_eq!(crc32c(crc32c(7, b"1234"), b"56789"), crc32c(7, check));
+        // By either way.
+        let long: Vec<u8> = (0..3 * LONG as u32).map(|n| (n * 7) as u8).collect();
+        for length in [LONG, LONG + 1, LONG + 77, 3 * LONG] {
+            let pieces = long[..length].chunks(LONG - 1);
+            assert_eq!(pieces.fold(7, crc32c), crc32c(7, &long[..length]), "{length}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod bitmap;
 pub(crate) mod group;
 pub(crate) mod inode;
 mod met;
+mod tables;
 mod twins;
 
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use crate::superblock::{AT, BYTES, RawSuperblock, Superblock};
 use alloc::Space;
 pub use met::Damage;
 use met::Met;
+use tables::Tables;
 use twins::Twins;
 pub(crate) use twins::least;
 
@@ -25,6 +27,7 @@ pub(crate) struct Core {
     pub(crate) superblock: Superblock,
     pub(crate) store: Store,
     pub(crate) space: Space,
+    pub(crate) tables: Tables,
     /// Which inode stands before which in the list of orphans, as far as is remembered: nothing relies on it unseen.
     pub(crate) before_orphans: Mutex<InoMap<u32, u32>>,
     pub(crate) met: Met,
@@ -34,8 +37,9 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn of(superblock: Superblock, store: Store) -> Core {
+        let tables = Tables::new(superblock.groups);
         let (before_orphans, twins) = (Mutex::default(), Mutex::default());
-        Core { superblock, store, space: Space::new(), before_orphans, met: Met::default(), twins }
+        Core { superblock, store, space: Space::new(), tables, before_orphans, met: Met::default(), twins }
     }
 
     /// Ends an operation: what it did is part of the running transaction.
@@ -47,7 +51,7 @@ impl Core {
     /// Ends an operation as if it had not been.
     pub(crate) fn undo(&self) {
         self.store.undo();
-        self.space.undo();
+        self.space.undo(&self.tables);
     }
 
     /// The superblock as it is at present: some of it changes while the file system is open.

@@ -22,6 +22,7 @@ use vfs::InoMap;
 
 use crate::dropped::DroppedPages;
 use crate::pages::{Page, Pages, Site};
+use crate::spare::Spare;
 
 /// Shards, by inode number.
 const SHARDS: usize = 64;
@@ -37,6 +38,7 @@ pub(crate) struct Files {
     pub(crate) dropped: Mutex<DroppedPages>,
     /// A block of zeros, which is the bytes of every page that has no others yet.
     zeros: Arc<[u8]>,
+    pub(crate) spare: Spare,
 }
 
 pub(crate) struct File {
@@ -68,8 +70,8 @@ impl State {
 }
 
 impl Files {
-    /// Of blocks of `block` bytes.
-    pub(crate) fn new(block: u64) -> Files {
+    /// Of blocks of `block` bytes. The memory of `spare` pages is kept for others.
+    pub(crate) fn new(block: u64, spare: u64) -> Files {
         Files {
             shards: std::array::from_fn(|_| Mutex::default()),
             unsaved: AtomicU64::new(0),
@@ -77,6 +79,7 @@ impl Files {
             logged: Mutex::default(),
             dropped: Mutex::default(),
             zeros: vec![0; block as usize].into(),
+            spare: Spare::new(spare),
         }
     }
 
@@ -263,7 +266,7 @@ mod tests {
 
     #[test]
     fn files_are_known_while_something_keeps_them() {
-        let files = Files::new(1024);
+        let files = Files::new(1024, 0);
         drop(files.get(12));
         assert!(files.find(12).is_none());
         let opened = files.opened(12);

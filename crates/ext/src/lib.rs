@@ -70,6 +70,7 @@ mod replay;
 mod resize;
 #[cfg(test)]
 mod scene;
+mod spare;
 mod store;
 mod stranger;
 mod superblock;

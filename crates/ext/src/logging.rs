@@ -178,7 +178,7 @@ impl Volume {
     pub(crate) fn retired_files(&self, transaction: u64) {
         for number in self.logged_up_to(transaction) {
             if let Some(file) = self.files.find(number) {
-                file.alone().pages.retire(transaction);
+                file.alone().pages.retire(transaction, &self.files.spare);
             }
         }
         let logged = &mut *self.files.logged.lock();

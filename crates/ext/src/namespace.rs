@@ -98,11 +98,19 @@ pub(crate) fn enter(core: &Core, dir: u32, name: &[u8], inode: &Inode, at: Time)
     modified(core, dir, at)
 }
 
-/// The same, where the entry has room, if that is known: in an operation that has looked for the name, and changed no entry since.
-fn enter_at(core: &Core, dir: u32, gap: Option<Gap>, name: &[u8], inode: &Inode, at: Time) -> Result<()> {
-    let Some(gap) = gap else { return enter(core, dir, name, inode, at) };
-    let dir = inode::read(core, dir)?;
-    directory::insert_at(core, &dir, &gap, name, inode.number, inode.kind())?;
+/// The same, where the entry has room, if that is known: in an operation that has looked for the name in `dir`, and changed no entry since.
+fn enter_at(
+    core: &Core,
+    mut dir: Inode,
+    gap: Option<Gap>,
+    name: &[u8],
+    inode: &Inode,
+    at: Time,
+) -> Result<()> {
+    match gap {
+        Some(gap) => directory::insert_at(core, &dir, &gap, name, inode.number, inode.kind())?,
+        None => directory::insert(core, &mut dir, name, inode.number, inode.kind())?,
+    }
     modified(core, dir, at)
 }
 
@@ -125,18 +133,24 @@ fn modified(core: &Core, mut dir: Inode, at: Time) -> Result<()> {
     inode::write(core, &dir)
 }
 
-/// A directory is in this one: its `..` is one more link. [`Error::TooManyLinks`] if they cannot be counted and must be.
+/// A directory is in this one.
 pub(crate) fn gain_directory(core: &Core, dir: u32) -> Result<()> {
     let mut dir = inode::read(core, dir)?;
+    count_directory(core, &mut dir)?;
+    inode::write(core, &dir)
+}
+
+/// The `..` of a directory in this one is one more link. [`Error::TooManyLinks`] if they cannot be counted and must be.
+fn count_directory(core: &Core, dir: &mut Inode) -> Result<()> {
     let need_not = core.superblock.features.ro_compat.contains(RoCompat::DIR_NLINK);
     match dir.links {
         // They are not counted any more.
-        1 => return Ok(()),
+        1 => {}
         links if links < LINKS_MAX => dir.links += 1,
-        _ if need_not && directory::is_indexed(core, &dir) => dir.links = 1,
+        _ if need_not && directory::is_indexed(core, dir) => dir.links = 1,
         _ => return Err(Error::TooManyLinks),
     }
-    inode::write(core, &dir)
+    Ok(())
 }
 
 /// A directory is no longer in this one.
@@ -236,7 +250,7 @@ impl Volume {
         then: impl Fn(&Inode) -> R,
     ) -> Result<R> {
         self.operate(|core| {
-            let parent = visible(core, dir)?;
+            let mut parent = visible(core, dir)?;
             let Look::Not(gap) = look(core, caller, &parent, name)? else { return Err(Error::Exists) };
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
@@ -245,10 +259,10 @@ impl Volume {
             let at = Time::now();
             let is_dir = FileKind::from_mode(new.mode) == Some(FileKind::Directory);
             if is_dir {
-                gain_directory(core, parent.number)?;
+                count_directory(core, &mut parent)?;
             }
             let inode = make(core, caller, &parent, &new, if is_dir { 2 } else { 1 }, at)?;
-            enter_at(core, parent.number, gap, name, &inode, at)?;
+            enter_at(core, parent, gap, name, &inode, at)?;
             Ok(then(&inode))
         })
     }
@@ -400,7 +414,7 @@ impl Volume {
                 return Err(Error::TooManyLinks);
             }
             let at = Time::now();
-            enter_at(core, parent.number, gap, name, &source, at)?;
+            enter_at(core, parent, gap, name, &source, at)?;
             if source.links == 0 && !self.is_being_cut(source.number) {
                 orphans::remove(core, &mut source)?;
             }

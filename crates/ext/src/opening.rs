@@ -66,8 +66,8 @@ impl Volume {
             file.number
         };
         // Who took the last name before it was closed has seen it open; who does so later finds it closed.
-        match self.reading(|| inode::read(&self.core, number)) {
-            Ok(inode) if inode.links == 0 => self.remove_unnamed(number),
+        match self.reading(|| inode::links(&self.core, number)) {
+            Ok(0) => self.remove_unnamed(number),
             Ok(_) | Err(Error::Stale) => Ok(()),
             Err(error) => Err(error),
         }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::spare::Spare;
+
 /// Where a page's block is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Site {
@@ -79,6 +81,11 @@ impl Page {
     /// The bytes as they are now, for who needs them later.
     pub(crate) fn share(&self) -> Arc<[u8]> {
         self.bytes.clone()
+    }
+
+    /// The bytes, when it is a page no longer.
+    pub(crate) fn into_bytes(self) -> Arc<[u8]> {
+        self.bytes
     }
 
     pub(crate) fn site(&self) -> Site {
@@ -187,14 +194,14 @@ impl Pages {
     }
 
     /// The same, to these bytes, from one on.
-    pub(crate) fn write(&mut self, number: u64, start: usize, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, number: u64, start: usize, bytes: &[u8], spare: &Spare) {
         let within = start..start + bytes.len();
         let page = self.changing(number, &within);
         // Of what others have, nothing needs to be copied that is replaced.
         if bytes.len() == page.bytes.len() && Arc::get_mut(&mut page.bytes).is_none() {
-            page.bytes = bytes.into();
+            page.bytes = spare.copy(bytes);
         } else {
-            Arc::make_mut(&mut page.bytes)[within].copy_from_slice(bytes);
+            spare.own(&mut page.bytes)[within].copy_from_slice(bytes);
         }
     }
 
@@ -231,9 +238,11 @@ impl Pages {
     }
 
     /// Its bytes, as they were when it had that version, are durable on the disk.
-    pub(crate) fn saved(&mut self, number: u64, version: u64) {
-        if self.get(number).is_some_and(|page| page.version == version && page.logged.is_none()) {
-            self.remove(number);
+    pub(crate) fn saved(&mut self, number: u64, version: u64, spare: &Spare) {
+        if self.get(number).is_some_and(|page| page.version == version && page.logged.is_none())
+            && let Some(page) = self.remove(number)
+        {
+            spare.keep(page.bytes);
         }
     }
 
@@ -248,7 +257,7 @@ impl Pages {
     }
 
     /// The log has nothing any more of transactions up to `transaction`, and the disk has what it had.
-    pub(crate) fn retire(&mut self, transaction: u64) {
+    pub(crate) fn retire(&mut self, transaction: u64, spare: &Spare) {
         let logged = &mut self.logged;
         self.pages.retain(|_, page| {
             let Some(Logged { first, last }) = page.logged else { return true };
@@ -258,6 +267,9 @@ impl Pages {
             }
             page.logged = None;
             *logged -= 1;
+            if !page.is_changed() {
+                spare.keep(std::mem::take(&mut page.bytes));
+            }
             page.is_changed()
         });
     }
@@ -282,10 +294,10 @@ mod tests {
         assert_eq!(pages.get(7).unwrap().changed(), 10..1000);
         pages.settle(7, Site::Mapped(99));
         assert_eq!((pages.unmapped(), pages.unsaved()), (0, 1));
-        pages.saved(7, version);
+        pages.saved(7, version, &Spare::new(1));
         assert!(!pages.is_empty(), "an older version was written");
         let version = pages.get(7).unwrap().version();
-        pages.saved(7, version);
+        pages.saved(7, version, &Spare::new(1));
         assert!(pages.is_empty());
         assert_eq!((pages.unmapped(), pages.unsaved()), (0, 0));
     }
@@ -294,9 +306,9 @@ mod tests {
     fn whoever_has_the_bytes_of_a_page_keeps_them() {
         for length in [1024, 5] {
             let mut pages = pages(Site::Promised);
-            pages.write(7, 0, &[1; 1024]);
+            pages.write(7, 0, &[1; 1024], &Spare::new(1));
             let [mine, others] = [(); 2].map(|()| pages.get(7).unwrap().share());
-            pages.write(7, 0, &vec![2; length]);
+            pages.write(7, 0, &vec![2; length], &Spare::new(1));
             assert_eq!((&mine[..], &others[..]), (&[1; 1024][..], &[1; 1024][..]));
             let now = pages.get(7).unwrap().share();
             assert!(
@@ -312,18 +324,18 @@ mod tests {
         pages.log(7, 3);
         assert!(!pages.get(7).unwrap().is_changed());
         let version = pages.get(7).unwrap().version();
-        pages.saved(7, version);
+        pages.saved(7, version, &Spare::new(1));
         pages.change(7, 20..30, |bytes| bytes.fill(1));
         pages.log(7, 6);
         assert_eq!(pages.unsaved(), 0);
-        pages.retire(4);
+        pages.retire(4, &Spare::new(1));
         assert_eq!(pages.get(7).unwrap().logged(), Some(Logged { first: 5, last: 6 }));
         pages.change(7, 40..50, |bytes| bytes.fill(1));
-        pages.retire(6);
+        pages.retire(6, &Spare::new(1));
         assert_eq!(pages.get(7).unwrap().logged(), None, "what changed since is here only");
         assert_eq!(pages.unsaved(), 1);
         pages.log(7, 9);
-        pages.retire(9);
+        pages.retire(9, &Spare::new(1));
         assert!(pages.is_empty());
     }
 }

@@ -101,6 +101,9 @@ pub struct Volume {
     pub(crate) fetched: Fetched,
 }
 
+/// Of the pages that the log may have in DRAM, the part whose memory is kept for others when they go.
+const SPARE_PART: u64 = 4;
+
 /// Requests for bytes of files in flight: with those of 1 MiB, no disk wants more.
 const QUEUE_DEPTH: usize = 8;
 
@@ -196,7 +199,7 @@ impl Volume {
     pub(crate) fn to_read(superblock: Superblock, store: Store, options: &Options) -> Volume {
         let pages_max = options.page_bytes / superblock.block;
         Volume {
-            files: Files::new(superblock.block),
+            files: Files::new(superblock.block, 0),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
@@ -236,7 +239,7 @@ impl Volume {
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {
-            files: Files::new(superblock.block),
+            files: Files::new(superblock.block, synced_max / SPARE_PART),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),

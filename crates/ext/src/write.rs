@@ -198,7 +198,7 @@ impl Volume {
             let mut rest = bytes;
             for (number, within) in blocks(range.clone(), self.core.superblock.block) {
                 let (here, behind) = rest.split_at(within.len());
-                state.pages.write(number, within.start, here);
+                state.pages.write(number, within.start, here, &self.files.spare);
                 rest = behind;
             }
             if range.end > size {

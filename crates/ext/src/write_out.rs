@@ -223,7 +223,7 @@ impl Volume {
         }
         for (page, _) in here {
             state.pages.map(page.number);
-            state.pages.saved(page.number, page.version);
+            state.pages.saved(page.number, page.version, &self.files.spare);
         }
         Ok(())
     }
@@ -269,18 +269,17 @@ impl Volume {
         state.zeroed.clear();
         let numbers: Vec<u64> = state.pages.range(range).map(|(number, _)| number).collect();
         for number in numbers {
-            let page = state.pages.remove(number);
-            if let Some(page) = &page
-                && let (Site::Mapped(block), Some(logged)) = (page.site(), page.logged())
-            {
+            let Some(page) = state.pages.remove(number) else { continue };
+            if let (Site::Mapped(block), Some(logged)) = (page.site(), page.logged()) {
                 let bytes = page.share();
                 self.files.dropped.lock().add(Dropped { by, logged: logged.first, block, bytes });
             }
-            match page.map(|page| page.site()) {
-                Some(Site::Promised) => self.core.space.release(1),
-                Some(Site::Picked(block)) => alloc::give_up(&self.core, block..block + 1),
-                Some(Site::Unwritten(_) | Site::Mapped(_)) | None => {}
+            match page.site() {
+                Site::Promised => self.core.space.release(1),
+                Site::Picked(block) => alloc::give_up(&self.core, block..block + 1),
+                Site::Unwritten(_) | Site::Mapped(_) => {}
             }
+            self.files.spare.keep(page.into_bytes());
         }
     }
 

@@ -173,7 +173,7 @@ pub(super) const TABLE: &[MountOption] = &[
     MountOption {
         name: "synced",
         help: "DRAM that blocks of files may take which were synced to NVM and are not on the disk \
-               yet, 1M at least (64M): who syncs more waits for the disk",
+               yet, 1M at least (64M): who syncs more waits for the disk; a quarter of that stays for later ones",
         effect: Effect::OfExt("SIZE", |options, value| {
             let bytes = size::parse(value)?;
             if bytes < 1 << 20 {

@@ -31,7 +31,7 @@ use vfs::{Caller, Error, Result};
 pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
 pub(crate) use self::inodes::{free_inode, new_inode};
 use self::state::State;
-use crate::core::Core;
+use crate::core::{Core, Tables};
 
 /// What is free, in DRAM: known from the first time that it is asked for.
 #[derive(Default)]
@@ -107,9 +107,9 @@ impl Space {
     }
 
     /// The operation that runs is undone: what it freed is not free, what it took is picked still.
-    pub(crate) fn undo(&self) {
+    pub(crate) fn undo(&self, tables: &Tables) {
         if let Some(state) = &mut *self.state.lock() {
-            state.undo();
+            state.undo(tables);
         }
     }
 

@@ -88,13 +88,21 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Group> {
 
 /// The block where the inodes of group `number` begin; nothing if none of them was ever used.
 pub(crate) fn inode_table(core: &Core, number: u32) -> Result<Option<u64>> {
+    core.met.check_group(number)?;
+    if let Some(known) = core.tables.get(number) {
+        return Ok(Some(known));
+    }
     let superblock = &core.superblock;
     let at = locate(superblock, number)?;
     core.store.look(Kind::Descriptors, at.block, verify(core, at.first), |block| {
         core.met.check_group(number)?;
         let raw = RawGroup::of(&block[at.bytes.clone()]);
         let table = raw.inode_table(superblock, number)?;
-        Ok((!raw.has_flag(superblock, INODES_UNINITIALISED)).then_some(table))
+        if raw.has_flag(superblock, INODES_UNINITIALISED) {
+            return Ok(None);
+        }
+        core.tables.set(number, table);
+        Ok(Some(table))
     })
 }
 

@@ -137,6 +137,20 @@ pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
     )
 }
 
+/// How many names inode `number` has; [`Error::Stale`] as [`read`].
+pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
+    let Place { block, start } = locate(core, number)?;
+    core.store.look(
+        Kind::Inodes,
+        block,
+        |_| Ok(()),
+        |block| {
+            let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
+            if raw.is_in_use() { Ok(raw.links.get().into()) } else { Err(Error::Stale) }
+        },
+    )
+}
+
 /// Part of an operation: writes an inode that is in use. Links of 0 are kept (an orphan); `next_orphan` stands where a removed one has its
 /// time of removal. What of it is not known here stays. [`Error::FileTooLarge`] if it has more blocks than it can say.
 pub(crate) fn write(core: &Core, inode: &Inode) -> Result<()> {

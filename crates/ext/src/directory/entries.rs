@@ -70,13 +70,15 @@ struct Head {
 }
 
 impl Head {
+    /// Of the slot that `bytes` begin with.
     #[inline(always)]
-    fn at(core: &Core, dir: &Inode, bytes: &[u8], at: usize) -> Result<Head> {
-        let Some(head) = bytes[at..].first_chunk::<HEAD>() else { return Err(cut(dir, bytes.len() - at)) };
-        let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let length = usize::from(u16::from_le_bytes([head[4], head[5]]));
-        let (name_length, kind) = (usize::from(head[6]), head[7]);
-        if !length.is_multiple_of(4) || length < (HEAD + name_length).max(TAIL) || length > bytes.len() - at {
+    fn of(core: &Core, dir: &Inode, bytes: &[u8]) -> Result<Head> {
+        let Some(head) = bytes.first_chunk::<HEAD>() else { return Err(cut(dir, bytes.len())) };
+        // At once: a directory's slots are passed in their thousands.
+        let word = u64::from_le_bytes(*head);
+        let (inode, length) = (word as u32, usize::from((word >> 32) as u16));
+        let (name_length, kind) = (usize::from((word >> 48) as u8), (word >> 56) as u8);
+        if !length.is_multiple_of(4) || length < (HEAD + name_length).max(TAIL) || length > bytes.len() {
             return Err(cut(dir, length));
         }
         if inode > core.superblock.inodes {
@@ -98,7 +100,7 @@ fn cut(dir: &Inode, found: usize) -> Error {
 }
 
 fn decode<'a>(core: &Core, dir: &Inode, bytes: &'a [u8], at: usize) -> Result<Slot<'a>> {
-    let Head { inode, length, kind, name_length } = Head::at(core, dir, bytes, at)?;
+    let Head { inode, length, kind, name_length } = Head::of(core, dir, &bytes[at..])?;
     let name = &bytes[at + HEAD..at + HEAD + name_length];
     if inode != 0 && (name.is_empty() || name_length > vfs::NAME_MAX || !is_one_name(name)) {
         let text = String::from_utf8_lossy(name).escape_debug().to_string();
@@ -161,16 +163,17 @@ pub(super) fn look<'a>(
     name: &[u8],
 ) -> Result<Look<Slot<'a>, usize>> {
     let (needed, end) = (needed(name.len()), usable(core, bytes.len()));
-    let (mut at, mut room) = (0, None);
-    while at < bytes.len() {
-        let head = Head::at(core, dir, bytes, at)?;
-        if head.inode != 0 && head.name_length == name.len() && is_name_at(&bytes[at + HEAD..], name) {
+    let (mut rest, mut room) = (bytes, None);
+    while !rest.is_empty() {
+        let head = Head::of(core, dir, rest)?;
+        let at = bytes.len() - rest.len();
+        if head.name_length == name.len() && head.inode != 0 && is_name_at(&rest[HEAD..], name) {
             return decode(core, dir, bytes, at).map(Look::There);
         }
         if room.is_none() && head.room() >= needed && at + head.length <= end {
             room = Some(at);
         }
-        at += head.length;
+        rest = &rest[head.length..];
     }
     Ok(Look::Not(room))
 }
@@ -189,13 +192,13 @@ pub(super) fn usable(core: &Core, bytes: usize) -> usize {
 /// Where the slot begins that has room for an entry of `length` bytes, if one does.
 pub(super) fn place(core: &Core, dir: &Inode, bytes: &[u8], length: usize) -> Result<Option<usize>> {
     let bytes = &bytes[..usable(core, bytes.len())];
-    let mut at = 0;
-    while at < bytes.len() {
-        let head = Head::at(core, dir, bytes, at)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let head = Head::of(core, dir, rest)?;
         if head.room() >= length {
-            return Ok(Some(at));
+            return Ok(Some(bytes.len() - rest.len()));
         }
-        at += head.length;
+        rest = &rest[head.length..];
     }
     Ok(None)
 }

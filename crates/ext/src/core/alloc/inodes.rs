@@ -40,6 +40,9 @@ fn take(core: &Core, state: &mut State, number: u32, group: &Group, is_dir: bool
         let initial = |bytes: &mut [u8]| state.initial(number, bytes);
         bitmap::change(core, number, Of::Clusters, initial, |_, _| Ok(()))?;
     }
+    if group.inodes.unused {
+        state.operation.push(Done::Began(number));
+    }
     let per_group = u64::from(superblock.inodes_per_group);
     let first = if number == 0 { u64::from(superblock.first_inode) - 1 } else { 0 };
     let initial = |bytes: &mut [u8]| {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vfs::{Error, Result};
 
-use crate::core::{Core, bitmap, group};
+use crate::core::{Core, Tables, bitmap, group};
 use crate::features::Incompat;
 
 /// What is kept for maps in bad cases: a part of the disk, but at least and at most so many blocks.
@@ -27,6 +27,8 @@ pub(super) enum Done {
     Freed(Range<u64>),
     /// Inodes given out: free ones and directories, as they were.
     Inodes { free: u64, directories: u64 },
+    /// Of a group none of whose inodes had ever been used, the first.
+    Began(u32),
 }
 
 /// A group.
@@ -275,7 +277,7 @@ impl State {
         }
     }
 
-    pub(super) fn undo(&mut self) {
+    pub(super) fn undo(&mut self, tables: &Tables) {
         let operation = std::mem::take(&mut self.operation);
         for done in operation.into_iter().rev() {
             match done {
@@ -293,6 +295,7 @@ impl State {
                 Done::Inodes { free, directories } => {
                     (self.free_inodes, self.directories) = (free, directories);
                 }
+                Done::Began(number) => tables.forget(number),
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Bitmaps and counts are right whatever is taken, freed and undone.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
@@ -109,6 +110,33 @@ fn what_is_undone_has_not_been() {
         }
         scene.fsck();
     });
+}
+
+/// Where they would be is remembered, once they are somewhere.
+#[test]
+fn inodes_of_a_group_that_was_not_begun_after_all_are_nowhere() {
+    let seen = Cell::new(0);
+    all(|scene| {
+        let core = scene.core();
+        let is_unused = |core: &_, number: u32| group::read(core, number).unwrap().inodes.unused;
+        let Some(number) = (0..core.superblock.groups).find(|number| is_unused(core, *number)) else {
+            return;
+        };
+        seen.set(seen.get() + 1);
+        let first = number * core.superblock.inodes_per_group + 1;
+        let begin = |core: &_| {
+            while is_unused(core, number) {
+                new_inode(core, ROOT, true)?;
+            }
+            inode::remains(core, first).map(drop)
+        };
+        let failed = scene.change(|core| begin(core).and(Err::<(), _>(Error::TooBig)));
+        assert_eq!((failed, is_unused(core, number)), (Err(Error::TooBig), true));
+        assert_eq!(inode::remains(core, first).err(), Some(Error::Stale));
+        scene.change(|core| begin(core)).unwrap();
+        assert!(inode::remains(core, first).is_ok());
+    });
+    assert!(seen.get() >= 3, "of kinds that know what was never used");
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::superblock::{INODE_EXTRA_BYTES, Superblock};
 
 const CHECKSUM_LOW_AT: usize = 0x7C;
 const CHECKSUM_HIGH_AT: usize = 0x82;
+/// Bytes of an inode that its checksum takes in one piece: all of most.
+const SUMMED_AT_ONCE: usize = 256;
 
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -43,6 +45,12 @@ pub(super) struct RawInode {
 const _: () = assert!(size_of::<RawInode>() == SHORT);
 const _: () = assert!(std::mem::offset_of!(RawInode, checksum_low) == CHECKSUM_LOW_AT);
 
+impl RawInode {
+    pub(super) fn is_in_use(&self) -> bool {
+        self.mode.get() != 0 || self.links.get() != 0
+    }
+}
+
 /// What large inodes have in addition, as far as their `bytes` go.
 #[repr(C)]
 #[derive(Clone, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -70,7 +78,7 @@ pub(super) fn decode(
     once: impl FnOnce(&dyn Fn() -> Result<()>) -> Result<()>,
 ) -> Result<Inode> {
     let raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
-    if raw.mode.get() == 0 && raw.links.get() == 0 {
+    if !raw.is_in_use() {
         return Err(Error::Stale);
     }
     let of = format_args!("{number}");
@@ -246,16 +254,16 @@ pub(super) fn seal(superblock: &Superblock, number: u32, bytes: &mut [u8]) {
 fn checksums(superblock: &Superblock, number: u32, bytes: &[u8], generation: u32, extra: u16) -> (u32, u32) {
     let low = u32::from(u16::from_le_bytes([bytes[CHECKSUM_LOW_AT], bytes[CHECKSUM_LOW_AT + 1]]));
     let has_high = bytes.len() > SHORT && extra >= 4;
-    let (before, behind) = bytes.split_at(CHECKSUM_LOW_AT);
-    // From the lower half on to behind the upper one, with zeros for both.
-    let mut around = [0; CHECKSUM_HIGH_AT + 2 - CHECKSUM_LOW_AT];
-    let known = if has_high { around.len() } else { SHORT - CHECKSUM_LOW_AT };
-    around[2..known].copy_from_slice(&behind[2..known]);
+    // In one piece, with zeros for both halves.
+    let (first, rest) = bytes.split_at(bytes.len().min(SUMMED_AT_ONCE));
+    let mut copy = [0; SUMMED_AT_ONCE];
+    copy[..first.len()].copy_from_slice(first);
+    copy[CHECKSUM_LOW_AT..][..2].fill(0);
     if has_high {
-        around[known - 2..].fill(0);
+        copy[CHECKSUM_HIGH_AT..][..2].fill(0);
     }
-    let parts = [before, &around[..known], &behind[known..]];
-    let expected = parts.iter().fold(seed(superblock, number, generation), |sum, part| crc32c(sum, part));
+    let sum = crc32c(seed(superblock, number, generation), &copy[..first.len()]);
+    let expected = if rest.is_empty() { sum } else { crc32c(sum, rest) };
     if has_high {
         let high = u16::from_le_bytes([bytes[CHECKSUM_HIGH_AT], bytes[CHECKSUM_HIGH_AT + 1]]);
         (low | u32::from(high) << 16, expected)
