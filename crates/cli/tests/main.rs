@@ -13,6 +13,7 @@ mod flags;
 mod fsck;
 mod life;
 mod limits;
+mod listing;
 mod media;
 mod namespaces;
 mod other_users;
