@@ -226,7 +226,7 @@ impl Volume {
     fn allocate_run(&self, file: &Held<'_>, state: &State, hole: &Range<u64>) -> Result<u64> {
         let picked = self.reading(|| {
             let inode = inode::read(&self.core, file.number)?;
-            let goal = crate::write_out::goal(&self.core, &inode, state, hole.start)?;
+            let goal = crate::write_out::goal(&self.core, inode.number, state, hole.start)?;
             alloc::pick(&self.core, goal, (hole.end - hole.start).min(ALLOCATED_MAX))
         })?;
         let count = picked.end - picked.start;

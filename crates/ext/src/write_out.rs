@@ -246,12 +246,11 @@ impl Volume {
             return Ok(());
         }
         self.reading(|| {
-            let inode = inode::read(core, number)?;
             let mut rest = &homeless[..];
             while let Some(&first) = rest.first() {
                 let together =
                     rest.iter().zip(first..).take_while(|(number, expected)| **number == *expected).count();
-                let picked = alloc::pick(core, goal(core, &inode, state, first)?, together as u64)?;
+                let picked = alloc::pick(core, goal(core, number, state, first)?, together as u64)?;
                 let count = picked.end - picked.start;
                 for (number, block) in (first..).zip(picked) {
                     state.pages.settle(number, Site::Picked(block));
@@ -291,20 +290,19 @@ impl Volume {
     }
 }
 
-/// Where the block of a page should be: behind that of the block before it, or near the inode.
-pub(crate) fn goal(core: &Core, inode: &Inode, state: &State, number: u64) -> Result<u64> {
+/// Where the block of a page of inode `file` should be: behind that of the block before it, or near the inode.
+pub(crate) fn goal(core: &Core, file: u32, state: &State, number: u64) -> Result<u64> {
     if let Some(before) = number.checked_sub(1) {
         let of_page = state.pages.get(before).and_then(|page| page.site().block());
         let block = match of_page {
-            None => map::block(core, inode, before)?,
+            None => map::block(core, &inode::read(core, file)?, before)?,
             some => some,
         };
         if let Some(block) = block {
             return Ok(block + 1);
         }
     }
-    let superblock = &core.superblock;
-    Ok(superblock.group_start((inode.number - 1) / superblock.inodes_per_group))
+    Ok(core.superblock.group_of_inode_start(file))
 }
 
 /// Part of an operation: the map leads to these pages, and knows that they are written. In the order of the file; those it leads to already
