@@ -48,6 +48,8 @@ pub struct Counts {
     pub checked: u64,
     /// Of the distinct ones, those of crashed recoveries.
     pub deep: u64,
+    /// Operations of workloads that the volume had no room for, and left undone.
+    pub without_room: u64,
 }
 
 impl Counts {
@@ -58,6 +60,7 @@ impl Counts {
         self.distinct += other.distinct;
         self.checked += other.checked;
         self.deep += other.deep;
+        self.without_room += other.without_room;
     }
 }
 

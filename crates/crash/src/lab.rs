@@ -28,6 +28,8 @@ pub(crate) const OPENED: &str = "opened";
 const RETURNED: &str = "returned";
 /// Every so many workloads all of memory is compared with what it should be.
 const COMPARE_EVERY: u64 = 16;
+/// Bytes beyond those of an operation that a volume may want to be free: for its own nodes, and to stay able to free others.
+const SPARE_BYTES: u64 = 256 << 10;
 
 /// Why a workload says nothing about crashes: it goes wrong without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,13 @@ pub enum WorkloadError {
         /// What the model says.
         expected: String,
     },
+    /// The volume has no room for an operation, and plenty for others.
+    Room {
+        /// The operation.
+        operation: String,
+        /// Bytes that the volume says are free.
+        room: u64,
+    },
     /// The tree is not the model's at the end.
     Tree(String),
     /// Something was stored behind `nvm`'s back: this byte of the zone.
@@ -57,6 +66,9 @@ impl fmt::Display for WorkloadError {
             WorkloadError::Volume(what) => write!(f, "the volume fails without a crash: {what}"),
             WorkloadError::Result { operation, found, expected } => {
                 write!(f, "without a crash, {operation} gives {found}, and the model {expected}")
+            }
+            WorkloadError::Room { operation, room } => {
+                write!(f, "without a crash, there is no room for {operation}, but {room} bytes are free")
             }
             WorkloadError::Tree(what) => {
                 write!(f, "without a crash, the tree differs from the model's: {what}")
@@ -114,6 +126,8 @@ struct Life {
     allowed: Vec<Ranges>,
     /// Where what files hold is apart from all else.
     history: Option<Rc<History>>,
+    /// Operations that there was no room for.
+    without_room: u64,
 }
 
 /// Which trees a crash may leave while an operation runs, and when it has returned.
@@ -190,6 +204,7 @@ impl Lab {
         let depth = self.depth;
         let (life, stage) = self.record(workload)?;
         stage.judge.begin();
+        stage.judge.counts.without_room = life.without_room;
         let violation = stage.crash(&life, workload, depth).err();
         let explored =
             Explored { counts: stage.judge.counts, events: life.recording.events.len(), violation };
@@ -279,7 +294,7 @@ impl Stage {
             match actor.perform(number, &operation) {
                 Ok(None) => made_by.push((number, operation)),
                 Ok(Some(done)) => made_by.push((number, operation.shortened(done))),
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace) if scene == Scene::Full => {}
                 Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
             }
         }
@@ -329,6 +344,7 @@ impl Stage {
             besides: Vec::new(),
             allowed: Vec::new(),
             history: None,
+            without_room: 0,
         };
         let read = |tree: vfs::Result<Tree>| {
             tree.map(Rc::new).map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
@@ -345,7 +361,15 @@ impl Stage {
             let (before, beside) = (life.trees.len() - 1, theirs.ground.besides.len().saturating_sub(1));
             let found = ours.perform(number, operation);
             arena.zone.mark(RETURNED);
-            if found != Err(Error::NoSpace) {
+            if found == Err(Error::NoSpace) {
+                life.without_room += 1;
+                let room = ours.ground.file_system().statfs().map_or(0, |room| {
+                    if room.files_free == 0 { 0 } else { room.blocks_available * u64::from(room.block_size) }
+                });
+                if room >= operation.bytes().saturating_add(SPARE_BYTES) {
+                    return Err(WorkloadError::Room { operation: operation.to_string(), room });
+                }
+            } else {
                 // A volume may write what there is room for, and say how much that was.
                 let expected = match found {
                     Ok(Some(done)) if done > 0 => theirs.perform(number, &operation.shortened(done)),

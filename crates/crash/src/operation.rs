@@ -156,6 +156,19 @@ impl Operation {
         )
     }
 
+    /// Bytes that a volume has to find room for, but for what it needs itself to find them again.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Operation::Write(_, _, length)
+            | Operation::WriteWith(_, _, length, _)
+            | Operation::WriteHeld(_, _, length)
+            | Operation::Symlink(_, length)
+            | Operation::Setxattr(_, _, length, _) => *length as u64,
+            Operation::Copy(.., length) | Operation::Allocate(.., length) => *length,
+            _ => 0,
+        }
+    }
+
     /// What it comes to where only `done` bytes found room.
     pub(crate) fn shortened(&self, done: u64) -> Operation {
         let mut shorter = self.clone();

@@ -262,10 +262,11 @@ fn closing(subject: &dyn Subject, promise: Promise, report: &Report) -> String {
         count => format!(" ({count} left out, as it has no such operations)"),
     };
     text.push_str(&format!(
-        "{}, durability={promise}: {} workloads{left_out}, {} crash points; states: {} built, {} distinct ({} of crashed recoveries), \
-         {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
+        "{}, durability={promise}: {} workloads{left_out}, {} operations without room, {} crash points; states: {} built, {} distinct ({} of \
+         crashed recoveries), {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
         subject.name(),
         report.workloads,
+        counts.without_room,
         counts.points,
         built(counts.built),
         counts.distinct,
@@ -295,6 +296,7 @@ fn row(subject: &dyn Subject, promise: Promise, report: &Report) -> Fields {
         .with("durability", promise.to_string())
         .with("workloads", Value::Count(report.workloads as u64))
         .with("workloads_left_out", Value::Count(report.left_out as u64))
+        .with("operations_without_room", Value::Count(report.counts.without_room))
         .with("crash_points", Value::Count(report.counts.points))
         .with("states_built", Value::Count(report.counts.built))
         .with("states_distinct", Value::Count(report.counts.distinct))
