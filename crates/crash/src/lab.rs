@@ -201,6 +201,15 @@ impl Lab {
 
     /// Records a workload and crashes it everywhere.
     pub fn explore(&mut self, workload: &Workload) -> Result<Explored, WorkloadError> {
+        let explored = self.explored(workload);
+        if explored.is_err() {
+            // They may not be what they were.
+            self.stages.clear();
+        }
+        explored
+    }
+
+    fn explored(&mut self, workload: &Workload) -> Result<Explored, WorkloadError> {
         let depth = self.depth;
         let (life, stage) = self.record(workload)?;
         stage.judge.begin();
@@ -212,11 +221,14 @@ impl Lab {
         Ok(explored)
     }
 
-    /// Judges the one state that `id` names; `None` if it keeps the promise.
+    /// Judges the one state that `id` names; `None` if it keeps the promise, or the name has no crash, and nothing is wrong without.
     pub fn replay(&mut self, workload: &Workload, id: &Id) -> Result<Option<Violation>, WorkloadError> {
-        let depth = self.depth;
         let (life, stage) = self.record(workload)?;
-        let found = stage.replay(&life, workload, id, depth).map_err(WorkloadError::Schedule);
+        if id.event == 0 {
+            stage.settle()?;
+            return Ok(None);
+        }
+        let found = stage.replay(&life, workload, id).map_err(WorkloadError::Schedule);
         stage.settle()?;
         found
     }
@@ -277,6 +289,10 @@ impl Stage {
         promise: Promise,
         scene: Scene,
     ) -> Result<Stage, WorkloadError> {
+        guarded(|| Ok(Stage::made(subject, promise, scene))).map_err(WorkloadError::Volume)?
+    }
+
+    fn made(subject: &'static dyn Subject, promise: Promise, scene: Scene) -> Result<Stage, WorkloadError> {
         let volume = |what: String| WorkloadError::Volume(what);
         Time::stop(Some(clock(0)));
         let beside = scene.beside();
@@ -436,20 +452,14 @@ impl Stage {
         })
     }
 
-    fn replay(
-        &mut self,
-        life: &Life,
-        workload: &Workload,
-        id: &Id,
-        depth: u32,
-    ) -> Result<Option<Violation>, String> {
+    fn replay(&mut self, life: &Life, workload: &Workload, id: &Id) -> Result<Option<Violation>, String> {
         let mut found: Result<Option<Violation>, String> =
             Err(format!("event {} is no crash point of {}", id.event, workload.name));
         let walked = self.walk(&life.recording, life.allowed_from(0), |judge, machine, point| {
             if point.event != id.event {
                 return Ok(true);
             }
-            let point = Point { depth, seed: workload.seed ^ point.event as u64, ..point };
+            let point = Point { depth: id.depth, seed: workload.seed ^ point.event as u64, ..point };
             found = judge.replay(machine, &point, &id.lines).map(Result::err);
             Ok(false)
         });

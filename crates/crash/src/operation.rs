@@ -279,23 +279,29 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// Does an operation, the `number`th of its run.
+    /// Does an operation, the `number`th of its run. It can be interrupted where [`Actor::perform_with`] says so.
     pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Answer {
+        self.perform_with(number, operation, &step_here)
+    }
+
+    /// The same. Calls `begun` when it has found, or opened, what it is about to change: what another one does there comes
+    /// before it, but cannot take away any more what was found.
+    pub(crate) fn perform_with(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Answer {
         use Operation::{Copy, Read, Write, WriteHeld, WriteWith};
         match operation {
             Read(path, at, length) => self.read(path, *at, *length).map(Some),
             Write(..) | WriteWith(..) | WriteHeld(..) | Copy(..) => {
-                self.transfer(number, operation).map(Some)
+                self.transfer(number, operation, begun).map(Some)
             }
-            _ => self.change(number, operation).map(|()| None),
+            _ => self.change(number, operation, begun).map(|()| None),
         }
     }
 
     /// Writes or copies; how many bytes.
-    fn transfer(&self, number: usize, operation: &Operation) -> Result<u64> {
+    fn transfer(&self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<u64> {
         let (root, fs) = (&Caller::root(), self.fs());
         let write = |handle, at, length| {
-            step_here();
+            begun();
             fs.write(root, handle, at, &bytes(number, length)).map(|count| count as u64)
         };
         match operation {
@@ -359,7 +365,7 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    fn change(&mut self, number: usize, operation: &Operation) -> Result<()> {
+    fn change(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<()> {
         // What closes the volume ends all files that were open.
         if let Operation::RollBack(name) = operation {
             self.held.clear();
@@ -372,17 +378,17 @@ impl<G: Ground> Actor<G> {
             }
             return self.ground.clone_snapshot(name, mounted);
         }
-        self.perform_open(number, operation)
+        self.perform_open(number, operation, begun)
     }
 
     /// What has to look at an inode before it changes it can be interrupted in between: behind the change of another, which
     /// is not durable yet, the look would wait, and the two changes would not meet.
-    fn perform_open(&mut self, number: usize, operation: &Operation) -> Result<()> {
+    fn perform_open(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<()> {
         let (fs, root) = (self.ground.file_system(), &Caller::root());
         match operation {
             Operation::Create(path) => {
                 let (dir, name) = self.split(path)?;
-                step_here();
+                begun();
                 let created = fs.create(root, dir, name, 0o644, RW | OpenFlags::EXCLUSIVE)?;
                 fs.release(created.handle)
             }
@@ -394,7 +400,7 @@ impl<G: Ground> Actor<G> {
             }
             Operation::Mkdir(path) => {
                 let (dir, name) = self.split(path)?;
-                step_here();
+                begun();
                 fs.mkdir(root, dir, name, 0o755).map(drop)
             }
             Operation::Symlink(path, length) => {
@@ -404,6 +410,7 @@ impl<G: Ground> Actor<G> {
             Operation::Link(path, new) => {
                 let ino = self.find(path)?;
                 let (dir, name) = self.split(new)?;
+                begun();
                 fs.link(root, ino, dir, name).map(drop)
             }
             Operation::Unlink(path) => {
@@ -420,11 +427,14 @@ impl<G: Ground> Actor<G> {
             }
             Operation::OpenTruncate(path) => self.with(path, RW | OpenFlags::TRUNCATE, |_| Ok(())),
             Operation::Truncate(path, size) => {
-                self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() })
+                let (ino, set) = (self.find(path)?, SetAttr { size: Some(*size), ..SetAttr::default() });
+                begun();
+                fs.setattr(root, ino, &set, None).map(drop)
             }
-            Operation::Allocate(path, mode, at, length) => {
-                self.with(path, RW, |handle| fs.fallocate(root, handle, *mode, *at, *length))
-            }
+            Operation::Allocate(path, mode, at, length) => self.with(path, RW, |handle| {
+                begun();
+                fs.fallocate(root, handle, *mode, *at, *length)
+            }),
             Operation::Setxattr(path, name, length, mode) => {
                 let ino = self.find(path)?;
                 fs.setxattr(root, ino, name.as_bytes(), &bytes(number, *length), *mode)
