@@ -48,7 +48,7 @@ pub struct Counts {
     pub checked: u64,
     /// Of the distinct ones, those of crashed recoveries.
     pub deep: u64,
-    /// Operations of workloads that the volume had no room for, and left undone.
+    /// Operations of workloads that the volume had no room for, and left undone, or did a part of.
     pub without_room: u64,
 }
 

@@ -126,7 +126,7 @@ struct Life {
     allowed: Vec<Ranges>,
     /// Where what files hold is apart from all else.
     history: Option<Rc<History>>,
-    /// Operations that there was no room for.
+    /// Operations that there was no room for, or not for all of it.
     without_room: u64,
 }
 
@@ -377,15 +377,16 @@ impl Stage {
             let (before, beside) = (life.trees.len() - 1, theirs.ground.besides.len().saturating_sub(1));
             let found = ours.perform(number, operation);
             arena.zone.mark(RETURNED);
-            if found == Err(Error::NoSpace) {
+            if let Some(wanted) = operation.bytes_without_room(&found) {
                 life.without_room += 1;
                 let room = ours.ground.file_system().statfs().map_or(0, |room| {
                     if room.files_free == 0 { 0 } else { room.blocks_available * u64::from(room.block_size) }
                 });
-                if room >= operation.bytes().saturating_add(SPARE_BYTES) {
+                if room >= wanted.saturating_add(SPARE_BYTES) {
                     return Err(WorkloadError::Room { operation: operation.to_string(), room });
                 }
-            } else {
+            }
+            if found != Err(Error::NoSpace) {
                 // A volume may write what there is room for, and say how much that was.
                 let expected = match found {
                     Ok(Some(done)) if done > 0 => theirs.perform(number, &operation.shortened(done)),

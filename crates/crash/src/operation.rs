@@ -156,17 +156,21 @@ impl Operation {
         )
     }
 
-    /// Bytes that a volume has to find room for, but for what it needs itself to find them again.
-    pub(crate) fn bytes(&self) -> u64 {
-        match self {
+    /// If it found no room, or wrote less than it was to: the bytes that it did not find room for, without what a volume needs
+    /// itself to find them again.
+    pub(crate) fn bytes_without_room(&self, answer: &Answer) -> Option<u64> {
+        let bytes = match self {
             Operation::Write(_, _, length)
             | Operation::WriteWith(_, _, length, _)
-            | Operation::WriteHeld(_, _, length)
-            | Operation::Symlink(_, length)
-            | Operation::Setxattr(_, _, length, _) => *length as u64,
+            | Operation::WriteHeld(_, _, length) => match answer {
+                Ok(Some(done)) => return (*length as u64).checked_sub(*done).filter(|left| *left > 0),
+                _ => *length as u64,
+            },
+            Operation::Symlink(_, length) | Operation::Setxattr(_, _, length, _) => *length as u64,
             Operation::Copy(.., length) | Operation::Allocate(.., length) => *length,
             _ => 0,
-        }
+        };
+        (*answer == Err(Error::NoSpace)).then_some(bytes)
     }
 
     /// What it comes to where only `done` bytes found room.
@@ -496,5 +500,27 @@ impl<G: Ground> Actor<G> {
             | Operation::WriteHeld(..)
             | Operation::Copy(..) => unreachable!("it says how many bytes, or which"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_found_no_room_is_told_from_what_did() {
+        let write = Operation::Write("/a".into(), 0, 9_000);
+        for (answer, left) in [
+            (Ok(Some(9_000)), None),
+            (Ok(Some(4_096)), Some(4_904)),
+            (Err(Error::NoSpace), Some(9_000)),
+            (Err(Error::NotFound), None),
+        ] {
+            assert_eq!(write.bytes_without_room(&answer), left, "{answer:?}");
+        }
+        // What is copied may end before that.
+        let copy = Operation::Copy("/a".into(), 0, "/b".into(), 0, 9_000);
+        assert_eq!(copy.bytes_without_room(&Ok(Some(4_096))), None);
+        assert_eq!(Operation::Create("/a".into()).bytes_without_room(&Err(Error::NoSpace)), Some(0));
     }
 }
