@@ -368,8 +368,8 @@ pub(crate) struct Crash {
                                 "depth", "exact", "durability", "journal", "threads", "seed"])]
     pub(crate) repairs: Option<u64>,
     /// How deep recoveries are crashed in their turn: 1 not at all, 2 once
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3),
-          conflicts_with_all = ["concurrent", "program", "list"])]
+    #[arg(long, default_value_t = crash::Id::DEPTH, value_parser = clap::value_parser!(u32).range(1..=i64::from(crash::Id::DEPTH_MAX)),
+          conflicts_with_all = ["concurrent", "program", "replay", "list"])]
     pub(crate) depth: u32,
     /// Crash recoveries once for each difference that one which is cut short could see, not once for all that store the same: that takes several
     /// times as long
@@ -384,11 +384,11 @@ pub(crate) struct Crash {
     /// Threads at work; without it, as many as there are processors
     #[arg(long, value_parser = some, conflicts_with_all = ["concurrent", "program", "replay", "list"])]
     pub(crate) threads: Option<usize>,
-    /// Chooses what is random
-    #[arg(long, default_value_t = 1)]
+    /// Chooses what is random: sequences, schedules, and states where not all are tried
+    #[arg(long, default_value_t = 1, conflicts_with_all = ["replay", "list"])]
     pub(crate) seed: u64,
     /// Judge one state again, by the name that a failure printed
-    #[arg(long, value_name = "STATE")]
+    #[arg(long, value_name = "STATE", conflicts_with_all = ["one", "two", "three", "random", "concurrent", "list"])]
     pub(crate) replay: Option<crash::Id>,
     /// With --replay: find the smallest sequence of its operations that still fails
     #[arg(long, requires = "replay")]
@@ -411,7 +411,7 @@ pub(crate) struct Crash {
           value_hint = ValueHint::FilePath)]
     pub(crate) recording: Option<PathBuf>,
     /// List the operations that workloads are made of
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["one", "two", "three", "random", "concurrent"])]
     pub(crate) list: bool,
     /// Answer in JSON
     #[arg(long)]

@@ -50,8 +50,27 @@ fn what_is_no_workload_or_state_is_refused() {
     }
     run("crash create --durability never").fails(2, &["op, fsync or snapshot"]);
     run("crash --replay native:create").fails(2, &["subject:workload:promise:seed:schedule"]);
-    run("crash --replay native:create:op:0:99999").fails(1, &["no crash point"]);
-    run("crash --replay flash:create:op:0:1").fails(1, &["flash"]);
+    for (state, why) in [
+        ("native:create:op:0:99999", "no crash point"),
+        ("native:create:op:0:1:9", "subject:workload:promise:seed:schedule"),
+        ("flash:create:op:0:1", "flash"),
+        ("ext:create:snapshot:0:1", "does not promise snapshot"),
+        ("native:two-0,99@:op:0:0", "names no pair"),
+        ("native:two-0,3@:fsync:0:0", "durability=op"),
+        ("native-diff:two-0,3@:op:0:0", "the volume native"),
+        ("native:two-0,3@:op:0:0 --shrink", "nothing to leave out"),
+    ] {
+        run(&format!("crash --replay {state}")).fails(2, &[why]);
+    }
+    // What would do nothing is no option.
+    for other in
+        ["--one", "--two", "--three 1", "--random 1", "--concurrent 1", "--seed 1", "--depth 1", "--list"]
+    {
+        run(&format!("crash --replay native:create:op:0:1 {other}")).fails(2, &["cannot be used with"]);
+    }
+    for other in ["--one", "--two", "--three 1", "--random 1", "--concurrent 1", "--seed 1"] {
+        run(&format!("crash --list {other}")).fails(2, &["cannot be used with"]);
+    }
     run("crash create --two").fails(2, &["cannot be used with"]);
     run("crash --shrink").fails(2, &["--replay"]);
     run("crash --recording life").fails(2, &["--program"]);
@@ -70,11 +89,25 @@ fn what_is_no_workload_or_state_is_refused() {
 /// A state that keeps its promise says so when it is asked for by name.
 #[test]
 fn a_state_is_judged_by_its_name() {
-    let events = (0..200).find_map(|event| {
+    let events = (1..200).find_map(|event| {
         let answer = run(&format!("crash --replay native:create:op:0:{event}"));
         (answer.code == 0).then_some(answer.out)
     });
     assert!(events.is_some_and(|answer| answer.contains("the promise is kept")));
+    let state = "native:two-6,8@0,1:op:0:0";
+    let answer = run(&format!("crash --replay {state} --json")).ok().json();
+    assert_eq!((&answer["state"], &answer["violations"]), (&state.into(), &serde_json::json!([])));
+}
+
+/// How often a volume had no room for an operation is told: of a full one only.
+#[test]
+fn what_had_no_room_is_counted() {
+    for (workload, count) in [("full-create", 1), ("create", 0)] {
+        let answer = run(&format!("crash {workload} --depth 1 --durability op --json")).ok().json();
+        assert_eq!(answer["campaigns"][0]["operations_without_room"], count, "{workload}");
+        let text = run(&format!("crash {workload} --depth 1 --durability op")).ok().out;
+        assert!(text.contains(&format!("{count} operations without room")), "{text}");
+    }
 }
 
 #[test]

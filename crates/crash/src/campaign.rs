@@ -48,27 +48,34 @@ pub struct Progress {
 pub struct Failure {
     /// What was done.
     pub workload: Workload,
-    /// The state, if a crash is to blame.
-    pub found: Result<(Id, Violation), WorkloadError>,
+    /// The name by which it is found again.
+    pub id: Id,
+    /// What is wrong: with a state, or without any crash.
+    pub found: Result<Violation, WorkloadError>,
 }
 
 impl Failure {
     /// In lines: the state's name, the operations, the lines lost or torn, and what is wrong.
     pub fn text(&self) -> String {
-        let mut text = match &self.found {
-            Ok((id, _)) => format!("{id}\n"),
-            Err(_) => format!("{} (seed {})\n", self.workload.name, self.workload.seed),
-        };
+        let mut text = format!("{}\n", self.id);
         let (scene, prelude) = (self.workload.scene, self.workload.prelude.len());
         text.push_str(&format!("  from     the scene {scene:?}, after {prelude} operations that prepare\n"));
         for (number, operation) in self.workload.operations.iter().enumerate() {
             text.push_str(&format!("  {number:7}  {operation}\n"));
         }
         match &self.found {
-            Ok((_, violation)) => text.push_str(&crash(violation)),
+            Ok(violation) => text.push_str(&crash(violation)),
             Err(error) => text.push_str(&format!("  workload {error}\n")),
         }
         text
+    }
+
+    /// What is wrong, in one line.
+    pub fn what(&self) -> String {
+        match &self.found {
+            Ok(violation) => violation.what.clone(),
+            Err(error) => error.to_string(),
+        }
     }
 }
 
@@ -153,18 +160,13 @@ impl Campaign {
                         let found = match explored {
                             Ok(explored) => {
                                 report.counts.add(explored.counts);
-                                explored
-                                    .violation
-                                    .map(|violation| Ok((self.id(&workload, &violation), violation)))
+                                explored.violation.map(Ok)
                             }
-                            Err(error) => {
-                                // The stage may not be what it was.
-                                lab = self.lab();
-                                Some(Err(error))
-                            }
+                            Err(error) => Some(Err(error)),
                         };
                         if let Some(found) = found {
-                            failures.push((index, Failure { workload, found }));
+                            let id = self.id(&workload, found.as_ref().ok());
+                            failures.push((index, Failure { workload, id, found }));
                             stop.fetch_or(failures.len() >= self.failures_max, Ordering::Relaxed);
                         }
                         if told.elapsed() >= Duration::from_secs(1) {
@@ -192,19 +194,22 @@ impl Campaign {
         lab
     }
 
-    /// All sequences of one entry, from the last one on: the longest are there, and the threads end together if these come first.
-    pub fn one(&self, catalogue: &[Entry], progress: &(dyn Fn(Progress) + Sync)) -> Report {
-        let from_last = |index: usize| Workload::of(&[&catalogue[catalogue.len() - 1 - index]], 0);
+    /// All sequences of one entry, from the last one on: the longest are there, and the threads end together if these come first. `seed`
+    /// chooses the states that are random.
+    pub fn one(&self, catalogue: &[Entry], seed: u64, progress: &(dyn Fn(Progress) + Sync)) -> Report {
+        let from_last = |index: usize| Workload::of(&[&catalogue[catalogue.len() - 1 - index]], seed);
         let mut report = self.run(catalogue.len(), &from_last, progress);
         report.failures.reverse();
         report
     }
 
-    /// `limit` of the sequences of two entries, or all; those of a limited number are spread over all.
+    /// `limit` of the sequences of two entries, or all; those of a limited number are spread over all. `seed` chooses the states that are
+    /// random.
     pub fn two(
         &self,
         catalogue: &[Entry],
         limit: Option<usize>,
+        seed: u64,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Report {
         let all = catalogue.len() * catalogue.len();
@@ -214,12 +219,12 @@ impl Campaign {
             let index =
                 if count < all { (index as u64 * 2_654_435_761 % all as u64) as usize } else { index };
             let (first, second) = (&catalogue[index / catalogue.len()], &catalogue[index % catalogue.len()]);
-            Workload::of(&[first, second], 0)
+            Workload::of(&[first, second], seed)
         };
         self.run(count, &pair, progress)
     }
 
-    /// `count` sequences of three entries, which `seed` chooses.
+    /// `count` sequences of three entries, which `seed` chooses, and the states that are random.
     pub fn three(
         &self,
         catalogue: &[Entry],
@@ -230,7 +235,7 @@ impl Campaign {
         let triple = |index: usize| {
             let mut random = Random::new(seed.wrapping_add(index as u64));
             let mut entry = || &catalogue[random.below(catalogue.len() as u64) as usize];
-            Workload::of(&[entry(), entry(), entry()], 0)
+            Workload::of(&[entry(), entry(), entry()], seed)
         };
         self.run(count, &triple, progress)
     }
@@ -250,15 +255,16 @@ impl Campaign {
         )
     }
 
-    /// The name of a state of a workload.
-    pub fn id(&self, workload: &Workload, violation: &Violation) -> Id {
+    /// The name of a state of a workload, or of what is wrong with it without a crash.
+    pub fn id(&self, workload: &Workload, violation: Option<&Violation>) -> Id {
         Id {
             subject: self.subject.name().to_owned(),
             workload: workload.name.clone(),
             promise: self.promise,
             seed: workload.seed,
-            event: violation.event,
-            lines: violation.lines.clone(),
+            event: violation.map_or(0, |violation| violation.event),
+            lines: violation.map_or_else(Vec::new, |violation| violation.lines.clone()),
+            depth: self.depth,
         }
     }
 }

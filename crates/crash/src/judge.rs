@@ -42,12 +42,14 @@ pub struct Counts {
     pub points: u64,
     /// States that the lines' versions make.
     pub built: u64,
-    /// Those that differ in something that is read.
+    /// Those that differ from all others of their crash point in something that is read.
     pub distinct: u64,
     /// Those whose checks were not yet known from an equal state.
     pub checked: u64,
     /// Of the distinct ones, those of crashed recoveries.
     pub deep: u64,
+    /// Operations of workloads that the volume had no room for, and left undone, or did a part of.
+    pub without_room: u64,
 }
 
 impl Counts {
@@ -58,6 +60,7 @@ impl Counts {
         self.distinct += other.distinct;
         self.checked += other.checked;
         self.deep += other.deep;
+        self.without_room += other.without_room;
     }
 }
 
@@ -183,7 +186,9 @@ impl Judge {
         self.counts.built = self.counts.built.saturating_add(units.product());
         let clock = Time::stopped();
         Time::stop(Some(JUDGEMENT_DAY));
-        let found = search(&units, point.seed, &mut self.at(point));
+        let mut distinct = 0;
+        let found = search(&units, point.seed, &mut self.at(point), &mut distinct);
+        self.counts.distinct += distinct;
         Time::stop(clock);
         self.arena.put_back(point.durable);
         found
@@ -514,7 +519,6 @@ struct At<'j> {
 impl Run for At<'_> {
     fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation> {
         let (judge, point, number) = (&mut *self.judge, self.point, self.number);
-        judge.counts.distinct += 1;
         judge.arena.put_back(point.durable);
         let chosen = units.all.iter().zip(choices).filter(|(_, choice)| **choice != 0);
         judge.arena.patch(chosen.flat_map(|(unit, choice)| {

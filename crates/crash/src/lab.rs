@@ -28,6 +28,8 @@ pub(crate) const OPENED: &str = "opened";
 const RETURNED: &str = "returned";
 /// Every so many workloads all of memory is compared with what it should be.
 const COMPARE_EVERY: u64 = 16;
+/// Bytes beyond those of an operation that a volume may want to be free: for its own nodes, and to stay able to free others.
+const SPARE_BYTES: u64 = 256 << 10;
 
 /// Why a workload says nothing about crashes: it goes wrong without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +45,13 @@ pub enum WorkloadError {
         /// What the model says.
         expected: String,
     },
+    /// The volume has no room for an operation, and plenty for others.
+    Room {
+        /// The operation.
+        operation: String,
+        /// Bytes that the volume says are free.
+        room: u64,
+    },
     /// The tree is not the model's at the end.
     Tree(String),
     /// Something was stored behind `nvm`'s back: this byte of the zone.
@@ -57,6 +66,9 @@ impl fmt::Display for WorkloadError {
             WorkloadError::Volume(what) => write!(f, "the volume fails without a crash: {what}"),
             WorkloadError::Result { operation, found, expected } => {
                 write!(f, "without a crash, {operation} gives {found}, and the model {expected}")
+            }
+            WorkloadError::Room { operation, room } => {
+                write!(f, "without a crash, there is no room for {operation}, but {room} bytes are free")
             }
             WorkloadError::Tree(what) => {
                 write!(f, "without a crash, the tree differs from the model's: {what}")
@@ -114,6 +126,8 @@ struct Life {
     allowed: Vec<Ranges>,
     /// Where what files hold is apart from all else.
     history: Option<Rc<History>>,
+    /// Operations that there was no room for, or not for all of it.
+    without_room: u64,
 }
 
 /// Which trees a crash may leave while an operation runs, and when it has returned.
@@ -187,9 +201,19 @@ impl Lab {
 
     /// Records a workload and crashes it everywhere.
     pub fn explore(&mut self, workload: &Workload) -> Result<Explored, WorkloadError> {
+        let explored = self.explored(workload);
+        if explored.is_err() {
+            // They may not be what they were.
+            self.stages.clear();
+        }
+        explored
+    }
+
+    fn explored(&mut self, workload: &Workload) -> Result<Explored, WorkloadError> {
         let depth = self.depth;
         let (life, stage) = self.record(workload)?;
         stage.judge.begin();
+        stage.judge.counts.without_room = life.without_room;
         let violation = stage.crash(&life, workload, depth).err();
         let explored =
             Explored { counts: stage.judge.counts, events: life.recording.events.len(), violation };
@@ -197,11 +221,14 @@ impl Lab {
         Ok(explored)
     }
 
-    /// Judges the one state that `id` names; `None` if it keeps the promise.
+    /// Judges the one state that `id` names; `None` if it keeps the promise, or the name has no crash, and nothing is wrong without.
     pub fn replay(&mut self, workload: &Workload, id: &Id) -> Result<Option<Violation>, WorkloadError> {
-        let depth = self.depth;
         let (life, stage) = self.record(workload)?;
-        let found = stage.replay(&life, workload, id, depth).map_err(WorkloadError::Schedule);
+        if id.event == 0 {
+            stage.settle()?;
+            return Ok(None);
+        }
+        let found = stage.replay(&life, workload, id).map_err(WorkloadError::Schedule);
         stage.settle()?;
         found
     }
@@ -262,6 +289,10 @@ impl Stage {
         promise: Promise,
         scene: Scene,
     ) -> Result<Stage, WorkloadError> {
+        guarded(|| Ok(Stage::made(subject, promise, scene))).map_err(WorkloadError::Volume)?
+    }
+
+    fn made(subject: &'static dyn Subject, promise: Promise, scene: Scene) -> Result<Stage, WorkloadError> {
         let volume = |what: String| WorkloadError::Volume(what);
         Time::stop(Some(clock(0)));
         let beside = scene.beside();
@@ -279,7 +310,7 @@ impl Stage {
             match actor.perform(number, &operation) {
                 Ok(None) => made_by.push((number, operation)),
                 Ok(Some(done)) => made_by.push((number, operation.shortened(done))),
-                Err(Error::NoSpace) => {}
+                Err(Error::NoSpace) if scene == Scene::Full => {}
                 Err(error) => return Err(WorkloadError::Volume(format!("{operation} gives {error}"))),
             }
         }
@@ -329,6 +360,7 @@ impl Stage {
             besides: Vec::new(),
             allowed: Vec::new(),
             history: None,
+            without_room: 0,
         };
         let read = |tree: vfs::Result<Tree>| {
             tree.map(Rc::new).map_err(|error| WorkloadError::Tree(format!("it cannot be read: {error}")))
@@ -345,6 +377,15 @@ impl Stage {
             let (before, beside) = (life.trees.len() - 1, theirs.ground.besides.len().saturating_sub(1));
             let found = ours.perform(number, operation);
             arena.zone.mark(RETURNED);
+            if let Some(wanted) = operation.bytes_without_room(&found) {
+                life.without_room += 1;
+                let room = ours.ground.file_system().statfs().map_or(0, |room| {
+                    if room.files_free == 0 { 0 } else { room.blocks_available * u64::from(room.block_size) }
+                });
+                if room >= wanted.saturating_add(SPARE_BYTES) {
+                    return Err(WorkloadError::Room { operation: operation.to_string(), room });
+                }
+            }
             if found != Err(Error::NoSpace) {
                 // A volume may write what there is room for, and say how much that was.
                 let expected = match found {
@@ -412,20 +453,14 @@ impl Stage {
         })
     }
 
-    fn replay(
-        &mut self,
-        life: &Life,
-        workload: &Workload,
-        id: &Id,
-        depth: u32,
-    ) -> Result<Option<Violation>, String> {
+    fn replay(&mut self, life: &Life, workload: &Workload, id: &Id) -> Result<Option<Violation>, String> {
         let mut found: Result<Option<Violation>, String> =
             Err(format!("event {} is no crash point of {}", id.event, workload.name));
         let walked = self.walk(&life.recording, life.allowed_from(0), |judge, machine, point| {
             if point.event != id.event {
                 return Ok(true);
             }
-            let point = Point { depth, seed: workload.seed ^ point.event as u64, ..point };
+            let point = Point { depth: id.depth, seed: workload.seed ^ point.event as u64, ..point };
             found = judge.replay(machine, &point, &id.lines).map(Result::err);
             Ok(false)
         });

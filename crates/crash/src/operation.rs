@@ -156,6 +156,23 @@ impl Operation {
         )
     }
 
+    /// If it found no room, or wrote less than it was to: the bytes that it did not find room for, without what a volume needs
+    /// itself to find them again.
+    pub(crate) fn bytes_without_room(&self, answer: &Answer) -> Option<u64> {
+        let bytes = match self {
+            Operation::Write(_, _, length)
+            | Operation::WriteWith(_, _, length, _)
+            | Operation::WriteHeld(_, _, length) => match answer {
+                Ok(Some(done)) => return (*length as u64).checked_sub(*done).filter(|left| *left > 0),
+                _ => *length as u64,
+            },
+            Operation::Symlink(_, length) | Operation::Setxattr(_, _, length, _) => *length as u64,
+            Operation::Copy(.., length) | Operation::Allocate(.., length) => *length,
+            _ => 0,
+        };
+        (*answer == Err(Error::NoSpace)).then_some(bytes)
+    }
+
     /// What it comes to where only `done` bytes found room.
     pub(crate) fn shortened(&self, done: u64) -> Operation {
         let mut shorter = self.clone();
@@ -266,23 +283,29 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    /// Does an operation, the `number`th of its run.
+    /// Does an operation, the `number`th of its run. It can be interrupted where [`Actor::perform_with`] says so.
     pub(crate) fn perform(&mut self, number: usize, operation: &Operation) -> Answer {
+        self.perform_with(number, operation, &step_here)
+    }
+
+    /// The same. Calls `begun` when it has found, or opened, what it is about to change: what another one does there comes
+    /// before it, but cannot take away any more what was found.
+    pub(crate) fn perform_with(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Answer {
         use Operation::{Copy, Read, Write, WriteHeld, WriteWith};
         match operation {
             Read(path, at, length) => self.read(path, *at, *length).map(Some),
             Write(..) | WriteWith(..) | WriteHeld(..) | Copy(..) => {
-                self.transfer(number, operation).map(Some)
+                self.transfer(number, operation, begun).map(Some)
             }
-            _ => self.change(number, operation).map(|()| None),
+            _ => self.change(number, operation, begun).map(|()| None),
         }
     }
 
     /// Writes or copies; how many bytes.
-    fn transfer(&self, number: usize, operation: &Operation) -> Result<u64> {
+    fn transfer(&self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<u64> {
         let (root, fs) = (&Caller::root(), self.fs());
         let write = |handle, at, length| {
-            step_here();
+            begun();
             fs.write(root, handle, at, &bytes(number, length)).map(|count| count as u64)
         };
         match operation {
@@ -346,7 +369,7 @@ impl<G: Ground> Actor<G> {
         }
     }
 
-    fn change(&mut self, number: usize, operation: &Operation) -> Result<()> {
+    fn change(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<()> {
         // What closes the volume ends all files that were open.
         if let Operation::RollBack(name) = operation {
             self.held.clear();
@@ -359,17 +382,17 @@ impl<G: Ground> Actor<G> {
             }
             return self.ground.clone_snapshot(name, mounted);
         }
-        self.perform_open(number, operation)
+        self.perform_open(number, operation, begun)
     }
 
     /// What has to look at an inode before it changes it can be interrupted in between: behind the change of another, which
     /// is not durable yet, the look would wait, and the two changes would not meet.
-    fn perform_open(&mut self, number: usize, operation: &Operation) -> Result<()> {
+    fn perform_open(&mut self, number: usize, operation: &Operation, begun: &dyn Fn()) -> Result<()> {
         let (fs, root) = (self.ground.file_system(), &Caller::root());
         match operation {
             Operation::Create(path) => {
                 let (dir, name) = self.split(path)?;
-                step_here();
+                begun();
                 let created = fs.create(root, dir, name, 0o644, RW | OpenFlags::EXCLUSIVE)?;
                 fs.release(created.handle)
             }
@@ -381,7 +404,7 @@ impl<G: Ground> Actor<G> {
             }
             Operation::Mkdir(path) => {
                 let (dir, name) = self.split(path)?;
-                step_here();
+                begun();
                 fs.mkdir(root, dir, name, 0o755).map(drop)
             }
             Operation::Symlink(path, length) => {
@@ -391,6 +414,7 @@ impl<G: Ground> Actor<G> {
             Operation::Link(path, new) => {
                 let ino = self.find(path)?;
                 let (dir, name) = self.split(new)?;
+                begun();
                 fs.link(root, ino, dir, name).map(drop)
             }
             Operation::Unlink(path) => {
@@ -407,11 +431,14 @@ impl<G: Ground> Actor<G> {
             }
             Operation::OpenTruncate(path) => self.with(path, RW | OpenFlags::TRUNCATE, |_| Ok(())),
             Operation::Truncate(path, size) => {
-                self.set(path, SetAttr { size: Some(*size), ..SetAttr::default() })
+                let (ino, set) = (self.find(path)?, SetAttr { size: Some(*size), ..SetAttr::default() });
+                begun();
+                fs.setattr(root, ino, &set, None).map(drop)
             }
-            Operation::Allocate(path, mode, at, length) => {
-                self.with(path, RW, |handle| fs.fallocate(root, handle, *mode, *at, *length))
-            }
+            Operation::Allocate(path, mode, at, length) => self.with(path, RW, |handle| {
+                begun();
+                fs.fallocate(root, handle, *mode, *at, *length)
+            }),
             Operation::Setxattr(path, name, length, mode) => {
                 let ino = self.find(path)?;
                 fs.setxattr(root, ino, name.as_bytes(), &bytes(number, *length), *mode)
@@ -473,5 +500,27 @@ impl<G: Ground> Actor<G> {
             | Operation::WriteHeld(..)
             | Operation::Copy(..) => unreachable!("it says how many bytes, or which"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_found_no_room_is_told_from_what_did() {
+        let write = Operation::Write("/a".into(), 0, 9_000);
+        for (answer, left) in [
+            (Ok(Some(9_000)), None),
+            (Ok(Some(4_096)), Some(4_904)),
+            (Err(Error::NoSpace), Some(9_000)),
+            (Err(Error::NotFound), None),
+        ] {
+            assert_eq!(write.bytes_without_room(&answer), left, "{answer:?}");
+        }
+        // What is copied may end before that.
+        let copy = Operation::Copy("/a".into(), 0, "/b".into(), 0, 9_000);
+        assert_eq!(copy.bytes_without_room(&Ok(Some(4_096))), None);
+        assert_eq!(Operation::Create("/a".into()).bytes_without_room(&Err(Error::NoSpace)), Some(0));
     }
 }

@@ -75,3 +75,34 @@ impl Ground for Oracle {
         Ok(())
     }
 }
+
+/// A model that two operations use in turns.
+impl Ground for &Oracle {
+    fn file_system(&self) -> &dyn FileSystem {
+        &self.model
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        Some(&self.model)
+    }
+
+    fn checkpoint(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn roll_back(&mut self, _name: &str) -> Result<()> {
+        Err(Error::Busy)
+    }
+
+    fn clone_snapshot(&mut self, _name: &str, _mounted: bool) -> Result<()> {
+        Err(Error::Busy)
+    }
+
+    fn empty_segment(&self, _segment: u32) -> Result<()> {
+        Ok(())
+    }
+
+    fn tend(&self, _chore: Chore) -> Result<()> {
+        Ok(())
+    }
+}

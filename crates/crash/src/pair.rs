@@ -1,15 +1,18 @@
 //! Two operations at the same time, under every schedule with up to two preemptions, and every power cut in each.
 //!
-//! What they do together must be what one after the other does, in an order that fits both results; and what a power cut
-//! leaves is some of them, in such an order, with all that had returned (`durability=op`).
+//! What they do together must be what one after the other does, in an order that fits both results; but the later one may
+//! have found, or opened, what it changes before the other one came. And what a power cut leaves is some of them, in such an
+//! order, with all that had returned (`durability=op`).
 
+use std::cell::OnceCell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use nvm::{Recording, RecordingOptions};
 use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
 
-use crate::judge::Counts;
+use crate::judge::{Counts, guarded};
 use crate::lab::{Moment, Stage, WorkloadError, clock};
 use crate::lag::Allowed;
 use crate::operation::{Actor, Answer, Operation};
@@ -62,9 +65,14 @@ pub struct PairReport {
 /// Why a pair is not as it should be.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PairFailure {
-    /// It goes wrong without a crash.
-    #[error("{0}")]
-    Workload(WorkloadError),
+    /// It goes wrong without a crash, or the volume panics.
+    #[error("schedule {schedule:?}: {error}")]
+    Workload {
+        /// The schedule; empty if it goes wrong before there is one.
+        schedule: Vec<u32>,
+        /// What goes wrong.
+        error: WorkloadError,
+    },
     /// Both wait for each other.
     #[error("schedule {0:?}: both operations wait for locks that the other one holds")]
     Deadlock(Vec<u32>),
@@ -98,21 +106,33 @@ struct Expected {
     beside: bool,
 }
 
-/// What some of the two operations leave, done in some order.
+/// What some of the two operations leave, done in some order. Of two, the later one may have begun before the other: then it
+/// changes what it had found by then. That is an outcome of its own, as a file that was opened may have another name, or none.
 struct Outcome {
     order: Vec<usize>,
     answers: Vec<Answer>,
     tree: Rc<Tree>,
 }
 
+impl Outcome {
+    /// Whether it is there on the way to `whole`: beginning changes nothing.
+    fn is_on_the_way_to(&self, whole: &Outcome) -> bool {
+        std::ptr::eq(self, whole)
+            || self.order.len() < whole.order.len() && whole.order.starts_with(&self.order)
+    }
+}
+
 impl PairFailure {
-    /// The name by which [`replay_pair`] finds it again; `None` if no schedule is to blame.
-    pub fn id(&self, subject: &dyn Subject, pair: &Pair) -> Option<Id> {
+    fn without_schedule(error: WorkloadError) -> PairFailure {
+        PairFailure::Workload { schedule: Vec::new(), error }
+    }
+
+    /// The name by which [`replay_pair`] finds it again.
+    pub fn id(&self, subject: &dyn Subject, pair: &Pair) -> Id {
         let (schedule, event, lines) = match self {
-            PairFailure::Workload(_) => return None,
-            PairFailure::Deadlock(schedule) | PairFailure::NoOrder { schedule, .. } => {
-                (schedule, 0, Vec::new())
-            }
+            PairFailure::Workload { schedule, .. }
+            | PairFailure::Deadlock(schedule)
+            | PairFailure::NoOrder { schedule, .. } => (schedule, 0, Vec::new()),
             PairFailure::Violation { schedule, violation } => {
                 (schedule, violation.event, violation.lines.clone())
             }
@@ -120,7 +140,7 @@ impl PairFailure {
         let numbers: Vec<String> = schedule.iter().map(u32::to_string).collect();
         let workload = format!("two-{},{}@{}", pair.places[0], pair.places[1], numbers.join(","));
         let (subject, promise) = (subject.name().to_owned(), Promise::Operation);
-        Some(Id { subject, workload, promise, seed: 0, event, lines })
+        Id { subject, workload, promise, seed: 0, event, lines, depth: Id::DEPTH }
     }
 }
 
@@ -186,12 +206,13 @@ pub fn explore_pair(
     limit: usize,
     seed: u64,
 ) -> Result<PairReport, PairFailure> {
-    let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(PairFailure::Workload)?;
+    let told = PairFailure::without_schedule;
+    let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(told)?;
     let pair = &pair.operations;
-    let expected = expected(&stage, pair).map_err(PairFailure::Workload)?;
+    let expected = expected(&stage, pair).map_err(told)?;
     let mut report = PairReport::default();
-    let steps = run(&mut stage, pair, &expected, &Schedule(Vec::new()), &mut report)?;
-    let all: Vec<Schedule> = schedules(steps[0], steps[1]).skip(1).collect();
+    let [first, second] = run_whole(&mut stage, pair, &expected, &mut report)?;
+    let all: Vec<Schedule> = schedules(first, second).skip(WHOLE).collect();
     let share = all.len().div_ceil(limit.max(1)).max(1);
     let start = Random::new(seed).below(share as u64) as usize;
     for schedule in all.iter().skip(start).step_by(share) {
@@ -200,13 +221,39 @@ pub fn explore_pair(
     Ok(report)
 }
 
+/// The schedules without a preemption, which come first.
+const WHOLE: usize = 2;
+
+/// Runs these, and returns the most steps that each operation made: one that the other makes impossible fails at once behind
+/// it, and has all its steps only before it.
+fn run_whole(
+    stage: &mut Stage,
+    pair: &[Operation; 2],
+    expected: &Expected,
+    report: &mut PairReport,
+) -> Result<[u32; 2], PairFailure> {
+    let mut most = [0; 2];
+    for schedule in schedules(0, 0).take(WHOLE) {
+        let steps = run(stage, pair, expected, &schedule, report)?;
+        most = [0, 1].map(|who| most[who].max(steps[who]));
+    }
+    Ok(most)
+}
+
 /// Judges one state again, by its name: what breaks the promise, if anything does. Of a name without a crash, whether its
-/// schedule still ends in a deadlock, or in what no order explains.
+/// schedule still goes wrong, ends in a deadlock, or in what no order explains. `Err` says why the name is of no state.
 pub fn replay_pair(subject: &'static dyn Subject, id: &Id) -> Result<Option<PairFailure>, String> {
     let (pair, schedule) = named(&id.workload).ok_or_else(|| format!("{:?} names no pair", id.workload))?;
-    let told = |error: WorkloadError| error.to_string();
-    let mut stage = Stage::set(subject, Promise::Operation, pair.scene()).map_err(told)?;
-    let expected = expected(&stage, &pair.operations).map_err(told)?;
+    if (id.subject.as_str(), id.promise) != (subject.name(), Promise::Operation) {
+        let (volume, promise) = (subject.name(), Promise::Operation);
+        return Err(format!("{id}: two at a time are on the volume {volume}, with durability={promise}"));
+    }
+    let set = Stage::set(subject, Promise::Operation, pair.scene())
+        .and_then(|stage| Ok((expected(&stage, &pair.operations)?, stage)));
+    let (expected, mut stage) = match set {
+        Ok(set) => set,
+        Err(error) => return Ok(Some(PairFailure::without_schedule(error))),
+    };
     let ran = match ran(&mut stage, &pair.operations, &expected, &schedule) {
         Ok(ran) => ran,
         Err(failure) => return Ok(Some(failure)),
@@ -273,8 +320,7 @@ impl Ran<'_> {
                         let unseen = self.expected.beside
                             || self.pair[whole.order[0]].is_of_snapshots()
                                 && !self.pair[whole.order[1]].is_of_snapshots();
-                        whole.order.starts_with(&outcome.order)
-                            || (unseen && outcome.order == whole.order[1..])
+                        outcome.is_on_the_way_to(whole) || (unseen && outcome.order == whole.order[1..])
                     })
             };
             let left = self.expected.outcomes.iter().filter(is_left);
@@ -292,7 +338,10 @@ fn ran<'o>(
 ) -> Result<Ran<'o>, PairFailure> {
     let recorded = record(stage, pair, schedule);
     Time::stop(None);
-    stage.judge.arena.zone.stop_recording();
+    let zone = &stage.judge.arena.zone;
+    zone.set_gate(None);
+    zone.set_read_gate(None);
+    zone.stop_recording();
     stage.judge.arena.put_back(stage.base);
     let Recorded { recording, answers, steps, tree } = recorded?;
     let explains = |outcome: &&Outcome| {
@@ -328,18 +377,20 @@ fn clocks(first: usize, pair: &[Operation; 2]) -> [Time; 2] {
 }
 
 fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Result<Recorded, PairFailure> {
-    let volume = |what: String| PairFailure::Workload(WorkloadError::Volume(what));
+    let failed = |error| PairFailure::Workload { schedule: schedule.0.clone(), error };
+    let volume = |what: String| failed(WorkloadError::Volume(what));
     let arena = stage.judge.arena.clone();
     let (subject, first) = (stage.judge.subject, stage.first_number());
     let clocks = clocks(first, pair);
     Time::stop(Some(clocks[0]));
     arena.zone.start_recording(RecordingOptions::default());
-    let opened = subject.open_crowded(&arena.region, Promise::Operation).map_err(volume)?;
-    let mounted: Arc<dyn Mounted> = Arc::from(opened);
+    let opened = guarded(|| subject.open_crowded(&arena.region, Promise::Operation)).map_err(volume)?;
+    // A volume that panicked is left as it is: who knows what it would do when it is closed.
+    let mounted: ManuallyDrop<Arc<dyn Mounted>> = ManuallyDrop::new(Arc::from(opened));
     arena.zone.set_gate(Some(schedule::step_here));
     arena.zone.set_read_gate(Some(schedule::step_at_read));
     let body = |who: usize| {
-        let (mounted, zone, operation) = (mounted.clone(), arena.zone.clone(), pair[who].clone());
+        let (mounted, zone, operation) = (Arc::clone(&mounted), arena.zone.clone(), pair[who].clone());
         move |turns: &Arc<schedule::Turns>, player: usize| {
             Time::stop(Some(clocks[who]));
             subject.number_this_thread(who);
@@ -350,24 +401,30 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
             answer
         }
     };
-    let ran = run_two(schedule, body(0), body(1));
-    arena.zone.set_gate(None);
-    arena.zone.set_read_gate(None);
+    let ran = guarded(|| Ok(run_two(schedule, body(0), body(1)))).map_err(volume)?;
     let (answers, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
-    let tree =
-        Tree::of(&*mounted).map_err(|error| PairFailure::Workload(WorkloadError::Tree(error.to_string())))?;
+    let tree = guarded(|| Ok(Tree::of(&**mounted))).map_err(volume)?;
+    let tree = tree.map_err(|error| failed(WorkloadError::Tree(error.to_string())))?;
     let recording = arena.zone.stop_recording().ok_or_else(|| volume("nobody recorded it".into()))?;
     // As a power cut ends it: nothing more is recorded.
-    drop(mounted);
+    drop(ManuallyDrop::into_inner(mounted));
     Ok(Recorded { recording, answers, steps, tree })
 }
 
 fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadError> {
-    let orders: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
+    let orders: [(&[usize], bool); 7] = [
+        (&[], false),
+        (&[0], false),
+        (&[1], false),
+        (&[0, 1], false),
+        (&[1, 0], false),
+        (&[0, 1], true),
+        (&[1, 0], true),
+    ];
     let first = stage.first_number();
     let clocks = clocks(first, pair);
     let mut beside = false;
-    let outcome = |order: &[usize]| {
+    let outcome = |(order, begun_before): (&[usize], bool)| {
         Time::stop(Some(clock(0)));
         let mut actor = Actor::new(Oracle::default());
         for (number, operation) in &stage.made_by {
@@ -377,17 +434,29 @@ fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadEr
             })?;
         }
         beside = actor.go_beside(&pair[0], &pair[1]);
-        let mut answers = Vec::new();
-        for who in order {
-            Time::stop(Some(clocks[*who]));
-            answers.push(actor.perform(first + who, &pair[*who]));
-        }
+        let oracle = actor.ground;
+        let perform = |who: usize, begun: &dyn Fn()| {
+            Time::stop(Some(clocks[who]));
+            Actor::new(&oracle).perform_with(first + who, &pair[who], begun)
+        };
+        let answers = match order {
+            [other, late] if begun_before => {
+                let between = OnceCell::new();
+                let answer = perform(*late, &|| {
+                    between.get_or_init(|| perform(*other, &|| ()));
+                    Time::stop(Some(clocks[*late]));
+                });
+                between.into_inner().map(|other| vec![other, answer])
+            }
+            order => Some(order.iter().map(|who| perform(*who, &|| ())).collect()),
+        };
         Time::stop(None);
-        let tree = actor.ground.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
-        Ok(Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) })
+        let tree = oracle.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
+        // It may come to nothing before anything could be between.
+        Ok(answers.map(|answers| Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) }))
     };
-    let outcomes = orders.into_iter().map(outcome).collect::<Result<_, _>>()?;
-    Ok(Expected { outcomes, beside })
+    let outcomes: Vec<Option<Outcome>> = orders.into_iter().map(outcome).collect::<Result<_, _>>()?;
+    Ok(Expected { outcomes: outcomes.into_iter().flatten().collect(), beside })
 }
 
 #[cfg(test)]
@@ -416,6 +485,21 @@ mod tests {
         }
     }
 
+    /// The second one fails behind the first one, and is interrupted all the same where it comes first.
+    #[test]
+    fn what_fails_behind_the_other_one_has_its_steps() {
+        for places in [[4, 8], [3, 20], [6, 11]] {
+            let pair = pairs().into_iter().find(|pair| pair.places == places).unwrap();
+            let mut stage = Stage::set(&Native::ADAPTIVE, Promise::Operation, pair.scene()).unwrap();
+            let expected = expected(&stage, &pair.operations).unwrap();
+            let mut report = PairReport::default();
+            let behind =
+                ran(&mut stage, &pair.operations, &expected, &Schedule(Vec::new())).unwrap().steps[1];
+            let most = run_whole(&mut stage, &pair.operations, &expected, &mut report).unwrap();
+            assert!(behind == 0 && most[0] > 3 && most[1] > 3, "{places:?}: {behind}, {most:?}");
+        }
+    }
+
     #[test]
     fn states_of_pairs_have_names() {
         let pair = pairs().swap_remove(5);
@@ -423,7 +507,7 @@ mod tests {
             Violation { event: 7, lines: vec![(3, 1)], disk: None, what: String::new(), deeper: None };
         for schedule in [vec![], vec![0, 3, 2]] {
             let failure = PairFailure::Violation { schedule: schedule.clone(), violation: violation.clone() };
-            let id = failure.id(&Native::ADAPTIVE, &pair).unwrap();
+            let id = failure.id(&Native::ADAPTIVE, &pair);
             let read: Id = id.to_string().parse().unwrap();
             assert_eq!(read, id);
             assert_eq!(named(&read.workload), Some((pair.clone(), Schedule(schedule))));

@@ -8,6 +8,7 @@ mod life;
 mod process;
 
 use std::collections::HashMap;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use nvm::{EventKind, Line, OpenOptions, Zone};
@@ -16,6 +17,7 @@ pub use life::{Life, LifeError};
 pub use process::{Judge, Program, ProgramError, Verdict};
 
 use crate::cut;
+use crate::judge::guarded;
 use crate::machine::Machine;
 use crate::random::Random;
 use crate::subject::{Promise, Subject};
@@ -58,8 +60,8 @@ pub enum ProgramFailure {
     /// A promise was broken.
     #[error(
         "a power cut at event {event} of {events} (seed {seed}, state {state}) breaks a promise: {what}\n  \
-         {low} steps were acknowledged; the tree is kept in {}",
-        .kept.display()
+         {low} steps were acknowledged{}",
+        .kept.as_ref().map_or_else(String::new, |kept| format!("; the tree is kept in {}", kept.display()))
     )]
     Broken {
         /// Index of the event before which the power went.
@@ -75,7 +77,7 @@ pub enum ProgramFailure {
         /// The last step acknowledged, −1 if none was.
         low: i64,
         /// What the program was given to judge, if it came so far.
-        kept: PathBuf,
+        kept: Option<PathBuf>,
     },
     /// The program itself failed.
     #[error(transparent)]
@@ -211,7 +213,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn broken(&self, event: usize, kept: PathBuf, what: String) -> ProgramFailure {
+    fn broken(&self, event: usize, kept: Option<PathBuf>, what: String) -> ProgramFailure {
         ProgramFailure::Broken {
             event,
             events: self.life.recording.events.len(),
@@ -225,21 +227,22 @@ impl Player<'_> {
 
     /// Recovers the volume from what is in memory now, and has its tree judged.
     fn recover(&mut self, event: usize) -> Result<(), ProgramFailure> {
-        let nowhere = PathBuf::new;
         let region =
             self.zone.volume(&self.life.volume).map_err(|error| ProgramFailure::Life(error.to_string()))?;
-        let mounted = self
-            .subject
-            .open(&region, self.promise)
-            .map_err(|error| self.broken(event, nowhere(), format!("the volume does not open: {error}")))?;
-        let tree = Tree::of(&*mounted)
-            .map_err(|error| self.broken(event, nowhere(), format!("its tree cannot be read: {error}")))?;
-        mounted
-            .close()
-            .map_err(|error| self.broken(event, nowhere(), format!("it does not close: {error}")))?;
-        self.subject
-            .check(&region)
-            .map_err(|error| self.broken(event, nowhere(), format!("its check finds: {error}")))?;
+        let recovered = || {
+            let subject = self.subject;
+            let mounted = guarded(|| subject.open(&region, self.promise))
+                .map_err(|what| format!("the volume does not open: {what}"))?;
+            // One that fails is left as it is: who knows what it would do when it is closed.
+            let mounted = ManuallyDrop::new(mounted);
+            let read = || Tree::of(&**mounted).map_err(|error| error.to_string());
+            let tree = guarded(read).map_err(|what| format!("its tree cannot be read: {what}"))?;
+            guarded(|| ManuallyDrop::into_inner(mounted).close())
+                .map_err(|what| format!("it does not close: {what}"))?;
+            guarded(|| subject.check(&region)).map_err(|what| format!("its check finds: {what}"))?;
+            Ok(tree)
+        };
+        let tree = recovered().map_err(|what| self.broken(event, None, what))?;
         let contents = tree.contents_hash();
         let (low, high) = (self.low, self.low + 1);
         if self.known.get(&contents).is_some_and(|steps| (low..=high).contains(steps)) {
@@ -256,7 +259,7 @@ impl Player<'_> {
             Verdict::Broken(what) => {
                 // As the program found it, not as it left it.
                 lay_out(&tree, &dir).map_err(|source| ProgramFailure::LayOut { dir: dir.clone(), source })?;
-                Err(self.broken(event, dir, format!("the program says: {what}")))
+                Err(self.broken(event, Some(dir), format!("the program says: {what}")))
             }
         }
     }

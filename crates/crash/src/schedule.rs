@@ -219,11 +219,17 @@ pub fn run_two<T: Send + 'static>(
         })
     };
     let threads = [spawn(0, Box::new(first)), spawn(1, Box::new(second))];
-    turns.conduct(schedule)?;
-    let results = threads.map(|thread| match thread.join() {
+    let join = |thread: thread::JoinHandle<T>| match thread.join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
-    });
+    };
+    if let Err(deadlock) = turns.conduct(schedule) {
+        // One that panicked may have left the other one waiting: it is to blame then.
+        let finished = threads.into_iter().zip(&turns.players).filter(|(_, player)| player.is(FINISHED));
+        finished.for_each(|(thread, _)| drop(join(thread)));
+        return Err(deadlock);
+    }
+    let results = threads.map(join);
     // The first step of each is its start.
     let steps = [0, 1].map(|player| turns.players[player].steps.load(Ordering::Relaxed) - 1);
     Ok((results, steps))
@@ -385,6 +391,21 @@ mod tests {
         let locks = Locks::default();
         let run = run_two(&Schedule(vec![1]), take(&locks, false), take(&locks, false));
         assert_eq!(run.map(|(_, steps)| steps), Ok([1, 1]));
+    }
+
+    /// One that panics and keeps a lock is to blame for the other's waiting.
+    #[test]
+    fn a_panic_is_told_and_no_deadlock() {
+        let lock = Arc::new(Mutex::new(()));
+        let (kept, wanted) = (lock.clone(), lock);
+        let panics = move |turns: &Arc<Turns>, player| {
+            std::mem::forget(kept.lock().unwrap());
+            turns.step(player);
+            std::panic::resume_unwind(Box::new("it is broken"));
+        };
+        let waits = move |_: &Arc<Turns>, _| drop(wanted.lock());
+        let ran = std::panic::catch_unwind(|| run_two(&Schedule(vec![1]), panics, waits).map(drop));
+        assert_eq!(ran.unwrap_err().downcast_ref::<&str>(), Some(&"it is broken"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use nvm::LineWords;
 
-use crate::hash;
+use crate::hash::{self, IdentityHasher};
 use crate::random::Random;
 use crate::unit::Units;
 use crate::violation::Violation;
@@ -35,23 +35,27 @@ pub(crate) trait Run {
     fn run(&mut self, units: &Units, choices: &Choices) -> Result<Vec<LineWords>, Violation>;
 }
 
-/// Tries all states that differ, or a selection. `seed` chooses the random ones.
-pub(crate) fn search(units: &Units, seed: u64, run: &mut dyn Run) -> Result<(), Violation> {
-    let words = vec![0; units.lines_count()];
-    let mut search =
-        Search { units, run, tried: HashSet::new(), first: HashMap::new(), read: BTreeSet::new(), words };
-    for choices in [vec![0; units.all.len()], units.all.iter().map(|unit| unit.versions.len() - 1).collect()]
-    {
-        if !search.first.contains_key(&choices) {
-            search.tried.insert(choices.clone());
-            let read = search.run(&choices)?;
-            search.first.insert(choices, read);
-        }
-    }
-    if !search.is_small() || !search.whole()? {
-        search.selection(seed)?;
-    }
-    search.torn(seed)
+/// Tries all states that differ, or a selection. `seed` chooses the random ones. Adds to `distinct` how many there were that differ in
+/// something that was read.
+pub(crate) fn search(
+    units: &Units,
+    seed: u64,
+    run: &mut dyn Run,
+    distinct: &mut u64,
+) -> Result<(), Violation> {
+    let mut search = Search {
+        units,
+        run,
+        tried: HashSet::new(),
+        first: HashMap::new(),
+        read: BTreeSet::new(),
+        words: vec![0; units.lines_count()],
+        met: HashSet::default(),
+    };
+    let found = search.all(seed);
+    // What the one that fails reads is not told.
+    *distinct += search.met.len() as u64 + u64::from(found.is_err());
+    found
 }
 
 struct Search<'a> {
@@ -64,6 +68,8 @@ struct Search<'a> {
     read: BTreeSet<usize>,
     /// The words that some run read, of each line of the units.
     words: Vec<u8>,
+    /// What runs read and found, as hashes: those of which it is the same were of one state.
+    met: HashSet<u64, IdentityHasher>,
 }
 
 /// A look at some words of a line of a unit.
@@ -82,6 +88,23 @@ struct Asked {
 }
 
 impl Search<'_> {
+    fn all(&mut self, seed: u64) -> Result<(), Violation> {
+        let units = self.units;
+        for choices in
+            [vec![0; units.all.len()], units.all.iter().map(|unit| unit.versions.len() - 1).collect()]
+        {
+            if !self.first.contains_key(&choices) {
+                self.tried.insert(choices.clone());
+                let read = self.run(&choices)?;
+                self.first.insert(choices, read);
+            }
+        }
+        if !self.is_small() || !self.whole()? {
+            self.selection(seed)?;
+        }
+        self.torn(seed)
+    }
+
     fn run(&mut self, choices: &Choices) -> Result<Vec<Query>, Violation> {
         let units = self.units;
         let read = self.run.run(units, choices)?;
@@ -90,10 +113,15 @@ impl Search<'_> {
             Some(Query { unit, line: (read.line - units.all[unit].first) as usize, words: read.words })
         };
         let read: Vec<Query> = read.into_iter().filter_map(query).collect();
+        let mut met = 0;
         for query in &read {
             self.read.insert(query.unit);
-            self.words[units.start(query.unit) + query.line] |= query.words;
+            let place = units.start(query.unit) + query.line;
+            self.words[place] |= query.words;
+            let found = self.answer(query, choices[query.unit]);
+            met = hash::mix(hash::mix(met, (place as u64) << 8 | u64::from(query.words)), found);
         }
+        self.met.insert(met);
         Ok(read)
     }
 
@@ -104,9 +132,9 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// What a look finds in a version of its unit.
-    fn answer(&self, query: &Query, version: usize) -> u64 {
-        hash::of_words(query.words, &self.units.all[query.unit].versions[version][query.line])
+    /// What a look finds in its unit with these contents.
+    fn answer(&self, query: &Query, choice: usize) -> u64 {
+        hash::of_words(query.words, &self.units.all[query.unit].contents(choice)[query.line])
     }
 
     /// Whether there are so few states, as far as is known what is read, that all can be tried.
@@ -338,7 +366,9 @@ mod tests {
             choices[..next].fill(0);
         }
         let mut reads = Reads { function, runs: Vec::new() };
-        assert!(search(units, 7, &mut reads).is_ok());
+        let mut distinct = 0;
+        assert!(search(units, 7, &mut reads, &mut distinct).is_ok());
+        assert_eq!(distinct, reads.runs.iter().collect::<BTreeSet<_>>().len() as u64);
         (reads.runs, all)
     }
 
@@ -403,6 +433,19 @@ mod tests {
         }
     }
 
+    /// Torn contents that hold what a version holds, where it is read, are no other states.
+    #[test]
+    fn states_that_read_the_same_are_one() {
+        let torn = vec![vec![line(&[1, 7])], vec![line(&[0, 7])], vec![line(&[2, 7])]];
+        let unit = Unit { first: 10, versions: vec![vec![line(&[0])], vec![line(&[1])]], torn };
+        let function = |read: &mut dyn FnMut(usize, usize) -> u64| {
+            read(0, 0);
+        };
+        let (mut reads, mut distinct) = (Reads { function: &function, runs: Vec::new() }, 0);
+        assert!(search(&Units::of_all(vec![Rc::new(unit)]), 7, &mut reads, &mut distinct).is_ok());
+        assert_eq!((reads.runs.len(), distinct), (5, 3));
+    }
+
     #[test]
     fn a_violation_ends_the_search() {
         struct Fails(usize);
@@ -417,7 +460,10 @@ mod tests {
         }
         let units = units(&[&[&[0], &[1]], &[&[0], &[1]]]);
         let mut fails = Fails(0);
-        assert_eq!(search(&units, 0, &mut fails).map_err(|violation| violation.what), Err("it".into()));
+        let mut distinct = 0;
+        let found = search(&units, 0, &mut fails, &mut distinct);
+        assert_eq!(found.map_err(|violation| violation.what), Err("it".into()));
+        assert_eq!(distinct, 3);
         assert_eq!(fails.0, 3);
     }
 }

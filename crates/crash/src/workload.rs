@@ -134,7 +134,8 @@ impl Workload {
 /// Names one state of one workload: `native:rename-over:op:0:37.12=1.13=2`.
 ///
 /// Subject, workload, promise, seed; then the event before which the power goes, and for each line (or first line of a
-/// group) that is not as it was durable, counted from the volume's start, which of its contents it has.
+/// group) that is not as it was durable, counted from the volume's start, which of its contents it has. A colon and the depth
+/// follow where it is another than [`Id::DEPTH`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Id {
     /// The subject's name.
@@ -145,16 +146,26 @@ pub struct Id {
     pub promise: Promise,
     /// The workload's seed.
     pub seed: u64,
-    /// The event before which the power goes.
+    /// The event before which the power goes; 0 if it does not.
     pub event: usize,
     /// Lines and choices.
     pub lines: Vec<(u32, usize)>,
+    /// How deep its recovery is crashed: 1 not at all, 2 once. That of a pair is not, whatever this says.
+    pub depth: u32,
+}
+
+impl Id {
+    /// The depth of which names say nothing.
+    pub const DEPTH: u32 = 2;
+    /// The largest one.
+    pub const DEPTH_MAX: u32 = 3;
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}:{}:{}", self.subject, self.workload, self.promise, self.seed, self.event)?;
-        self.lines.iter().try_for_each(|(line, choice)| write!(f, ".{line}={choice}"))
+        self.lines.iter().try_for_each(|(line, choice)| write!(f, ".{line}={choice}"))?;
+        if self.depth == Id::DEPTH { Ok(()) } else { write!(f, ":{}", self.depth) }
     }
 }
 
@@ -165,6 +176,11 @@ impl FromStr for Id {
         let refuse =
             || format!("{text:?} is no name of a state: subject:workload:promise:seed:schedule is meant");
         let parts: Vec<&str> = text.split(':').collect();
+        let (parts, depth) = match parts[..] {
+            [.., depth] if parts.len() == 6 => (&parts[..5], depth.parse().ok()),
+            _ => (&parts[..], Some(Id::DEPTH)),
+        };
+        let depth = depth.filter(|depth| (1..=Id::DEPTH_MAX).contains(depth)).ok_or_else(refuse)?;
         let [subject, workload, promise, seed, schedule] = parts[..] else { return Err(refuse()) };
         let mut schedule = schedule.split('.');
         let event = schedule.next().and_then(|event| event.parse().ok()).ok_or_else(refuse)?;
@@ -175,7 +191,7 @@ impl FromStr for Id {
         let lines = schedule.map(line).collect::<Option<Vec<_>>>().ok_or_else(refuse)?;
         let (subject, workload) = (subject.to_owned(), workload.to_owned());
         let (promise, seed) = (promise.parse()?, seed.parse().map_err(|_| refuse())?);
-        Ok(Id { subject, workload, promise, seed, event, lines })
+        Ok(Id { subject, workload, promise, seed, event, lines, depth })
     }
 }
 
@@ -189,6 +205,25 @@ pub fn subject(name: &str) -> Result<&'static dyn Subject, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Depths of recoveries that are crashed are a part of a name, where they are not as usual.
+    #[test]
+    fn names_say_how_deep_recoveries_are_crashed() {
+        for (name, depth) in
+            [("native:create:op:0:33.5=1", 2), ("native:create:op:0:33:1", 1), ("ext:a:op:0:3.7=2:3", 3)]
+        {
+            let id: Id = name.parse().unwrap();
+            assert_eq!((id.depth, id.to_string().as_str()), (depth, name));
+        }
+        for name in [
+            "native:create:op:0:33:0",
+            "native:create:op:0:33:4",
+            "native:create:op:0:33:",
+            "native:create:op:0:33:2:1",
+        ] {
+            assert!(name.parse::<Id>().is_err(), "{name}");
+        }
+    }
 
     #[test]
     fn what_is_kept_of_what_was_kept_has_a_name_that_is_read() {

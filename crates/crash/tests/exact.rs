@@ -1,6 +1,6 @@
 //! What crashing each recovery once, for all that store the same, does not find, and [`Lab::exact`] does.
 
-use crash::{Lab, Mounted, Native, Operation, Promise, Subject, Violation, Workload, catalogue};
+use crash::{Id, Lab, Mounted, Native, Operation, Promise, Subject, Violation, Workload, catalogue};
 use nvm::{Event, EventKind, Purpose, Recording, Region, Zone};
 
 /// A word that every recovery sets before anything else, and clears behind everything else. It is in a block that the volume has for its superblock,
@@ -86,8 +86,12 @@ fn hint(recording: &mut Recording) {
     }
 }
 
+fn workload() -> Workload {
+    Workload { from: 0, ..Workload::named(SOUND, "create", 1, &catalogue()).unwrap() }
+}
+
 fn explored(subject: &'static Hinted, exact: bool) -> Option<Violation> {
-    let workload = Workload { from: 0, ..Workload::named(SOUND, "create", 1, &catalogue()).unwrap() };
+    let workload = workload();
     let mut lab = Lab::new(subject, Promise::Operation, 2);
     if exact {
         lab.exact();
@@ -102,6 +106,23 @@ fn only_exactly_found(subject: &'static Hinted) {
     let found = explored(subject, true).expect("exactly, it is found");
     assert!(found.deepest().what.contains("it follows the wrong hint"), "{found:?}");
     assert!(found.deeper.is_some(), "only of a recovery that was cut short: {found:?}");
+    // It is found again by a name that says how deep, whatever else the lab does.
+    let judged = |depth: u32| {
+        let id = Id {
+            subject: "hinted".into(),
+            workload: "create".into(),
+            promise: Promise::Operation,
+            seed: 1,
+            event: found.event,
+            lines: found.lines.clone(),
+            depth,
+        };
+        let mut lab = Lab::new(subject, Promise::Operation, 3 - depth);
+        lab.exact();
+        lab.tamper(hint);
+        lab.replay(&workload(), &id).unwrap().map(|again| again.what)
+    };
+    assert_eq!((judged(1), judged(2)), (None, Some(found.what.clone())));
 }
 
 /// Two recoveries store the same, and lead to the same tree. Only one of them, cut short, is followed by one that goes wrong.

@@ -123,7 +123,7 @@ fn both_media_are_in_one_recording() {
 fn what_takes_snapshots_is_left_out_and_counted() {
     let catalogue = catalogue();
     let some: Vec<_> = catalogue.into_iter().filter(|entry| entry.name.starts_with("clone-")).collect();
-    let report = campaign(Ext::FOUR, Promise::Operation, 1).one(&some, &|_| {});
+    let report = campaign(Ext::FOUR, Promise::Operation, 1).one(&some, 1, &|_| {});
     assert_eq!((report.workloads, report.left_out), (0, some.len()));
     assert!(Workload::named(Ext::FOUR, "snapshot", 1, &crash::catalogue()).is_err());
     assert!(Workload::named(Ext::TWO, "allocate", 1, &crash::catalogue()).is_err());

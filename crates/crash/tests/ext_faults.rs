@@ -65,6 +65,7 @@ fn find(subject: &'static Ext, promise: Promise, fault: Option<Fault>, name: &st
                 seed: workload.seed,
                 event: violation.event,
                 lines: violation.lines.clone(),
+                depth: Id::DEPTH,
             };
             Some((format!("{id}: {}", violation.deepest().what), explored.counts.distinct))
         }

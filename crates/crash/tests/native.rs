@@ -225,7 +225,8 @@ fn what_is_known_of_a_state_is_so() {
         assert_eq!(doubted.violation.map(|violation| violation.what), None, "{name}, {promise}");
         let states = |counts: crash::Counts| (counts.points, counts.distinct, counts.deep);
         assert_eq!(states(known.counts), states(doubted.counts), "{name}, {promise}");
-        assert_eq!(doubted.counts.checked, doubted.counts.distinct);
+        // Some are met twice before it is known what they read.
+        assert!(doubted.counts.checked >= doubted.counts.distinct);
         assert!(known.counts.checked < known.counts.distinct, "{name}, {promise}: {:?}", known.counts);
         let recording = Lab::new(&Native::ADAPTIVE, promise, 2).recording(&workload).unwrap();
         for fault in MediaFault::all(&recording).into_iter().step_by(5) {

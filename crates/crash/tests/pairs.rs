@@ -35,6 +35,21 @@ fn pairs_of_operations_are_as_if_one_came_first() {
     assert!(schedules > 50, "only {schedules} schedules were run");
 }
 
+/// A file is opened, gets another name, or none, and is written to: no order of whole operations has that.
+#[test]
+fn what_was_found_before_the_other_one_came_is_changed_behind_it() {
+    let replay = |id: &str| replay_pair(&Native::ADAPTIVE, &id.parse::<Id>().unwrap());
+    for id in [
+        "native:two-6,8@0,1:op:0:0",  // a rename, and a write
+        "native:two-6,11@0,1:op:0:0", // and a truncation
+        "native:two-6,24@0,1:op:0:0", // and a hole that is punched
+        "native:two-2,20@1:op:0:0",   // a link, and another name for what it is made from
+    ] {
+        let found = replay(id).unwrap();
+        assert!(found.is_none(), "{id}: {}", found.unwrap());
+    }
+}
+
 #[test]
 fn states_of_pairs_are_judged_again_by_their_names() {
     let replay = |id: &str| replay_pair(&Native::ADAPTIVE, &id.parse::<Id>().unwrap());
@@ -43,7 +58,13 @@ fn states_of_pairs_are_judged_again_by_their_names() {
     let states = (1..60).filter_map(|event| replay(&format!("native:two-0,3@2,4:op:0:{event}")).ok());
     let states: Vec<_> = states.collect();
     assert!(states.len() >= 4 && states.iter().all(Option::is_none), "{states:?}");
-    for id in ["native:two-0,3@2,4:op:0:99999", "native:two-0,99@:op:0:0", "native:two-0,3@:op:0:4.1=1"] {
+    for id in [
+        "native:two-0,3@2,4:op:0:99999",
+        "native:two-0,99@:op:0:0",
+        "native:two-0,3@:op:0:4.1=1",
+        "native:two-0,3@2,4:fsync:0:0",
+        "native-diff:two-0,3@2,4:op:0:0",
+    ] {
         assert!(replay(id).is_err(), "{id}");
     }
 }

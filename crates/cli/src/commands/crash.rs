@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crash::{
     Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, RepairFailure, RepairReport, Report,
-    Scene, Subject, Workload, catalogue,
+    Scene, Subject, Workload, WorkloadError, catalogue,
 };
 
 use crate::command_line::Crash;
@@ -40,13 +40,7 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
     let subject = subject(arguments)?;
     let promises = match arguments.durability {
         None => subject.promises().to_vec(),
-        Some(promise) if subject.promises().contains(&promise) => vec![promise],
-        Some(promise) => {
-            let all: Vec<String> = subject.promises().iter().map(Promise::to_string).collect();
-            let what =
-                format!("the volume {} does not promise {promise}, but {}", subject.name(), all.join(", "));
-            return Err(Failure::new(what).exit(exit::USAGE));
-        }
+        Some(promise) => vec![promised(subject, promise)?],
     };
     let mut rows = Vec::new();
     let mut failed = false;
@@ -65,6 +59,15 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
         report::print(&Fields::new().with("campaigns", Value::Rows(rows)), true)?;
     }
     Ok(if failed { EXIT_FAILURE } else { 0 })
+}
+
+/// What was asked for, if the volume promises it.
+fn promised(subject: &dyn Subject, promise: Promise) -> Result<Promise, Failure> {
+    if subject.promises().contains(&promise) {
+        return Ok(promise);
+    }
+    let all: Vec<String> = subject.promises().iter().map(Promise::to_string).collect();
+    Err(usage(format!("the volume {} does not promise {promise}, but {}", subject.name(), all.join(", "))))
 }
 
 /// In hundred years.
@@ -106,9 +109,8 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
             }
             Err(failure) => {
                 let [first, second] = &pair.operations;
-                let name =
-                    failure.id(&Native::ADAPTIVE, pair).map_or_else(String::new, |id| format!("{id}\n  "));
-                failures.push(format!("{name}{first} beside {second}: {failure}"));
+                let id = failure.id(&Native::ADAPTIVE, pair);
+                failures.push((id, format!("{first} beside {second}: {failure}")));
             }
         }
         if failures.len() >= FAILURES_MAX {
@@ -117,7 +119,7 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     }
     let seconds = began.elapsed().as_secs_f64();
     if arguments.json {
-        let rows = failures.iter().map(|failure| Fields::new().with("what", failure.as_str()));
+        let rows = failures.iter().map(|(id, what)| state_row(id, what));
         let fields = Fields::new()
             .with("pairs", Value::Count(pairs.len() as u64))
             .with("schedules", Value::Count(runs as u64))
@@ -126,7 +128,7 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
             .with("violations", Value::Rows(rows.collect()));
         report::print(&fields, true)?;
     } else {
-        failures.iter().try_for_each(|failure| report::print_text(&format!("{failure}\n")))?;
+        failures.iter().try_for_each(|(id, what)| report::print_text(&format!("{id}\n  {what}\n")))?;
         report::print_text(&format!(
             "two at a time, durability=op: {} pairs, {runs} schedules, {} crash points, {} distinct states; \
              {} violations; {seconds:.1} s\n",
@@ -188,10 +190,9 @@ fn repairs(share: usize, json: bool) -> Result<u8, Failure> {
 fn subject(arguments: &Crash) -> Result<&'static dyn Subject, Failure> {
     match (arguments.volume.as_str(), arguments.journal) {
         ("native", journaling) => Ok(journaling.and_then(Native::journaling).unwrap_or(&Native::ADAPTIVE)),
-        (name, None) => crash::subject(name).map_err(Failure::new),
+        (name, None) => crash::subject(name).map_err(usage),
         (name, Some(_)) => {
-            let what = format!("--journal is for native volumes: {name} has one way to log bytes");
-            Err(Failure::new(what).exit(exit::USAGE))
+            Err(usage(format!("--journal is for native volumes: {name} has one way to log bytes")))
         }
     }
 }
@@ -235,13 +236,13 @@ fn explore(
             arguments.names.iter().map(named).collect::<Result<_, _>>().map_err(usage)?;
         campaign.run(workloads.len(), &|index| workloads.get(index).cloned(), &progress)
     } else if let Some(limit) = arguments.two {
-        campaign.two(&catalogue, limit, &progress)
+        campaign.two(&catalogue, limit, seed, &progress)
     } else if let Some(count) = arguments.three {
         campaign.three(&catalogue, count, seed, &progress)
     } else if arguments.random.is_some() {
         campaign.random(usize::MAX, RANDOM_LENGTH, seed, &progress)
     } else {
-        campaign.one(&catalogue, &progress)
+        campaign.one(&catalogue, seed, &progress)
     };
     if shown {
         tell("");
@@ -262,10 +263,11 @@ fn closing(subject: &dyn Subject, promise: Promise, report: &Report) -> String {
         count => format!(" ({count} left out, as it has no such operations)"),
     };
     text.push_str(&format!(
-        "{}, durability={promise}: {} workloads{left_out}, {} crash points; states: {} built, {} distinct ({} of crashed recoveries), \
-         {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
+        "{}, durability={promise}: {} workloads{left_out}, {} operations without room, {} crash points; states: {} built, {} distinct ({} of \
+         crashed recoveries), {} checked in full; {} violations; {:.1} s, {:.0} states/s\n",
         subject.name(),
         report.workloads,
+        counts.without_room,
         counts.points,
         built(counts.built),
         counts.distinct,
@@ -283,18 +285,13 @@ fn built(count: u64) -> String {
 }
 
 fn row(subject: &dyn Subject, promise: Promise, report: &Report) -> Fields {
-    let failures = report.failures.iter().map(|failure| {
-        let (state, what) = match &failure.found {
-            Ok((id, violation)) => (Value::from(id.to_string()), violation.what.clone()),
-            Err(error) => (Value::None, error.to_string()),
-        };
-        Fields::new().with("workload", failure.workload.name.as_str()).with("state", state).with("what", what)
-    });
+    let failures = report.failures.iter().map(violation_row);
     Fields::new()
         .with("volume", subject.name())
         .with("durability", promise.to_string())
         .with("workloads", Value::Count(report.workloads as u64))
         .with("workloads_left_out", Value::Count(report.left_out as u64))
+        .with("operations_without_room", Value::Count(report.counts.without_room))
         .with("crash_points", Value::Count(report.counts.points))
         .with("states_built", Value::Count(report.counts.built))
         .with("states_distinct", Value::Count(report.counts.distinct))
@@ -304,50 +301,75 @@ fn row(subject: &dyn Subject, promise: Promise, report: &Report) -> Fields {
         .with("violations", Value::Rows(failures.collect()))
 }
 
+/// A workload that broke a promise, in JSON.
+fn violation_row(failure: &Found) -> Fields {
+    Fields::new()
+        .with("workload", failure.workload.name.as_str())
+        .with("state", failure.id.to_string())
+        .with("what", failure.what())
+}
+
+/// A state of two operations at the same time that broke it.
+fn state_row(id: &Id, what: &str) -> Fields {
+    Fields::new().with("state", id.to_string()).with("what", what)
+}
+
 fn replay(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
-    let subject = crash::subject(&id.subject).map_err(Failure::new)?;
+    let subject = crash::subject(&id.subject).map_err(usage)?;
+    promised(subject, id.promise)?;
     if id.workload.starts_with("two-") {
-        return replay_two(id);
+        return replay_two(arguments, id);
     }
     let workload = Workload::named(subject, &id.workload, id.seed, &catalogue()).map_err(usage)?;
-    let mut lab = Lab::new(subject, id.promise, arguments.depth);
-    if arguments.exact {
+    let mut lab = Lab::new(subject, id.promise, id.depth);
+    // Of one state that takes no time, and it is found again whichever way it was found.
+    if arguments.exact || !arguments.shrink {
         lab.exact();
     }
-    if arguments.shrink {
-        let Some((smaller, violation)) = crash::shrink(&mut lab, &workload) else {
-            report::print_text(&format!("{}: no state of it breaks the promise\n", workload.name))?;
-            return Ok(0);
+    let (kept, found) = if arguments.shrink {
+        let smallest = crash::shrink(&mut lab, &workload).map(|(smaller, found)| {
+            let (event, lines) = found
+                .as_ref()
+                .map_or((0, Vec::new()), |violation| (violation.event, violation.lines.clone()));
+            let id = Id { workload: smaller.name.clone(), event, lines, ..id.clone() };
+            Found { workload: smaller, id, found }
+        });
+        ("no state of it breaks the promise", smallest)
+    } else {
+        let failure = match lab.replay(&workload, id) {
+            Ok(violation) => violation.map(Ok),
+            Err(error @ WorkloadError::Schedule(_)) => return Err(usage(error.to_string())),
+            Err(error) => Some(Err(error)),
         };
-        let (event, lines) = (violation.event, violation.lines.clone());
-        let id = Id { workload: smaller.name.clone(), event, lines, ..id.clone() };
-        report::print_text(&Found { workload: smaller, found: Ok((id, violation)) }.text())?;
-        return Ok(EXIT_FAILURE);
-    }
-    match lab.replay(&workload, id).map_err(Failure::new)? {
-        None => {
-            report::print_text(&format!("{id}: the promise is kept\n"))?;
-            Ok(0)
-        }
-        Some(violation) => {
-            report::print_text(&Found { workload, found: Ok((id.clone(), violation)) }.text())?;
-            Ok(EXIT_FAILURE)
-        }
-    }
+        ("the promise is kept", failure.map(|found| Found { workload, id: id.clone(), found }))
+    };
+    judged(arguments, id, kept, found.map(|found| (violation_row(&found), found.text())))
 }
 
 /// A state of two operations at the same time.
-fn replay_two(id: &Id) -> Result<u8, Failure> {
-    match crash::replay_pair(&Native::ADAPTIVE, id).map_err(Failure::new)? {
-        None => {
-            report::print_text(&format!("{id}: the promise is kept\n"))?;
-            Ok(0)
-        }
-        Some(failure) => {
-            report::print_text(&format!("{id}\n  {failure}\n"))?;
-            Ok(EXIT_FAILURE)
-        }
+fn replay_two(arguments: &Crash, id: &Id) -> Result<u8, Failure> {
+    if arguments.shrink {
+        return Err(usage(format!("{id}: there is nothing to leave out of two operations")));
     }
+    let failure = crash::replay_pair(&Native::ADAPTIVE, id).map_err(usage)?;
+    let shown = failure.map(|failure| failure.to_string());
+    let found = shown.map(|what| (state_row(id, &what), format!("{id}\n  {what}\n")));
+    judged(arguments, id, "the promise is kept", found)
+}
+
+/// Tells what came of a state that was asked for by its name: that it is `kept`, or what was found, in JSON and as text.
+fn judged(arguments: &Crash, id: &Id, kept: &str, found: Option<(Fields, String)>) -> Result<u8, Failure> {
+    let exit = if found.is_some() { EXIT_FAILURE } else { 0 };
+    let (rows, text): (Vec<Fields>, Vec<String>) = found.into_iter().unzip();
+    if arguments.json {
+        let fields = Fields::new().with("state", id.to_string()).with("violations", Value::Rows(rows));
+        report::print(&fields, true)?;
+    } else if text.is_empty() {
+        report::print_text(&format!("{id}: {kept}\n"))?;
+    } else {
+        report::print_text(&text.concat())?;
+    }
+    Ok(exit)
 }
 
 /// The operations that the volume has.

@@ -2,8 +2,8 @@
 //! its life, and the program judges what is left.
 
 use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
+use std::io::{BufWriter, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,32 +39,56 @@ pub(crate) struct Arguments<'a> {
     pub(crate) json: bool,
 }
 
+/// A directory in memory: trees are laid out there by the thousand. It goes when this does, unless it is kept.
+struct Scratch {
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Scratch {
+    fn place() -> PathBuf {
+        let memory = Path::new("/dev/shm");
+        let other = std::env::temp_dir();
+        let dir = if memory.is_dir() { memory } else { &other };
+        dir.join(format!("amberfs-crash-{}", std::process::id()))
+    }
+
+    fn new() -> Result<Scratch, Failure> {
+        let path = Scratch::place();
+        std::fs::create_dir_all(&path).doing(format_args!("making {}", path.display()))?;
+        Ok(Scratch { path, kept: false })
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.path.join("mount")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mount_point = self.mount_point();
+        let _ = std::fs::remove_dir(&mount_point);
+        // Not with all that is in a mount that was not undone, even if nobody serves it any more.
+        if !self.kept
+            && mount_point.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+        // Nothing may have been left to be kept.
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments<'_>) -> Result<(), Failure> {
     let program = Program::new(arguments.command);
-    // A directory in memory: trees are laid out there by the thousand.
-    let memory = Path::new("/dev/shm");
-    let scratch = std::env::temp_dir();
-    let scratch = if memory.is_dir() { memory } else { &scratch };
-    let scratch = scratch.join(format!("amberfs-crash-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).doing(format_args!("making {}", scratch.display()))?;
+    let mut scratch = Scratch::new()?;
     let began = Instant::now();
     let life = match arguments.from {
-        From::Run(promise) => record(&program, promise, arguments.steps, &scratch).inspect_err(|_| {
-            // Nothing was laid out yet. Not with all that is in it: that could be a mount that was not undone.
-            let _ = std::fs::remove_dir(scratch.join("mount"));
-            let _ = std::fs::remove_dir(&scratch);
-        }),
-        From::File(file) => read(file).inspect_err(|_| {
-            let _ = std::fs::remove_dir(&scratch);
-        }),
-    }?;
+        From::Run(promise) => record(&program, promise, arguments.steps, &scratch)?,
+        From::File(file) => read(file)?,
+    };
     let (promise, events) = (life.promise, life.recording.events.len());
-    let explored = explore(&program, &life, arguments, &scratch);
-    // What a broken promise left is kept, as its message says.
-    if explored.is_ok() {
-        let _ = std::fs::remove_dir_all(&scratch);
-    }
-    let explored = explored?;
+    let explored = explore(&program, &life, arguments, &mut scratch)?;
     let fields = Fields::new()
         .with("program", arguments.command)
         .with("durability", promise.to_string())
@@ -88,7 +112,7 @@ fn explore(
     program: &Program,
     life: &Life,
     arguments: &Arguments<'_>,
-    scratch: &Path,
+    scratch: &mut Scratch,
 ) -> Result<ProgramReport, Failure> {
     if let Some(file) = arguments.record {
         write(life, file)?;
@@ -96,7 +120,7 @@ fn explore(
     let events = life.recording.events.len();
     report::progress(&format!("{}: {events} events recorded", arguments.command));
     let options =
-        ProgramOptions { states: arguments.states, seed: arguments.seed, scratch: scratch.to_path_buf() };
+        ProgramOptions { states: arguments.states, seed: arguments.seed, scratch: scratch.path.clone() };
     let mut shown = Instant::now();
     let mut progress = |so_far: ProgramReport| {
         if shown.elapsed().as_secs() >= 5 {
@@ -104,14 +128,20 @@ fn explore(
             report::progress(&format!("{} states, {} judged", so_far.states, so_far.judged));
         }
     };
+    let hook = std::panic::take_hook();
+    // A volume that panics in a crash state is a finding, told as such.
+    std::panic::set_hook(Box::new(|_| {}));
     let explored = crash::explore_program(&crash::Native::ADAPTIVE, program, life, &options, &mut progress);
+    std::panic::set_hook(hook);
     let broken = matches!(explored, Err(ProgramFailure::Broken { .. }));
+    // What a broken promise left is kept, as its message says.
+    scratch.kept = broken;
     explored.doing("cutting the power").map_err(|failure| {
         // Another life would differ in its threads' order.
         let kept = match (broken, arguments.from, arguments.record) {
             (false, ..) => return failure,
             (true, From::File(file), _) | (true, _, Some(file)) => file.to_path_buf(),
-            (true, From::Run(_), None) => scratch.join("life"),
+            (true, From::Run(_), None) => scratch.path.join("life"),
         };
         if kept.exists() || write(life, &kept).is_ok() {
             let (seed, states) = (arguments.seed, arguments.states);
@@ -140,7 +170,7 @@ fn read(from: &Path) -> Result<Life, Failure> {
 }
 
 /// Lets the program work on a mount of a new zone in memory, and records all of it.
-fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Result<Life, Failure> {
+fn record(program: &Program, promise: Promise, steps: u64, scratch: &Scratch) -> Result<Life, Failure> {
     let zone = Zone::anonymous(ZONE_BYTES, &OpenOptions::default())?;
     let region = zone.create_volume(VOLUME, VolumeKind::Native, None)?;
     native::format(&region, &FormatOptions::default())?;
@@ -155,7 +185,7 @@ fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Re
         region,
         &native::MountOptions { durability, ..native::MountOptions::default() },
     )?);
-    let dir = scratch.join("mount");
+    let dir = scratch.mount_point();
     std::fs::create_dir_all(&dir)?;
     let options = fuse::MountOptions {
         fs_name: "amberfs-crash".to_owned(),
@@ -169,10 +199,56 @@ fn record(program: &Program, promise: Promise, steps: u64, scratch: &Path) -> Re
     // Whatever the program did, no mount is left behind.
     unmounter.unmount(worked.is_err())?;
     mount.wait()?;
-    std::fs::remove_dir(&dir)?;
     worked.doing("running the program")?;
     volume.close()?;
     let recording =
         zone.stop_recording().ok_or_else(|| Failure::new("the recording was stopped by somebody else"))?;
     Ok(Life { promise, image, recording, volume: VOLUME.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use crash::{Native, Subject};
+
+    use super::*;
+
+    /// A program that fails says nothing about the volume: nothing is there to be looked at.
+    #[test]
+    fn nothing_is_left_of_a_program_that_fails() {
+        let native = &Native::ADAPTIVE;
+        let zone = Zone::anonymous(nvm::SEGMENT + native.volume_bytes(), &OpenOptions::default()).unwrap();
+        let region = native.format(&zone, VOLUME).unwrap();
+        let image = zone.snapshot_image();
+        zone.start_recording(RecordingOptions::default());
+        native.open(&region, Promise::Operation).unwrap().close().unwrap();
+        let recording = zone.stop_recording().unwrap();
+        let life = Life { promise: Promise::Operation, image, recording, volume: VOLUME.to_owned() };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(&life, file.path()).unwrap();
+        let arguments = Arguments {
+            command: "true",
+            from: From::File(file.path()),
+            record: None,
+            steps: 1,
+            states: 10,
+            seed: 1,
+            json: true,
+        };
+        let failure = run(&arguments).unwrap_err();
+        assert!(failure.to_string().contains("ok N or bad WHY"), "{failure}");
+        let scratch = Scratch::place();
+        assert!(!scratch.exists(), "{} is left", scratch.display());
+    }
+
+    #[test]
+    fn what_a_broken_promise_left_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("scratch");
+        let left = |kept: bool| {
+            std::fs::create_dir_all(path.join("tree")).unwrap();
+            drop(Scratch { path: path.clone(), kept });
+            path.exists()
+        };
+        assert_eq!((left(true), left(false)), (true, false));
+    }
 }
