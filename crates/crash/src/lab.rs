@@ -29,7 +29,7 @@ const RETURNED: &str = "returned";
 /// Every so many workloads all of memory is compared with what it should be.
 const COMPARE_EVERY: u64 = 16;
 /// Bytes beyond those of an operation that a volume may want to be free: for its own nodes, and to stay able to free others.
-const SPARE_BYTES: u64 = 256 << 10;
+const SPARE_BYTES: u64 = 512 << 10;
 
 /// Why a workload says nothing about crashes: it goes wrong without one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -168,6 +168,8 @@ impl Operation {
             },
             Operation::Symlink(_, length) | Operation::Setxattr(_, _, length, _) => *length as u64,
             Operation::Copy(.., length) | Operation::Allocate(.., length) => *length,
+            // What is not moved stays where it is: that takes nothing from anybody.
+            Operation::EmptySegment(_) => return None,
             _ => 0,
         };
         (*answer == Err(Error::NoSpace)).then_some(bytes)

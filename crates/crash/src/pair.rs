@@ -1,13 +1,15 @@
 //! Two operations at the same time, under every schedule with up to two preemptions, and every power cut in each.
 //!
-//! What they do together must be what one after the other does, in an order that fits both results; but the later one may
-//! have found, or opened, what it changes before the other one came. And what a power cut leaves is some of them, in such an
-//! order, with all that had returned (`durability=op`).
+//! What they do together must be what one after the other does, in an order that fits both results, and in which none comes
+//! before one that had returned when it began. But the later one may have begun before, too: then it has found, or opened, what
+//! it changes before the other one came. And what a power cut leaves is some of them, in such an order, with all that had
+//! returned (`durability=op`).
 
 use std::cell::OnceCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvm::{Recording, RecordingOptions};
 use vfs::{Error, FallocateMode, OpenFlags, RenameFlags, Time};
@@ -110,11 +112,19 @@ struct Expected {
 /// changes what it had found by then. That is an outcome of its own, as a file that was opened may have another name, or none.
 struct Outcome {
     order: Vec<usize>,
+    /// The later of two had begun before.
+    begun_before: bool,
     answers: Vec<Answer>,
     tree: Rc<Tree>,
 }
 
 impl Outcome {
+    /// Whether it can be of two operations of which those that are `behind` began when the other one had returned.
+    fn is_of(&self, behind: [bool; 2]) -> bool {
+        let &[before, later] = &self.order[..] else { return false };
+        !(behind[before] || self.begun_before && behind[later])
+    }
+
     /// Whether it is there on the way to `whole`: beginning changes nothing.
     fn is_on_the_way_to(&self, whole: &Outcome) -> bool {
         std::ptr::eq(self, whole)
@@ -343,9 +353,9 @@ fn ran<'o>(
     zone.set_read_gate(None);
     zone.stop_recording();
     stage.judge.arena.put_back(stage.base);
-    let Recorded { recording, answers, steps, tree } = recorded?;
+    let Recorded { recording, answers, behind, steps, tree } = recorded?;
     let explains = |outcome: &&Outcome| {
-        outcome.order.len() == 2
+        outcome.is_of(behind)
             && outcome.order.iter().zip(&outcome.answers).all(|(who, answer)| answers[*who] == *answer)
     };
     let mut orders: Vec<&Outcome> = expected.outcomes.iter().filter(explains).collect();
@@ -366,6 +376,8 @@ fn returned_mark(who: usize) -> &'static str {
 struct Recorded {
     recording: Recording,
     answers: [Answer; 2],
+    /// Which of them began when the other one had returned.
+    behind: [bool; 2],
     steps: [u32; 2],
     tree: Tree,
 }
@@ -389,26 +401,32 @@ fn record(stage: &mut Stage, pair: &[Operation; 2], schedule: &Schedule) -> Resu
     let mounted: ManuallyDrop<Arc<dyn Mounted>> = ManuallyDrop::new(Arc::from(opened));
     arena.zone.set_gate(Some(schedule::step_here));
     arena.zone.set_read_gate(Some(schedule::step_at_read));
+    let returned = Arc::new([false, false].map(AtomicBool::new));
     let body = |who: usize| {
         let (mounted, zone, operation) = (Arc::clone(&mounted), arena.zone.clone(), pair[who].clone());
+        let returned = returned.clone();
         move |turns: &Arc<schedule::Turns>, player: usize| {
             Time::stop(Some(clocks[who]));
             subject.number_this_thread(who);
+            let is_behind = returned[1 - who].load(Ordering::SeqCst);
             let at_reads = matches!(operation, Operation::Read(..));
             let _steps = schedule::steps_here(turns, player, at_reads);
             let answer = Actor::new(mounted).perform(first + who, &operation);
             zone.mark(returned_mark(who));
-            answer
+            returned[who].store(true, Ordering::SeqCst);
+            (answer, is_behind)
         }
     };
     let ran = guarded(|| Ok(run_two(schedule, body(0), body(1)))).map_err(volume)?;
-    let (answers, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
+    let (ended, steps) = ran.map_err(|_| PairFailure::Deadlock(schedule.0.clone()))?;
+    let behind = [0, 1].map(|who| ended[who].1);
+    let answers = ended.map(|(answer, _)| answer);
     let tree = guarded(|| Ok(Tree::of(&**mounted))).map_err(volume)?;
     let tree = tree.map_err(|error| failed(WorkloadError::Tree(error.to_string())))?;
     let recording = arena.zone.stop_recording().ok_or_else(|| volume("nobody recorded it".into()))?;
     // As a power cut ends it: nothing more is recorded.
     drop(ManuallyDrop::into_inner(mounted));
-    Ok(Recorded { recording, answers, steps, tree })
+    Ok(Recorded { recording, answers, behind, steps, tree })
 }
 
 fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadError> {
@@ -453,7 +471,12 @@ fn expected(stage: &Stage, pair: &[Operation; 2]) -> Result<Expected, WorkloadEr
         Time::stop(None);
         let tree = oracle.tree().map_err(|error| WorkloadError::Tree(error.to_string()))?;
         // It may come to nothing before anything could be between.
-        Ok(answers.map(|answers| Outcome { order: order.to_vec(), answers, tree: Rc::new(tree) }))
+        Ok(answers.map(|answers| Outcome {
+            order: order.to_vec(),
+            begun_before,
+            answers,
+            tree: Rc::new(tree),
+        }))
     };
     let outcomes: Vec<Option<Outcome>> = orders.into_iter().map(outcome).collect::<Result<_, _>>()?;
     Ok(Expected { outcomes: outcomes.into_iter().flatten().collect(), beside })
@@ -498,6 +521,28 @@ mod tests {
             let most = run_whole(&mut stage, &pair.operations, &expected, &mut report).unwrap();
             assert!(behind == 0 && most[0] > 3 && most[1] > 3, "{places:?}: {behind}, {most:?}");
         }
+    }
+
+    /// What began behind the other one comes behind it, and has found what that left: a write, here, no file that has its old name.
+    #[test]
+    fn what_begins_behind_the_other_one_comes_behind_it() {
+        let (pair, _) = named("two-6,8@").unwrap();
+        let mut stage = Stage::set(&Native::ADAPTIVE, Promise::Operation, pair.scene()).unwrap();
+        let expected = expected(&stage, &pair.operations).unwrap();
+        for (schedule, behind, orders) in [
+            (vec![], [false, true], vec![(vec![0, 1], false)]),
+            (vec![0], [true, false], vec![(vec![1, 0], false)]),
+            (vec![0, 1], [false, false], vec![(vec![0, 1], true)]),
+        ] {
+            let recorded = record(&mut stage, &pair.operations, &Schedule(schedule.clone())).unwrap();
+            stage.judge.arena.put_back(stage.base);
+            assert_eq!(recorded.behind, behind, "{schedule:?}");
+            let ran = ran(&mut stage, &pair.operations, &expected, &Schedule(schedule)).unwrap();
+            let told = ran.orders.iter().map(|outcome| (outcome.order.clone(), outcome.begun_before));
+            assert_eq!(told.collect::<Vec<_>>(), orders);
+        }
+        let begun_before = expected.outcomes.iter().find(|outcome| outcome.begun_before).unwrap();
+        assert!(begun_before.is_of([false; 2]) && !begun_before.is_of([false, true]));
     }
 
     #[test]

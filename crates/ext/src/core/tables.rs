@@ -47,6 +47,10 @@ mod tests {
         const GROUPS: u32 = 1 << 27;
         let before = resident();
         let tables = Tables::new(GROUPS);
+        if tables.0.is_empty() {
+            eprintln!("LEFT OUT: there is no address space for {GROUPS} groups");
+            return;
+        }
         for group in [0, 77, GROUPS - 1] {
             assert_eq!(tables.get(group), None);
             tables.set(group, 5);
