@@ -20,7 +20,7 @@ pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
         }
         let (number, group) =
             if is_dir { for_directory(core, state, parent)? } else { for_file(core, state, parent)? };
-        match take(core, state, number, &group, is_dir) {
+        match take(core, state, number, &group, parent, is_dir) {
             // Others have some, and are sound.
             Err(Error::Corrupt(what)) => {
                 core.met.note(&what);
@@ -33,8 +33,23 @@ pub(crate) fn new_inode(core: &Core, parent: u32, is_dir: bool) -> Result<u32> {
 }
 
 /// The first free inode of group `number`.
-fn take(core: &Core, state: &mut State, number: u32, group: &Group, is_dir: bool) -> Result<u32> {
+fn take(
+    core: &Core,
+    state: &mut State,
+    number: u32,
+    group: &Group,
+    parent: u32,
+    is_dir: bool,
+) -> Result<u32> {
     let superblock = &core.superblock;
+    let of_parent = ((parent - 1) / superblock.inodes_per_group, (parent - 1) % superblock.inodes_per_group);
+    // What was never used is zeroed without being looked at.
+    if of_parent.0 == number && of_parent.1 >= superblock.inodes_per_group - group.unused_inodes {
+        let of = format_args!("group {number}");
+        let field = "the inodes at its end that were never used";
+        let expected = format_args!("none in use, as inode {parent} is");
+        return Err(corrupt("descriptor", of, field, group.unused_inodes, expected));
+    }
     if group.blocks.unused {
         // A group with inodes in use has both bitmaps.
         let initial = |bytes: &mut [u8]| state.initial(number, bytes);

@@ -139,6 +139,30 @@ fn inodes_of_a_group_that_was_not_begun_after_all_are_nowhere() {
     assert!(seen.get() >= 3, "of kinds that know what was never used");
 }
 
+/// Or the directory that a new inode is for, or one that is used, would be zeroed.
+#[test]
+fn a_descriptor_by_which_a_directory_was_never_used_gives_out_nothing() {
+    let seen = Cell::new(0);
+    all(|scene| {
+        let core = scene.core();
+        let (first, per_group) = (group::read(core, 0).unwrap(), core.superblock.inodes_per_group);
+        if core.superblock.groups == 1 {
+            return;
+        }
+        let wrong = group::Group { unused_inodes: per_group - 1, ..first };
+        scene.change(|core| group::write(core, 0, &wrong)).unwrap();
+        if group::read(core, 0).unwrap().unused_inodes == first.unused_inodes {
+            return;
+        }
+        seen.set(seen.get() + 1);
+        let made = scene.change(|core| new_inode(core, ROOT, false)).unwrap();
+        assert!(made > per_group, "{made}");
+        assert!(core.met.damage.lock().first.contains("never used"));
+        assert!(inode::read(core, ROOT).is_ok());
+    });
+    assert!(seen.get() >= 3, "of kinds that know what was never used");
+}
+
 #[test]
 fn nothing_is_freed_that_no_file_has() {
     all(|scene| {
