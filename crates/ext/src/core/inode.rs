@@ -11,7 +11,7 @@ use super::{Core, group};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
-use crate::store::Kind;
+use crate::store::{Kind, Sight};
 use crate::superblock::{INODE_BYTES_MIN, ROOT, Superblock};
 use raw::{RawInode, decode, encode, seal, storable};
 pub(crate) use raw::{Remains, has_wide_times};
@@ -126,29 +126,17 @@ pub(crate) struct Times {
 /// Inode `number`; [`Error::Stale`] if there is none, or it is not in use.
 pub(crate) fn read(core: &Core, number: u32) -> Result<Inode> {
     let place = locate(core, number)?;
-    core.store.look(
-        Kind::Inodes,
-        place.block,
-        |_| Ok(()),
-        |block| {
-            let bytes = &block[place.start..place.start + core.superblock.inode_bytes];
-            decode(&core.superblock, number, place, bytes, |check| block.check(place.start, check))
-        },
-    )
+    look_at(core, place, |block, bytes| {
+        decode(&core.superblock, number, place, bytes, |check| block.check(place.start, check))
+    })
 }
 
 /// How many names inode `number` has; [`Error::Stale`] as [`read`].
 pub(crate) fn links(core: &Core, number: u32) -> Result<u32> {
-    let Place { block, start } = locate(core, number)?;
-    core.store.look(
-        Kind::Inodes,
-        block,
-        |_| Ok(()),
-        |block| {
-            let raw = RawInode::read_from_bytes(&block[start..start + SHORT]).expect("the size fits");
-            if raw.is_in_use() { Ok(raw.links.get().into()) } else { Err(Error::Stale) }
-        },
-    )
+    look_at(core, locate(core, number)?, |_, bytes| {
+        let raw = RawInode::read_from_bytes(&bytes[..SHORT]).expect("the size fits");
+        if raw.is_in_use() { Ok(raw.links.get().into()) } else { Err(Error::Stale) }
+    })
 }
 
 /// Part of an operation: writes an inode that is in use. Links of 0 are kept (an orphan); `next_orphan` stands where a removed one has its
@@ -241,16 +229,13 @@ pub(crate) fn retire(core: &Core, number: u32) -> Result<()> {
 
 /// What is told of inode `number` whether it is in use or not, and whatever else may be wrong with it.
 pub(crate) fn remains(core: &Core, number: u32) -> Result<Remains> {
-    let Place { block, start } = locate(core, number)?;
-    core.store.look(
-        Kind::Inodes,
-        block,
-        |_| Ok(()),
-        |block| {
-            let bytes = &block[start..start + core.superblock.inode_bytes];
-            Ok(raw::remains(&core.superblock, number, bytes))
-        },
-    )
+    look_at(core, locate(core, number)?, |_, bytes| Ok(raw::remains(&core.superblock, number, bytes)))
+}
+
+/// Lets `with` look at the bytes of an inode, and at the block that they are in.
+fn look_at<R>(core: &Core, place: Place, with: impl FnOnce(&Sight<'_>, &[u8]) -> Result<R>) -> Result<R> {
+    let range = place.start..place.start + core.superblock.inode_bytes;
+    core.store.look(Kind::Inodes, place.block, |_| Ok(()), |block| with(block, &block[range]))
 }
 
 /// Where inode `number` is.
