@@ -276,7 +276,7 @@ impl Core {
 
     pub(crate) fn statfs(&self) -> Result<Statfs> {
         let (available, free) = self.space();
-        let inodes = self.nodes.inodes.load(std::sync::atomic::Ordering::Relaxed);
+        let inodes = self.nodes.inode_count();
         Ok(Statfs {
             block_size: BLOCK as u32,
             blocks: self.medium.geometry.main_blocks(),

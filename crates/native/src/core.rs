@@ -17,15 +17,14 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use vfs::{Error, Result, Time};
 
 use crate::allocator::Frozen;
-use crate::alone::Alone;
 use crate::checkpoint::{self, Changes, Checkpoint, Facts};
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{Medium, VERSIONS};
+use crate::geometry::{LANES, Medium, VERSIONS};
 use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::Journal;
 use crate::kept::{Kept, Record};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, PerThread};
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::options::Shares;
@@ -62,7 +61,8 @@ pub(crate) struct Core {
     /// Mounted only to be read, because the log could not be replayed to its end.
     unchanged: AtomicBool,
     checkpoints: AtomicU64,
-    generation: Alone<AtomicU32>,
+    /// Of the next inode that each thread makes.
+    generations: PerThread<AtomicU32>,
     /// Serialises cross-directory renames: the tree's shape does not change under an ancestry check.
     pub(crate) tree_shape: Mutex<()>,
     /// Protects the orphan directory; taken after all inode locks.
@@ -72,6 +72,9 @@ pub(crate) struct Core {
     pub(crate) collector: Collector,
     _mounted: nvm::Mounted,
 }
+
+/// Generations of one thread.
+const GENERATIONS: u32 = u32::MAX / LANES as u32;
 
 /// Recovery may skip a few versions.
 const LAST_VERSION: u32 = VERSIONS - 1024;
@@ -132,7 +135,9 @@ impl Core {
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
-            generation: Alone::new(AtomicU32::new(generation)),
+            generations: PerThread::new(|thread| {
+                AtomicU32::new(generation.wrapping_add(thread as u32 * GENERATIONS))
+            }),
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             pressure: Pressure::default(),
@@ -150,7 +155,7 @@ impl Core {
 
     /// A generation for a new inode, unlike those its number had before.
     pub(crate) fn next_generation(&self) -> u32 {
-        self.generation.fetch_add(1, Ordering::Relaxed)
+        self.generations.mine().fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether what a checkpoint makes room for takes this part of its share of DRAM: 1, all of it.
@@ -229,7 +234,7 @@ impl Core {
                     nodes.next_nid()
                 },
                 nodes: nodes.node_count(),
-                inodes: nodes.inodes.load(Ordering::Relaxed) as u32,
+                inodes: nodes.inode_count() as u32,
                 sequence: if planted(Fault::SequenceStale) {
                     predecessor.body.sequence.get()
                 } else {

@@ -51,7 +51,7 @@ thread_local! {
 }
 
 /// The calling thread's number, below [`LANES`].
-pub(crate) fn thread_number() -> usize {
+fn thread_number() -> usize {
     NUMBER.get()
 }
 
@@ -60,6 +60,27 @@ pub(crate) fn thread_number() -> usize {
 pub fn number_this_thread(number: usize) {
     NUMBER.set(number % LANES);
     MINE.set(number % LANES);
+}
+
+/// One for each number that threads have: who stores to the calling thread's takes its line from nobody, as long as there are
+/// no more threads than numbers.
+pub(crate) struct PerThread<T>(Box<[Alone<T>]>);
+
+impl<T> PerThread<T> {
+    /// `make` is told the thread's number.
+    pub(crate) fn new(make: impl FnMut(usize) -> T) -> PerThread<T> {
+        PerThread((0..LANES).map(make).map(Alone::new).collect())
+    }
+
+    /// The calling thread's.
+    pub(crate) fn mine(&self) -> &T {
+        &self.0[thread_number()]
+    }
+
+    /// Everybody's.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|one| &**one)
+    }
 }
 
 impl Lanes {

@@ -46,7 +46,7 @@ pub(crate) struct CachedEntry {
     /// pointer and loaded before it: who sees the running epoch's version sees its copy. With [`SEALED`] it is no
     /// epoch's, so that who would change the node finds that out where he looks anyhow.
     version: AtomicU32,
-    /// [`VERIFIED`], [`LISTED`], and from bit 16 the slots of an inode block that are promised.
+    /// [`VERIFIED`], [`LISTED`].
     state: AtomicU32,
 }
 
@@ -72,7 +72,6 @@ impl CachedEntry {
 const VERIFIED: u32 = 1;
 /// The inode block is on a list of those that have room.
 const LISTED: u32 = 2;
-const PROMISED_SHIFT: u32 = 16;
 
 /// In an entry's version: the copy of that epoch is ready for its checkpoint, unless somebody breaks the seal.
 const SEALED: u32 = VERSIONS;
@@ -245,28 +244,7 @@ impl Nat {
         Ok(true)
     }
 
-    /// The slots of inode block `nid` that are promised to inodes not made yet. Like all that follows about promises
-    /// and lists, under the block's lock.
-    pub(crate) fn promised(&self, nid: u32) -> vfs::Result<u16> {
-        Ok((self.entry(nid)?.state.load(Ordering::Relaxed) >> PROMISED_SHIFT) as u16)
-    }
-
-    /// Promises `slots`, takes the block off the list, if it is there.
-    pub(crate) fn promise(&self, nid: u32, slots: u16) -> vfs::Result<()> {
-        let entry = self.entry(nid)?;
-        entry.state.fetch_and(!LISTED, Ordering::Relaxed);
-        entry.state.fetch_or(u32::from(slots) << PROMISED_SHIFT, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A promised slot (or one that never was, in a replay) is taken or given back; returns those that are left.
-    pub(crate) fn redeem(&self, nid: u32, slot: usize) -> vfs::Result<u16> {
-        let bit = 1u32 << (PROMISED_SHIFT as usize + slot);
-        let before = self.entry(nid)?.state.fetch_and(!bit, Ordering::Relaxed);
-        Ok(((before & !bit) >> PROMISED_SHIFT) as u16)
-    }
-
-    /// Notes that the block is on a list; whether it was not.
+    /// Notes that block `nid` of inodes is on a list; whether it was not. Like what follows, under the block's lock.
     pub(crate) fn list(&self, nid: u32) -> vfs::Result<bool> {
         Ok(self.entry(nid)?.state.fetch_or(LISTED, Ordering::Relaxed) & LISTED == 0)
     }

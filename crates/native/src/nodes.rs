@@ -8,7 +8,7 @@ mod inodes;
 
 use std::collections::HashSet;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use nvm::Purpose;
 use parking_lot::Mutex;
@@ -19,6 +19,7 @@ use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
+use crate::lanes::PerThread;
 use crate::nat::NID_BITS;
 use crate::node::{Edit, FIRST_NID, HEADER, NodeHeader, each_part, header_of, on_medium};
 use crate::reader::Reader;
@@ -30,10 +31,10 @@ pub(crate) struct Nodes {
     pub(crate) allocator: Allocator,
     /// The running epoch: the version its checkpoint will have.
     version: AtomicU32,
-    nids: Mutex<NidPool>,
+    nids: Alone<Mutex<NidPool>>,
     pub(crate) slots: Slots,
-    /// Inodes that exist.
-    pub(crate) inodes: Alone<AtomicU64>,
+    /// Inodes that exist: what each thread has made of them, less what it has removed.
+    inodes: PerThread<AtomicI64>,
 }
 
 /// Who may change nodes may read them.
@@ -108,7 +109,7 @@ impl Nodes {
             reader,
             allocator,
             version: AtomicU32::new(version),
-            nids: Mutex::new(NidPool {
+            nids: Alone::new(Mutex::new(NidPool {
                 free: Vec::new(),
                 next: next_nid,
                 scan: FIRST_NID,
@@ -116,10 +117,19 @@ impl Nodes {
                 holes: next_nid.saturating_sub(nodes),
                 search_again: false,
                 replaying: None,
-            }),
+            })),
             slots,
-            inodes: Alone::new(AtomicU64::new(inodes.into())),
+            inodes: PerThread::new(|thread| AtomicI64::new(if thread == 0 { inodes.into() } else { 0 })),
         }
+    }
+
+    /// Inodes that exist; exactly if nobody makes or removes any meanwhile.
+    pub(crate) fn inode_count(&self) -> u64 {
+        self.inodes.all().map(|count| count.load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
+    }
+
+    fn count_inodes(&self, change: i64) {
+        self.inodes.mine().fetch_add(change, Ordering::Relaxed);
     }
 
     pub(crate) fn version(&self) -> u32 {
@@ -304,7 +314,7 @@ impl Nodes {
             }
             let nid = nids.scan;
             nids.scan += 1;
-            if self.nat.locate(nid)?.pointer.is_null() && self.nat.promised(nid)? == 0 {
+            if self.nat.locate(nid)?.pointer.is_null() && !self.slots.may_be_promised(nid) {
                 nids.free.push(nid);
                 nids.holes -= 1;
             }

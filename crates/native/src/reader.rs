@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::error::corrupt;
 use crate::geometry::{BLOCK, Medium};
@@ -25,7 +26,7 @@ pub(crate) struct Reader {
     /// The same, by the upper bits of a key: where buckets were.
     pub(crate) bucket_hints: Hints,
     /// Nodes that exist.
-    pub(crate) count: AtomicU32,
+    pub(crate) count: Alone<AtomicU32>,
 }
 
 /// The map of slots in an inode block's first word.
@@ -49,7 +50,7 @@ impl Reader {
     ) -> Reader {
         let nat = Nat::new(medium.clone(), tree, cache_bytes);
         let (inode_hints, bucket_hints) = (Hints::new(0), Hints::new(0));
-        Reader { nat, medium, hash_key, inode_hints, bucket_hints, count: AtomicU32::new(nodes) }
+        Reader { nat, medium, hash_key, inode_hints, bucket_hints, count: Alone::new(AtomicU32::new(nodes)) }
     }
 
     /// Nodes that exist.

@@ -33,7 +33,7 @@ impl Core {
     pub(crate) fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
         let mut at = dir;
         // A tree is no deeper than it has inodes; one that is leads in a circle.
-        let mut left = self.nodes.inodes.load(std::sync::atomic::Ordering::Relaxed);
+        let mut left = self.nodes.inode_count();
         while at != ancestor && Ino::from(at) != ROOT_INO {
             if left == 0 {
                 return Err(corrupt("directory", 0, "parent", at, "one on the way to the root"));

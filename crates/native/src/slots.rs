@@ -4,44 +4,67 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use crate::inode::number_of;
-use crate::lanes;
+use crate::lanes::PerThread;
 
-/// Dispensers of numbers: threads of different dispensers fill different blocks.
-const DISPENSERS: usize = crate::geometry::LANES;
 /// Block locks of a volume at most, and at least: a small one is opened sooner with few.
 const STRIPES_MAX: u64 = 256;
 const STRIPES_MIN: u64 = 16;
 
-#[derive(Default)]
-#[repr(align(64))]
-struct Dispenser {
-    numbers: Mutex<Numbers>,
-}
-
-/// What one dispenser gives out.
+/// What one thread gives out to itself: threads fill different blocks.
 #[derive(Default)]
 struct Numbers {
     nid: u32,
-    /// Slots of block `nid` that are promised to this dispenser.
+    /// Slots of block `nid` that are promised to this thread.
     free: u16,
     /// Blocks with room.
     roomy: Vec<u32>,
 }
 
+/// Which slots of the blocks of one lock are promised to inodes that are not made yet; each thread has one block at a time.
+#[derive(Default)]
+pub(crate) struct Promises(SmallVec<[(u32, u16); 2]>);
+
+impl Promises {
+    /// Those of block `nid`.
+    pub(crate) fn of(&self, nid: u32) -> u16 {
+        self.0.iter().find(|(block, _)| *block == nid).map_or(0, |(_, slots)| *slots)
+    }
+
+    /// Promises `slots` of block `nid`, too.
+    pub(crate) fn add(&mut self, nid: u32, slots: u16) {
+        match self.0.iter_mut().find(|(block, _)| *block == nid) {
+            Some((_, promised)) => *promised |= slots,
+            None => self.0.extend((slots != 0).then_some((nid, slots))),
+        }
+    }
+
+    /// A promised slot (or one that never was, in a replay) is taken or given back; returns those that are left.
+    pub(crate) fn redeem(&mut self, nid: u32, slot: usize) -> u16 {
+        let Some(at) = self.0.iter().position(|(block, _)| *block == nid) else { return 0 };
+        let left = self.0[at].1 & !(1 << slot);
+        self.0[at].1 = left;
+        if left == 0 {
+            self.0.swap_remove(at);
+        }
+        left
+    }
+}
+
 #[derive(Default)]
 #[repr(align(64))]
-struct BlockLock(Mutex<()>);
+struct BlockLock(Mutex<Promises>);
 
 /// Numbers of inodes, and the locks of their blocks.
 ///
-/// A dispenser promises itself all free slots of a block; so nobody else gives them out, and the block's NID is not free
-/// while one of them may still become an inode. Order of locks: a dispenser, a block, the NID pool.
+/// A thread promises itself all free slots of a block; so nobody else gives them out, and the block's NID is not free
+/// while one of them may still become an inode. Order of locks: a thread's numbers, a block, the NID pool.
 pub(crate) struct Slots {
-    dispensers: [Dispenser; DISPENSERS],
+    numbers: PerThread<Mutex<Numbers>>,
     blocks: Box<[BlockLock]>,
-    /// Blocks with room in the dispensers' lists, and how many there may be.
+    /// Blocks with room in the threads' lists, and how many there may be.
     roomy: AtomicUsize,
     roomy_max: usize,
     /// The first number was asked for.
@@ -54,29 +77,33 @@ impl Slots {
         let stripes = (volume_blocks / 256).clamp(STRIPES_MIN, STRIPES_MAX).next_power_of_two();
         Slots {
             roomy_max: roomy,
-            dispensers: Default::default(),
+            numbers: PerThread::new(|_| Mutex::default()),
             blocks: (0..stripes).map(|_| BlockLock::default()).collect(),
             roomy: AtomicUsize::new(0),
             begun: Once::new(),
         }
     }
 
+    fn block(&self, nid: u32) -> &Mutex<Promises> {
+        &self.blocks[nid as usize & (self.blocks.len() - 1)].0
+    }
+
     /// The lock of a block of inodes.
-    pub(crate) fn lock(&self, nid: u32) -> MutexGuard<'_, ()> {
-        self.blocks[nid as usize & (self.blocks.len() - 1)].0.lock()
+    pub(crate) fn lock(&self, nid: u32) -> MutexGuard<'_, Promises> {
+        self.block(nid).lock()
     }
 
-    /// The calling thread's dispenser.
-    fn dispenser(&self) -> &Dispenser {
-        &self.dispensers[lanes::thread_number()]
+    /// Whether a slot of block `nid` is promised, or may be: who asks waits for nobody.
+    pub(crate) fn may_be_promised(&self, nid: u32) -> bool {
+        self.block(nid).try_lock().is_none_or(|promises| promises.of(nid) != 0)
     }
 
-    /// A block with room, of the dispenser or, if it has none, of another.
+    /// A block with room, of the thread's or, if it has none, of another's.
     fn take_roomy(&self, numbers: &mut Numbers) -> Option<u32> {
         if self.roomy.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let other = || self.dispensers.iter().find_map(|dispenser| dispenser.numbers.try_lock()?.roomy.pop());
+        let other = || self.numbers.all().find_map(|numbers| numbers.try_lock()?.roomy.pop());
         let nid = numbers.roomy.pop().or_else(other)?;
         self.roomy.fetch_sub(1, Ordering::Relaxed);
         Some(nid)
@@ -84,7 +111,7 @@ impl Slots {
 
     /// Remembers a block with room; false if there is no room for that.
     pub(crate) fn remember(&self, nid: u32) -> bool {
-        let mut numbers = self.dispenser().numbers.lock();
+        let mut numbers = self.numbers.mine().lock();
         if self.roomy.load(Ordering::Relaxed) >= self.roomy_max {
             return false;
         }
@@ -101,7 +128,7 @@ impl Slots {
         promise: impl Fn(Option<u32>) -> vfs::Result<(u32, u16)>,
     ) -> vfs::Result<u32> {
         self.begun.call_once(begin);
-        let mut numbers = self.dispenser().numbers.lock();
+        let mut numbers = self.numbers.mine().lock();
         while numbers.free == 0 {
             let roomy = self.take_roomy(&mut numbers);
             (numbers.nid, numbers.free) = promise(roomy)?;

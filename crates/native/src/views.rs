@@ -15,9 +15,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use vfs::{DirEntry, Error, FileKind, Ino, InoMap, InoSet, ROOT_INO, Result, Time};
 
 use crate::directory::FIRST_KEY;
-use crate::geometry::LANES;
 use crate::handles::Handles;
-use crate::lanes;
+use crate::lanes::PerThread;
 use crate::read_only::ReadOnly;
 use crate::view::SnapshotView;
 
@@ -84,12 +83,9 @@ impl Known {
     }
 }
 
-#[repr(align(128))]
-struct List(RwLock<Arc<Known>>);
-
 /// The views of a mounted volume.
 pub(crate) struct Views {
-    lists: Box<[List]>,
+    lists: PerThread<RwLock<Arc<Known>>>,
     /// Made when a file of a snapshot is opened first: most volumes never have one.
     handles: OnceLock<Arc<Handles>>,
     /// When a snapshot came or went.
@@ -101,7 +97,7 @@ impl Views {
     pub(crate) fn new(changed: Time) -> Views {
         let known = Arc::default();
         Views {
-            lists: (0..LANES).map(|_| List(RwLock::new(Arc::clone(&known)))).collect(),
+            lists: PerThread::new(|_| RwLock::new(Arc::clone(&known))),
             handles: OnceLock::new(),
             changed: Mutex::new(changed),
         }
@@ -110,12 +106,12 @@ impl Views {
     /// The calling thread's list.
     #[inline]
     pub(crate) fn mine(&self) -> RwLockReadGuard<'_, Arc<Known>> {
-        self.lists[lanes::thread_number()].0.read()
+        self.lists.mine().read()
     }
 
     /// Changes what all lists have, when no call is in any view. In place: what that costs does not grow with the views.
     fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
-        let mut lists: Vec<_> = self.lists.iter().map(|list| list.0.write()).collect();
+        let mut lists: Vec<_> = self.lists.all().map(RwLock::write).collect();
         let none = Arc::default();
         let mut known = Arc::clone(&none);
         for list in &mut lists {

@@ -9,8 +9,6 @@
 //!   the epoch's checkpoint is published and everybody who held a lock then has let go of it
 //!   ([`crate::locks::Locks::wait_for_all`]); who holds none sees by the version that the block moved.
 
-use std::sync::atomic::Ordering;
-
 use nvm::Purpose;
 
 use super::Nodes;
@@ -96,7 +94,7 @@ impl Nodes {
         hot: &Hot,
     ) -> vfs::Result<()> {
         let (nid, slot) = (nid_of(ino), slot_of(ino));
-        let _lock = self.slots.lock(nid);
+        let mut promises = self.slots.lock(nid);
         let is_new = self.nat.locate(nid)?.pointer.is_null();
         let block = if is_new {
             let (block, _) = self.allocator.allocate(budget, BlockKind::Inode, nid, 0, 1)?;
@@ -119,8 +117,8 @@ impl Nodes {
         if is_new {
             self.place(nid, block)?;
         }
-        self.nat.redeem(nid, slot)?;
-        self.inodes.fetch_add(1, Ordering::Relaxed);
+        promises.redeem(nid, slot);
+        self.count_inodes(1);
         Ok(())
     }
 
@@ -128,22 +126,21 @@ impl Nodes {
     pub(crate) fn remove_inode(&self, budget: &Budget<'_>, ino: u32) -> vfs::Result<()> {
         let (nid, slot) = (nid_of(ino), slot_of(ino));
         let block = self.inode(ino)?.block;
-        let lock = self.slots.lock(nid);
-        let promised = self.nat.promised(nid)?;
+        let promises = self.slots.lock(nid);
         let left = map_of(self.slots_word(self.current(nid)?.unwrap_or(block))) & !(1 << slot);
         if left == 0 {
-            self.remove(nid, promised != 0)?;
+            self.remove(nid, promises.of(nid) != 0)?;
         } else {
             let block = self.current_or_copy(budget, nid)?;
             self.set_map(block, left);
             let has_room = (ALL_SLOTS & !left).count_ones() >= ROOM_MIN;
             let is_first = has_room && self.nat.list(nid)?;
-            drop(lock);
+            drop(promises);
             if is_first {
                 self.list_roomy(nid)?;
             }
         }
-        self.inodes.fetch_sub(1, Ordering::Relaxed);
+        self.count_inodes(-1);
         Ok(())
     }
 
@@ -158,8 +155,9 @@ impl Nodes {
             Some(nid) => Ok((nid, self.promise_rest(nid)?)),
             None => {
                 let nid = self.take_nid()?;
-                let _lock = self.slots.lock(nid);
-                self.nat.promise(nid, ALL_SLOTS)?;
+                let mut promises = self.slots.lock(nid);
+                self.nat.unlist(nid)?;
+                promises.add(nid, ALL_SLOTS);
                 Ok((nid, ALL_SLOTS))
             }
         };
@@ -168,14 +166,15 @@ impl Nodes {
 
     /// Promises the slots of a listed block that are free; none if the block has gone or is damaged.
     fn promise_rest(&self, nid: u32) -> vfs::Result<u16> {
-        let _lock = self.slots.lock(nid);
+        let mut promises = self.slots.lock(nid);
         let word = match self.block_of(nid) {
             Ok(block) => self.slots_word(block),
             Err(_) => 0, // whoever wants one of its inodes hears of it
         };
         let is_block = word & 0xff == BlockKind::Inode as u64;
-        let free = if is_block { ALL_SLOTS & !map_of(word) & !self.nat.promised(nid)? } else { 0 };
-        self.nat.promise(nid, free)?;
+        self.nat.unlist(nid)?;
+        let free = if is_block { ALL_SLOTS & !map_of(word) & !promises.of(nid) } else { 0 };
+        promises.add(nid, free);
         Ok(free)
     }
 
@@ -193,9 +192,9 @@ impl Nodes {
     /// A number taken but not used after all.
     pub(crate) fn return_number(&self, ino: u32) {
         let nid = nid_of(ino);
-        let _lock = self.slots.lock(nid);
-        // What is promised is cached or set aside; if it cannot be had, the number stays taken until the next mount.
-        let Ok(left) = self.nat.redeem(nid, slot_of(ino)) else { return };
+        let mut promises = self.slots.lock(nid);
+        let left = promises.redeem(nid, slot_of(ino));
+        // If the NAT cannot be read, the number stays taken until the next mount.
         if left == 0 && self.nat.locate(nid).is_ok_and(|located| located.pointer.is_null()) {
             self.return_nid(nid);
         }
