@@ -7,7 +7,7 @@ use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
 use crate::directory::{self, Probe, Spot};
 use crate::error::corrupt;
-use crate::inode::Inode;
+use crate::inode::{ALL_SLOTS, Inode};
 use crate::namespace::{ACL_LOG, LINK_MAX, NAMES_BLOCKS, NAMES_LOG, New};
 use crate::node::number;
 use crate::record::Item;
@@ -32,8 +32,8 @@ impl Core {
     /// Whether directory `dir` is `ancestor` or somewhere below it. The tree's shape is held.
     pub(crate) fn is_in(&self, dir: u32, ancestor: u32) -> Result<bool> {
         let mut at = dir;
-        // A tree is no deeper than it has inodes; one that is leads in a circle.
-        let mut left = self.nodes.inode_count();
+        // A tree is no deeper than blocks have room for inodes; one that is leads in a circle.
+        let mut left = self.nodes.node_count().saturating_mul(ALL_SLOTS.count_ones());
         while at != ancestor && Ino::from(at) != ROOT_INO {
             if left == 0 {
                 return Err(corrupt("directory", 0, "parent", at, "one on the way to the root"));
