@@ -49,7 +49,7 @@ impl Core {
         let ino = number(ino)?;
         let _lock = self.locks.read(ino);
         let inode = self.inode(ino)?;
-        if mask & rules::WRITE != 0 && self.options.read_only {
+        if mask & rules::WRITE != 0 && self.options.read_only && inode.kind().is_stored() {
             return Err(Error::ReadOnly);
         }
         self.nodes.may_access(caller, inode, mask)
@@ -158,10 +158,6 @@ impl Core {
         if changes.size.is_some_and(|size| size > FILE_MAX) {
             return Err(Error::FileTooLarge);
         }
-        if let (Some(_), Some(raw)) = (set.mode, access) {
-            let value = acl::with_mode(raw, changes.mode)?;
-            operation.log(&Item::SetXattr { ino, name: acl::ACCESS, value: &value });
-        }
         if let Some(size) = changes.size {
             self.log_resize(&mut operation, inode, size)?;
         }
@@ -172,6 +168,11 @@ impl Core {
         operation.log_hot(inode, &new_hot);
         if new_cold != cold {
             operation.log(&Item::Cold { ino, cold: &new_cold });
+        }
+        // Behind the size, which takes the room in the slot that it was found to have: what is left is for attributes.
+        if let (Some(_), Some(raw)) = (set.mode, access) {
+            let value = acl::with_mode(raw, changes.mode)?;
+            operation.log(&Item::SetXattr { ino, name: acl::ACCESS, value: &value });
         }
         operation.commit()
     }

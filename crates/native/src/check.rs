@@ -24,7 +24,7 @@ use crate::node::{self, ORPHANS};
 use crate::reader::Reader;
 use crate::recovery::{self, Rest};
 use crate::sit::{Bitmap, SegmentKind, SitEntry};
-use crate::superblock::{Root, Superblock};
+use crate::superblock::{Left, Root, Superblock};
 
 /// What a check does about what it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -560,7 +560,7 @@ impl<'a> Walk<'a> {
         };
         if dir == ORPHANS {
             seen.insert(ino);
-            if self.at_rest.root.clean.get() == 1 {
+            if self.at_rest.root.left() == Left::Clean {
                 self.report.found(format!("inode {ino} has no name, and was not removed at the clean end"));
             }
             return;

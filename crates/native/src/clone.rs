@@ -20,7 +20,7 @@ use crate::nat::Tree;
 use crate::pointer::NodePointer;
 use crate::recovery::{self, Rest};
 use crate::sit::{self, Bitmap, SegmentKind, SitEntry};
-use crate::superblock::{Root, Superblock};
+use crate::superblock::{Left, Root, Superblock};
 use crate::twin::Traverse;
 use crate::{Error, MountOptions};
 
@@ -112,7 +112,7 @@ fn clone_record(
     to.fence(flushed.and(written)).ignore();
     // The log's salts follow from the key, which is the origin's, and this number, which must be nobody's.
     let lives = uuid::Uuid::new_v4().as_u64_pair().0 >> 2;
-    Root::new(record.block, lives).write_next(to, record.block, false).ignore();
+    Root::new(record.block, lives).write_next(to, record.block, Left::InUse).ignore();
     medium.check_media()?;
     let (label, created) = (superblock.label, Time::now().sec as u64);
     let uuid = *to.uuid().as_bytes();

@@ -29,7 +29,7 @@ use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::options::Shares;
 use crate::removal::{Newest, Place};
-use crate::superblock::Root;
+use crate::superblock::{Left, Root};
 use crate::views::Views;
 use crate::{Durability, MountOptions, Recovery, sit};
 
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) tree_shape: Mutex<()>,
     /// Protects the orphan directory; taken after all inode locks.
     pub(crate) orphans: Mutex<()>,
+    /// Some inode without a name found no room to be removed.
+    pub(crate) owes_reclaims: AtomicBool,
     pub(crate) pressure: Pressure,
     sealing: Sealing,
     pub(crate) collector: Collector,
@@ -77,7 +79,14 @@ pub(crate) struct Core {
 const GENERATIONS: u32 = u32::MAX / LANES as u32;
 
 /// Recovery may skip a few versions.
-const LAST_VERSION: u32 = VERSIONS - 1024;
+pub(crate) const LAST_VERSION: u32 = VERSIONS - 1024;
+
+fn all_versions_used() -> Error {
+    Error::Io(
+        "the volume has made all the checkpoints that its format can number; copy its files to a new one"
+            .into(),
+    )
+}
 
 /// One checkpoint is made at a time.
 pub(crate) struct Publisher {
@@ -140,6 +149,7 @@ impl Core {
             }),
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
+            owes_reclaims: AtomicBool::new(false),
             pressure: Pressure::default(),
             sealing,
             collector: Collector::default(),
@@ -216,8 +226,8 @@ impl Core {
             }
             moved.switch()?;
             let version = nodes.version();
-            if version >= LAST_VERSION {
-                return Err(Error::Io("the volume has made all the checkpoints that its format can number; copy its files to a new one".into()));
+            if version >= LAST_VERSION && next_log == NextLog::WithEpoch {
+                return Err(all_versions_used());
             }
             let in_place = match next_log {
                 NextLog::WithEpoch => self.journal.begin(version + 1, &mut lanes),
@@ -281,11 +291,11 @@ impl Core {
         }
         checkpoint::publish(medium, &predecessor, durable).ignore();
         if planted(Fault::RootBeforeSettled) {
-            publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
+            publisher.root.write_next(&medium.region, checkpoint.block, Left::InUse).ignore();
         }
         let settled = sit::settle(medium, &journal);
         fault::fence(&medium.region, Fault::SettleFence, settled).ignore();
-        publisher.root.write_next(&medium.region, checkpoint.block, false).ignore();
+        publisher.root.write_next(&medium.region, checkpoint.block, Left::InUse).ignore();
         publisher.newest = checkpoint;
         nodes.nat.publish(checkpoint.body.tree(), facts.version);
         // An inode's block may have been copied for a neighbour's sake while somebody looked at the old one.
@@ -299,10 +309,18 @@ impl Core {
             self.begin_log(facts.version + 1);
         }
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.check_versions();
         if self.snapshots.read().has_changes() {
             self.pressure.raise();
         }
         medium.check_media()
+    }
+
+    /// Lets nothing more be changed if the running epoch could have no checkpoint.
+    pub(crate) fn check_versions(&self) {
+        if self.nodes.version() >= LAST_VERSION {
+            self.fail(&all_versions_used());
+        }
     }
 
     /// Begins the log of the running epoch, whose number is `version`, which has no transactions yet.
@@ -313,9 +331,13 @@ impl Core {
     /// A clean end: everything is in the checkpoint, and the root slot says so.
     pub(crate) fn finish(&self) -> Result<()> {
         self.checkpoint(NextLog::WithEpoch)?;
+        // Of a hidden directory that is damaged the check tells.
+        let unnamed = self.orphan_list().unwrap_or_default();
+        let is_clean = unnamed.is_empty() || planted(Fault::OrphanNotReclaimed);
+        let left = if is_clean { Left::Clean } else { Left::CleanButUnnamed };
         let mut publisher = self.publisher.lock();
         let block = publisher.newest.block;
-        publisher.root.write_next(&self.medium.region, block, true).ignore();
+        publisher.root.write_next(&self.medium.region, block, left).ignore();
         self.medium.check_media()
     }
 

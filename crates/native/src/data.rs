@@ -168,8 +168,8 @@ impl Core {
                         (_, Err(error)) => return Err(error),
                     }
                 }
-                // Somebody has protected it meanwhile.
-                Err(Error::NoSpace | Error::NotPermitted) if done > 0 => break,
+                // Somebody has protected it meanwhile, or made it as long as a file can be.
+                Err(Error::NoSpace | Error::NotPermitted | Error::FileTooLarge) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }

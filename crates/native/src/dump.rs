@@ -19,6 +19,7 @@ use crate::pointer::DataPointer;
 use crate::reader::Reader;
 use crate::record::Items;
 use crate::sit::{self, SegmentKind, SitEntry, ones};
+use crate::superblock::Left;
 use crate::xattr;
 
 /// What to show.
@@ -174,7 +175,7 @@ fn superblock(at_rest: &AtRest) -> Shown {
 
 fn checkpoint(at_rest: &AtRest) -> Shown {
     let (root, body) = (&at_rest.root, &at_rest.checkpoint.body);
-    let start = new().number("root_sequence", root.sequence).flag("clean", root.clean == 1);
+    let start = new().number("root_sequence", root.sequence).flag("clean", root.left() != Left::InUse);
     start
         .number("mounts", root.mounts)
         .number("block", at_rest.checkpoint.block)

@@ -19,7 +19,7 @@ use crate::pointer::NodePointer;
 use crate::record::Item;
 use crate::recovery::{self, Rest};
 use crate::sit::{SegmentKind, SitEntry};
-use crate::superblock::{Root, Superblock};
+use crate::superblock::{Left, Root, Superblock};
 use crate::{Error, FormatOptions, MountOptions};
 
 /// The first version: an empty tree. The next has the root directory.
@@ -59,7 +59,7 @@ pub fn format(region: &Region, options: &FormatOptions) -> Result<(), Error> {
     let (_, written) = Checkpoint::write(&medium, first, tree, snapshots, &facts, (0, checksum::of(&[])));
     region.fence(flushed.and(written)).ignore();
     let mut root = Root::new(first, 0);
-    root.write_next(region, first, true).ignore();
+    root.write_next(region, first, Left::Clean).ignore();
 
     let superblock = superblock(region, options, &geometry);
     drop(claimed);

@@ -12,7 +12,7 @@ use crate::kept::{Kept, Record};
 use crate::reader::Reader;
 use crate::scan::Log;
 use crate::sit::{self, SitEntry};
-use crate::superblock::{Root, Superblock};
+use crate::superblock::{Left, Root, Superblock};
 use crate::{Error, Snapshot};
 
 /// What a volume says of itself.
@@ -81,7 +81,7 @@ impl AtRest {
 
     /// Whether there is something to finish, or to replay from its `log`.
     pub(crate) fn needs_recovery(&self, log: &Log<'_>) -> bool {
-        self.root.clean.get() != 1
+        self.root.left() == Left::InUse
             || self.root.checkpoint.get() != self.checkpoint.block
             || log.has_transactions()
     }
@@ -151,7 +151,7 @@ pub fn info(region: &Region) -> Result<Info, Error> {
         blocks_free: geometry.main_blocks() - valid,
         log_bytes: 2 * geometry.log_half * BLOCK,
         checkpoint_version: at_rest.checkpoint.body.version.get(),
-        clean: at_rest.root.clean.get() == 1,
+        clean: at_rest.root.left() != Left::InUse,
         inodes: at_rest.checkpoint.body.inodes.get().into(),
     })
 }

@@ -44,6 +44,8 @@ mod diff;
 mod directory;
 mod dump;
 mod error;
+#[cfg(test)]
+mod extremes;
 mod fault;
 mod file_system;
 mod format;

@@ -42,6 +42,11 @@ pub(crate) fn mend_list(region: &Region, report: &mut CheckReport) -> Result<(),
             ));
         }
     }
+    if list_version(&medium, &newest) == newest.body.version.get() {
+        told.push(
+            "a snapshot taken last of all is lost, if there was one: it was what the volume is now".into(),
+        );
+    }
     recovery::replace_list(region, kept)?;
     told.into_iter().for_each(|what| report.given_up(what));
     Ok(())
@@ -57,12 +62,17 @@ pub(crate) fn drop_broken(region: &Region, broken: &[Broken], report: &mut Check
     Ok(())
 }
 
+/// The version of the checkpoint that wrote the list.
+fn list_version(medium: &Medium, newest: &Checkpoint) -> u32 {
+    let index = newest.body.snapshots().block();
+    if medium.geometry.in_main(index) { Entry::read(medium, index).version } else { u32::MAX }
+}
+
 /// Records for the snapshots that a list does not tell of, oldest first.
 fn lost(medium: &Medium, newest: &Checkpoint, kept: &Kept) -> Vec<Record> {
     let mut verified = InoSet::default();
     let mut records = Vec::new();
-    let index = newest.body.snapshots().block();
-    let written = if medium.geometry.in_main(index) { Entry::read(medium, index).version } else { u32::MAX };
+    let written = list_version(medium, newest);
     for block in checkpoints(medium) {
         let Ok(checkpoint) = Checkpoint::read(medium, block) else { continue };
         let version = checkpoint.body.version.get();

@@ -20,7 +20,7 @@ use crate::bia::BlockKind;
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
 use crate::lanes::PerThread;
-use crate::nat::NID_BITS;
+use crate::nat::{FANOUT, NID_BITS};
 use crate::node::{Edit, FIRST_NID, HEADER, NodeHeader, each_part, header_of, on_medium};
 use crate::reader::Reader;
 use crate::slots::Slots;
@@ -76,6 +76,17 @@ impl NidPool {
     fn search(&mut self, used: u32) {
         (self.scan, self.scan_end, self.search_again) = (FIRST_NID, self.next, false);
         self.holes = self.next.saturating_sub(used);
+    }
+
+    /// The page of `nid`, which was looked at last, is damaged: goes on behind it.
+    fn pass_over(&mut self, nid: u32, damage: &vfs::Error) {
+        let behind = (nid / FANOUT as u32 + 1) * FANOUT as u32;
+        tracing::error!("numbers {nid} to {} are given to no node: {damage}", behind - 1);
+        for at in [&mut self.scan, &mut self.next] {
+            if *at == nid + 1 {
+                *at = behind;
+            }
+        }
     }
 
     fn give_back(&mut self, nid: u32) {
@@ -303,31 +314,53 @@ impl Nodes {
             nids.next += 1;
             return Ok(nids.next - 1);
         }
+        loop {
+            let nid = self.pick_nid(&mut nids)?;
+            // Who makes a node has committed to it, and could not enter it in a page that is damaged.
+            match self.nat.locate(nid) {
+                Ok(_) => return Ok(nid),
+                Err(error @ vfs::Error::Corrupt(_)) => nids.pass_over(nid, &error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A free NID, of whose page nothing is known.
+    fn pick_nid(&self, nids: &mut NidPool) -> vfs::Result<u32> {
         if let Some(nid) = nids.free.pop() {
             return Ok(nid);
         }
-        let end = nids.scan_end.min(nids.scan.saturating_add(1024));
-        while nids.scan < end {
+        let all_used = nids.next >> NID_BITS != 0;
+        let enough = nids.scan.saturating_add(1024);
+        while nids.scan < nids.scan_end && (nids.scan < enough || all_used && nids.free.is_empty()) {
             if nids.holes == 0 {
                 nids.scan = nids.scan_end; // there is nothing to be found
                 break;
             }
             let nid = nids.scan;
             nids.scan += 1;
-            if self.nat.locate(nid)?.pointer.is_null() && !self.slots.may_be_promised(nid) {
-                nids.free.push(nid);
-                nids.holes -= 1;
+            match self.nat.locate(nid) {
+                Ok(located) if !located.pointer.is_null() => {}
+                Ok(_) => match self.slots.is_promised(nid) {
+                    Some(true) => {}
+                    Some(false) => {
+                        nids.free.push(nid);
+                        nids.holes -= 1;
+                    }
+                    None => nids.search_again = true,
+                },
+                Err(error @ vfs::Error::Corrupt(_)) => nids.pass_over(nid, &error),
+                Err(error) => return Err(error),
             }
         }
         if let Some(nid) = nids.free.pop() {
             return Ok(nid);
         }
-        let nid = nids.next;
-        if nid >> NID_BITS != 0 {
+        if all_used {
             return Err(vfs::Error::NoSpace);
         }
-        nids.next = nid + 1;
-        Ok(nid)
+        nids.next += 1;
+        Ok(nids.next - 1)
     }
 
     /// Replay of a log that makes the inodes `created` begins.

@@ -1,6 +1,8 @@
 //! Inodes without a name: open but unlinked, or made by `O_TMPFILE`. A hidden directory names them, so that a crash
 //! leaves none behind.
 
+use std::sync::atomic::Ordering;
+
 use vfs::{Error, FileKind, Handle, Result, Time};
 
 use crate::allocator::Urgency;
@@ -101,7 +103,35 @@ impl Core {
                 self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
             }
         };
-        if unnamed && !self.options.read_only { self.reclaim(ino) } else { Ok(()) }
+        if !unnamed || self.options.read_only {
+            return Ok(());
+        }
+        match self.reclaim(ino) {
+            // Nobody would ask for that again: the thread that makes checkpoints does.
+            Err(Error::NoSpace) => {
+                self.owes_reclaims.store(true, Ordering::Relaxed);
+                self.pressure.raise();
+                Ok(())
+            }
+            reclaimed => reclaimed,
+        }
+    }
+
+    /// Removes inodes without a name that found no room to be removed when they were closed, as far as there is room now.
+    pub(crate) fn reclaim_owed(&self) {
+        if !self.owes_reclaims.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        for ino in self.orphan_list().unwrap_or_default() {
+            if self.handles.is_open(ino) {
+                continue;
+            }
+            match self.reclaim(ino) {
+                Ok(()) => {}
+                Err(Error::NoSpace) => return self.owes_reclaims.store(true, Ordering::Relaxed),
+                Err(error) => tracing::error!("inode {ino}, which has no name, stays: {error}"),
+            }
+        }
     }
 
     /// Removes inode `ino` if it has neither name nor handle.

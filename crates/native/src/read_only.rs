@@ -99,8 +99,8 @@ impl<T: Readable> FileSystem for ReadOnly<T> {
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u32) -> Result<()> {
-        if mask & rules::WRITE != 0 {
-            return self.refuse_change(ino);
+        if mask & rules::WRITE != 0 && self.0.getattr(ino)?.kind().is_stored() {
+            return Err(Error::ReadOnly);
         }
         self.0.access(caller, ino, mask)
     }

@@ -4,6 +4,7 @@
 //! journal says, rewrites bytes in place that the log holds, and writes to blocks that nothing reaches.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nvm::Region;
@@ -21,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::reader::Reader;
 use crate::replay::replay;
 use crate::scan::Log;
-use crate::superblock::{Root, Superblock};
+use crate::superblock::{Left, Root, Superblock};
 use crate::{Error, MountOptions, Recovery, inspect};
 
 /// The newest checkpoint of an unopened volume and the root slot that leads to it. If its publishing was cut short,
@@ -36,7 +37,7 @@ pub(crate) fn newest(medium: &Medium, read_only: bool) -> std::result::Result<(R
         // What is seen now decides: make it durable before acting on it.
         checkpoint.persist_state(medium).ignore();
         successor.settle_again(medium)?.ignore();
-        root.write_next(&medium.region, successor.block, false).ignore();
+        root.write_next(&medium.region, successor.block, Left::InUse).ignore();
         checkpoint = successor;
     }
     Ok((root, checkpoint))
@@ -100,6 +101,7 @@ fn open_as_it_is(
         for orphan in orphans {
             match core.reclaim(orphan) {
                 Ok(()) => recovery.orphans_reclaimed += 1,
+                Err(vfs::Error::NoSpace) => core.owes_reclaims.store(true, Ordering::Relaxed),
                 // It keeps its space; the files with names are not to suffer for it.
                 Err(error) => tracing::error!("inode {orphan}, which has no name, stays: {error}"),
             }
@@ -122,7 +124,7 @@ pub(crate) fn open_bare(
     let mounted = region.claim().ok_or(Error::Mounted)?;
     let medium = Arc::new(Medium { region, geometry: superblock.geometry() });
     let (mut root, checkpoint) = newest(&medium, options.read_only)?;
-    let was_clean = root.clean.get() == 1;
+    let was_clean = root.left() != Left::InUse;
     let published = checkpoint.body.version.get();
     let key = superblock.hash_key();
     let log = Log::read(&medium, key, &root, (published, checkpoint.body.sequence.get()));
@@ -135,7 +137,7 @@ pub(crate) fn open_bare(
     let version = log.version().max(published) + 1;
     if !options.read_only {
         root.mounts = (root.mounts.get() + 1).into();
-        root.write_next(&medium.region, checkpoint.block, false).ignore();
+        root.write_next(&medium.region, checkpoint.block, Left::InUse).ignore();
         // What is seen now may have been stored and not flushed, if the server died and not the power.
         medium.region.fence(log.flush(&medium)).ignore();
     }
@@ -182,6 +184,7 @@ pub(crate) fn open_bare(
         _ if has_log => core.checkpoint(NextLog::OncePublished)?,
         _ => core.begin_log(version),
     }
+    core.check_versions();
     Ok((core, recovery))
 }
 

@@ -20,7 +20,7 @@ use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, LANES, Medium};
 use crate::journal::{HALF_HEADER, HalfHeader, chunk_bytes, salted};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, Item, Items, LANE_SHIFT, TRANSACTION_HEADER, TURN_SHIFT};
-use crate::superblock::Root;
+use crate::superblock::{Left, Root};
 
 /// A transaction of the log.
 #[derive(Clone, Copy)]
@@ -83,7 +83,7 @@ impl<'a> Log<'a> {
             }
         }
         // A half that was never used has no header either; a volume that was unmounted cleanly needs none.
-        if root.clean.get() != 1 {
+        if root.left() == Left::InUse {
             for half in damaged {
                 // Its epoch began behind the checkpoint, or behind the other half's, which did.
                 let behind = halves.iter().find(|half| half.header.first.get() == next).map(Half::end);

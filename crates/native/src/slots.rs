@@ -93,9 +93,9 @@ impl Slots {
         self.block(nid).lock()
     }
 
-    /// Whether a slot of block `nid` is promised, or may be: who asks waits for nobody.
-    pub(crate) fn may_be_promised(&self, nid: u32) -> bool {
-        self.block(nid).try_lock().is_none_or(|promises| promises.of(nid) != 0)
+    /// Whether a slot of block `nid` is promised; `None` if somebody has the block's lock: who asks waits for nobody.
+    pub(crate) fn is_promised(&self, nid: u32) -> Option<bool> {
+        Some(self.block(nid).try_lock()?.of(nid) != 0)
     }
 
     /// A block with room, of the thread's or, if it has none, of another's.

@@ -168,14 +168,26 @@ impl Superblock {
     }
 }
 
+/// How a volume was left, as its root slots say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Left {
+    /// In use, or by a crash: there may be something in the log.
+    InUse = 0,
+    /// By a clean unmount: the log holds nothing, nobody is without a name.
+    Clean = 1,
+    /// The same, but that inodes without a name found no room to be removed: the next mount tries again.
+    CleanButUnnamed = 2,
+}
+
 /// Where the newest checkpoint is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 pub(crate) struct Root {
     /// CRC-32C of all that follows: a torn slot is no slot.
     crc: U32,
-    /// 1 after a clean unmount: the log holds nothing, orphans are reclaimed.
-    pub(crate) clean: U32,
+    /// A [`Left`].
+    clean: U32,
     /// Larger is newer.
     pub(crate) sequence: U64,
     /// Block of the newest checkpoint.
@@ -192,7 +204,7 @@ impl Root {
     pub(crate) fn new(checkpoint: u64, mounts: u64) -> Root {
         Root {
             crc: 0.into(),
-            clean: 1.into(),
+            clean: (Left::Clean as u32).into(),
             sequence: 0.into(),
             checkpoint: checkpoint.into(),
             mounts: mounts.into(),
@@ -200,19 +212,28 @@ impl Root {
         }
     }
 
+    /// How the volume was left.
+    pub(crate) fn left(&self) -> Left {
+        match self.clean.get() {
+            1 => Left::Clean,
+            2 => Left::CleanButUnnamed,
+            _ => Left::InUse,
+        }
+    }
+
     /// Writes the next root over the older slot and then, when that is durable, over the other one: losing either
     /// slot loses nothing.
-    pub(crate) fn write_next(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Durable {
-        let first = self.write_slot(region, checkpoint, clean);
+    pub(crate) fn write_next(&mut self, region: &Region, checkpoint: u64, left: Left) -> Durable {
+        let first = self.write_slot(region, checkpoint, left);
         fault::fence(region, Fault::RootsTogether, first).ignore();
-        let second = self.write_slot(region, checkpoint, clean);
+        let second = self.write_slot(region, checkpoint, left);
         region.fence(second)
     }
 
-    fn write_slot(&mut self, region: &Region, checkpoint: u64, clean: bool) -> Flushed {
+    fn write_slot(&mut self, region: &Region, checkpoint: u64, left: Left) -> Flushed {
         self.sequence = (self.sequence.get() + 1).into();
         self.checkpoint = checkpoint.into();
-        self.clean = u32::from(clean).into();
+        self.clean = (left as u32).into();
         self.crc = checksum::of(&self.as_bytes()[4..]).into();
         let slot = ROOT_SLOTS[(self.sequence.get() % 2) as usize];
         fault::stream(region, Fault::RootNotSent, Purpose::Metadata, slot * BLOCK, self.as_bytes())
@@ -224,8 +245,8 @@ impl Root {
         if ROOT_SLOTS[((self.sequence.get() + 1) % 2) as usize] != at {
             self.sequence = (self.sequence.get() + 1).into();
         }
-        let (checkpoint, clean) = (self.checkpoint.get(), self.clean.get() == 1);
-        region.fence(self.write_slot(region, checkpoint, clean))
+        let (checkpoint, left) = (self.checkpoint.get(), self.left());
+        region.fence(self.write_slot(region, checkpoint, left))
     }
 
     /// The block of the slot that is damaged, if the other is not.
@@ -244,7 +265,7 @@ impl Root {
     fn may_be_torn(&self, other: &Root) -> bool {
         self.sequence.get().abs_diff(other.sequence.get()) == 1
             && self.mounts.get().abs_diff(other.mounts.get()) <= 1
-            && self.clean.get() <= 1
+            && self.clean.get() <= Left::CleanButUnnamed as u32
             && self.reserved == [0; 32]
     }
 

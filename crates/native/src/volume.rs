@@ -93,9 +93,12 @@ impl Volume {
         self.core.failure().cloned()
     }
 
-    /// Makes and publishes a checkpoint of everything that returned before.
+    /// Makes and publishes a checkpoint of everything that returned before, and then removes what had found no room to be
+    /// removed.
     pub fn checkpoint(&self) -> std::result::Result<(), Error> {
-        Ok(self.core.checkpoint(NextLog::WithEpoch)?)
+        self.core.checkpoint(NextLog::WithEpoch)?;
+        self.core.reclaim_owed();
+        Ok(())
     }
 
     /// Makes ready for the next checkpoint what was changed since the last one, as the volume does by itself in the
@@ -265,6 +268,7 @@ fn checkpoint_loop(core: &Core, interval: Duration) {
             tracing::error!("checkpoint failed: {error}");
             return;
         }
+        core.reclaim_owed();
         if let Err(error) = core.collect_if_needed() {
             tracing::error!("garbage collection stopped: {error}");
         }

@@ -27,5 +27,6 @@ mod regressions;
 mod seals;
 mod snapshots;
 mod torture;
+mod unnamed;
 mod views;
 mod volumes;

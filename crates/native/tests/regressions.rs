@@ -2,7 +2,7 @@
 
 use crate::volumes::*;
 use native::Durability;
-use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO};
+use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO, SetAttr, XattrMode, acl};
 
 /// `fallocate` with `ZERO_RANGE` first made the range a hole and then allocated it anew: on a full volume it failed with
 /// `ENOSPC` and had zeroed the file all the same. Torture on a full volume found it.
@@ -32,6 +32,37 @@ fn zeroing_on_a_full_volume_zeroed_and_failed() {
     expected[1000..181_000].fill(0);
     assert!(read_file(&volume, ROOT_INO, "file").unwrap() == expected);
     assert_eq!(volume.getattr(file.attr.ino).unwrap().blocks, blocks);
+    drop(volume);
+    assert_sound(&region);
+}
+
+/// An ACL that had no room beside a file's bytes found some when the file was cut. A change of mode and size at once put it there
+/// first, and then the size had no room: committed, and applied by nobody, also at the next mount.
+#[test]
+fn mode_and_size_of_a_file_with_an_acl_changed_at_once() {
+    let root = Caller::root();
+    let entries =
+        [(1u16, 7u16, u32::MAX), (2, 6, 1000), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 4, u32::MAX)];
+    let entry = |(tag, permissions, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let list = [2u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat();
+    let (_zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW).unwrap();
+    volume.write(&root, file.handle, 0, &[7; 100]).unwrap();
+    volume.setxattr(&root, file.attr.ino, acl::ACCESS, &list, XattrMode::Either).unwrap();
+    for (size, mode) in
+        [(10, None), (100, Some(0o640)), (20, Some(0o600)), (128, Some(0o644)), (0, None), (129, Some(0o640))]
+    {
+        let set = SetAttr { size: Some(size), mode, ..SetAttr::default() };
+        let attr = volume.setattr(&root, file.attr.ino, &set, None).unwrap();
+        assert_eq!((attr.size, mode.is_none_or(|mode| attr.perm() == mode)), (size, true));
+        assert!(volume.getxattr(&root, file.attr.ino, acl::ACCESS).is_ok());
+    }
+    drop(volume);
+    let volume = mount(&region, Durability::Operation);
+    assert_eq!((volume.failure(), volume.getattr(file.attr.ino).unwrap().size), (None, 129));
     drop(volume);
     assert_sound(&region);
 }

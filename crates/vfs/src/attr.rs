@@ -97,6 +97,11 @@ impl FileKind {
         FileKind::from_d_type(((mode & 0o170_000) >> 12) as u8)
     }
 
+    /// Whether who writes to such a file changes the file system: not with a pipe, a socket or a device.
+    pub fn is_stored(self) -> bool {
+        matches!(self, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
+    }
+
     /// The kind of a `d_type` byte (`DT_DIR` and so on), which is what a `repr(u8)` of this enum holds.
     pub fn from_d_type(d_type: u8) -> Option<FileKind> {
         Some(match d_type {

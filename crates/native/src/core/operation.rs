@@ -106,6 +106,9 @@ impl Core {
                 // A snapshot that is being removed gives more back with each checkpoint.
                 let comes_more = self.snapshots.read().is_giving_back();
                 if checkpointed && !comes_more {
+                    if self.owes_reclaims.load(Ordering::Relaxed) {
+                        self.pressure.raise();
+                    }
                     return Err(Error::NoSpace);
                 }
                 (checkpointed, waits) = (true, 0);

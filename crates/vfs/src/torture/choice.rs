@@ -256,6 +256,7 @@ impl Torture {
                 set.mode = Some(self.mode());
                 set.uid = self.random.of(&[None, Some(1)]);
                 set.mtime = self.time();
+                set.size = self.random.of(&[None, Some(0), Some(40), Some(100), Some(129), Some(5000)]);
                 if let Some(SetTime::At(at)) = self.time() {
                     set.ctime = Some(at);
                 }
