@@ -118,7 +118,7 @@ impl Volume {
         let (range, inode) =
             self.reading_file(file, |inode| Ok((self.range(inode, offset, length)?, inode.clone())))?;
         if inode.flags.contains(Flags::EXTENTS) {
-            self.allocate_unwritten(caller, file, &range)?;
+            self.allocate_unwritten(alloc::spared_for(&self.core, caller, &inode), file, &range)?;
             return self.with_room(|| self.allocated(caller, file, &range, keeps_size));
         }
         let end = if keeps_size { range.end.min(inode.size) } else { range.end };
@@ -126,7 +126,8 @@ impl Volume {
         let missing =
             self.holes(file, &file.shared(), &filled)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.with_room(|| self.promise_blocks(caller, missing))?;
+        let spared = alloc::spared_for(&self.core, caller, &inode);
+        self.with_room(|| self.promise_blocks(spared, missing))?;
         self.core.space.release(missing);
         self.with_room(|| self.allocated(caller, file, &range, keeps_size))?;
         self.fill(caller, file, filled, |place| place == Place::Hole, false)
@@ -179,9 +180,9 @@ impl Volume {
         })
     }
 
-    fn allocate_unwritten(&self, caller: &Caller, file: &Held<'_>, range: &Range<u64>) -> Result<()> {
+    fn allocate_unwritten(&self, spared: u64, file: &Held<'_>, range: &Range<u64>) -> Result<()> {
         let missing = self.holes(file, &file.shared(), range)?.iter().map(|hole| hole.end - hole.start).sum();
-        self.with_room(|| self.promise_blocks(caller, missing))?;
+        self.with_room(|| self.promise_blocks(spared, missing))?;
         let mut promised = missing;
         let mut rest = range.clone();
         let mut result = Ok(());
@@ -314,14 +315,14 @@ impl Volume {
             self.make_room(file, piece.end - piece.start)?;
             self.with_room(|| {
                 let mut state = file.alone();
-                let mut draft = self.reading(|| {
+                let (mut draft, spared) = self.reading(|| {
                     let inode = self.newest(&state, file.number)?;
                     let mut draft = Draft::default();
                     self.draft(&state, &inode, piece.clone(), &wants, &mut draft)?;
-                    Ok(draft)
+                    Ok((draft, alloc::spared_for(&self.core, caller, &inode)))
                 })?;
                 draft.read(&self.core.store)?;
-                self.promise_blocks(caller, draft.homeless())?;
+                self.promise_blocks(spared, draft.homeless())?;
                 let known: Vec<u64> = match pages {
                     true => Vec::new(),
                     false => {

@@ -153,6 +153,7 @@ impl Volume {
             self.check_writable()?;
             let list = access_acl(core, caller, &inode)?;
             rules::xattr_permission(caller, &inode.attr(), list.as_deref(), name, true)?;
+            let _spared = core.space.spare(core, caller);
             if acl::is_acl(name) {
                 return set_acl(core, caller, inode, name, value);
             }

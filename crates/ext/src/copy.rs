@@ -2,6 +2,7 @@
 
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
+use crate::core::alloc;
 use crate::volume::Volume;
 
 /// Bytes that are copied at once.
@@ -37,7 +38,8 @@ impl Volume {
         let missing =
             self.holes(&sink, &sink.shared(), &range)?.iter().map(|hole| hole.end - hole.start).sum();
         // Nothing is done if it could not be finished.
-        self.with_room(|| self.promise_blocks(caller, missing))?;
+        let spared = self.reading_file(&sink, |inode| Ok(alloc::spared_for(&self.core, caller, inode)))?;
+        self.with_room(|| self.promise_blocks(spared, missing))?;
         self.core.space.release(missing);
         let mut buffer = vec![0; length.min(PIECE) as usize];
         let mut done = 0;

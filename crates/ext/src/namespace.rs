@@ -187,7 +187,10 @@ pub(crate) fn make(
     links: u32,
     at: Time,
 ) -> Result<Inode> {
-    let (mode, gid) = rules::new_inode(caller, &dir.attr(), new.mode);
+    let (mode, gid) = match core.superblock.bsd_groups {
+        true => (new.mode, dir.gid),
+        false => rules::new_inode(caller, &dir.attr(), new.mode),
+    };
     let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
     let inherited = if kind == FileKind::Symlink {
         acl::Inherited { mode, access: None, default: None }
@@ -254,6 +257,7 @@ impl Volume {
             let Look::Not(gap) = look(core, caller, &parent, name)? else { return Err(Error::Exists) };
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
+            let _spared = core.space.spare(core, caller);
             let (mode, rdev) = what()?;
             let new = New { mode, rdev, target };
             let at = Time::now();
@@ -407,6 +411,7 @@ impl Volume {
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
             rules::may_link(caller, &source.attr())?;
+            let _spared = core.space.spare(core, caller);
             if source.links == 0 && !self.linkable.lock().contains(&source.number) {
                 return Err(Error::NotFound);
             }

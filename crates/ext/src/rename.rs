@@ -103,6 +103,7 @@ impl Volume {
             visible(core, new_dir)?;
             visible(core, dir)?;
             self.check_writable()?;
+            let _spared = core.space.spare(core, caller);
             let pair = look(core, caller, (dir, name), (new_dir, new_name), flags)?;
             if pair.target.as_ref().is_some_and(|target| target.number == pair.moved.number) {
                 return Ok(None);

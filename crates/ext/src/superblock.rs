@@ -23,6 +23,8 @@ pub(crate) const STATE_CLEAN: u16 = 1;
 const STATE_ERRORS: u16 = 2;
 /// Of `flags`: names are hashed as unsigned bytes.
 const FLAG_UNSIGNED_HASH: u32 = 2;
+/// In `default_mount_options`.
+const BSD_GROUPS: u32 = 2;
 /// The only kind of metadata checksum there is.
 const CHECKSUM_CRC32C: u8 = 1;
 /// Bytes of an inode that all versions have.
@@ -176,6 +178,8 @@ pub(crate) struct Superblock {
     pub(crate) reserved_blocks: u64,
     /// For whom these are: a user, and a group unless it is 0.
     pub(crate) reserved_for: (u32, u32),
+    /// What is made has the group of its directory, whoever makes it: a default of the disk (`tune2fs -o bsdgroups`).
+    pub(crate) bsd_groups: bool,
     /// Blocks that no file can have; 0 if that is not known.
     pub(crate) overhead_blocks: u64,
     pub(crate) uuid: [u8; 16],
@@ -471,6 +475,7 @@ impl RawSuperblock {
                 whole(self.reserved_uid, self.reserved_uid_high),
                 whole(self.reserved_gid, self.reserved_gid_high),
             ),
+            bsd_groups: self.default_mount_options.get() & BSD_GROUPS != 0,
             overhead_blocks: u64::from(self.overhead_clusters.get()) * cluster,
             uuid: self.uuid,
             label: self.label,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use vfs::{Caller, Error, Handle, InodeFlags, OpenFlags, Result, Time, rules};
 
+use crate::core::alloc;
 use crate::core::inode::{self, Inode};
 use crate::data;
 use crate::files::{Held, State};
@@ -129,9 +130,10 @@ impl Volume {
             result => return result,
         }
         let block = self.core.superblock.block;
+        let spared = self.reading_file(file, |inode| Ok(alloc::spared_for(&self.core, caller, inode)))?;
         let (mut done, mut most) = (0, data.len() as u64 / block + 1);
         while done < data.len() {
-            let blocks = self.reading(|| self.core.space.room(&self.core, caller, most))?.max(1);
+            let blocks = self.reading(|| self.core.space.room(&self.core, spared, most))?.max(1);
             let at = offset.map(|offset| offset + done as u64);
             // Up to the end of a block.
             let length = blocks * block - at.map_or(0, |at| at % block);
@@ -166,8 +168,9 @@ impl Volume {
         self.with_room(|| {
             let mut state = file.alone();
             self.end_cut(file, &state)?;
-            let (range, size, mut draft, protected, is_inode_changed) = self.reading(|| {
+            let (range, size, mut draft, protected, is_inode_changed, spared) = self.reading(|| {
                 let mut inode = self.newest(&state, file.number)?;
+                let spared = alloc::spared_for(&self.core, caller, &inode);
                 rules::may_write(caller, inode.shown_flags())?;
                 let is_inode_changed = inode.rewritten(caller, Time::now());
                 let may_only_grow = offset.is_some() && inode.shown_flags().contains(InodeFlags::APPEND);
@@ -182,7 +185,7 @@ impl Volume {
                     self.draft_tail(&state, &inode, inode.size, &mut draft)?;
                 }
                 self.draft(&state, &inode, range.clone(), |_| true, &mut draft)?;
-                Ok((range, inode.size, draft, protected, is_inode_changed))
+                Ok((range, inode.size, draft, protected, is_inode_changed, spared))
             })?;
             if let Some(protected) = protected {
                 let mut found = vec![0; (range.end - range.start) as usize];
@@ -190,7 +193,7 @@ impl Volume {
                 rules::keeps(&found[..length], bytes)?;
             }
             draft.read(&self.core.store)?;
-            self.promise_blocks(caller, draft.homeless())?;
+            self.promise_blocks(spared, draft.homeless())?;
             if is_inode_changed {
                 self.touch(caller, file, &draft)?;
             }
@@ -260,12 +263,12 @@ impl Volume {
         written
     }
 
-    /// Promises blocks to what has no place.
-    pub(crate) fn promise_blocks(&self, caller: &Caller, blocks: u64) -> Result<()> {
+    /// Promises blocks, but for those `spared`, to what has no place.
+    pub(crate) fn promise_blocks(&self, spared: u64, blocks: u64) -> Result<()> {
         if blocks == 0 {
             Ok(())
         } else {
-            self.reading(|| self.core.space.promise(&self.core, caller, blocks))
+            self.reading(|| self.core.space.promise(&self.core, spared, blocks))
         }
     }
 

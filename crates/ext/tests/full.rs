@@ -6,7 +6,7 @@ use crate::support::Image;
 use disk::Disk;
 use ext::{Options, Room, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
-use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
+use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO, SetAttr, XattrMode};
 
 const MIB: usize = 1 << 20;
 /// Blocks that may be left: what a map may need for one more.
@@ -250,5 +250,59 @@ fn what_was_allocated_behind_the_end_is_written_on_a_full_disk() {
             is(&plain, "allocated", &expected[..last]);
             is(&plain, "filler", &vec![1; filled as usize]);
         }
+    }
+}
+
+/// On a mount the kernel's flusher brings what a user wrote, in root's name: any user could have all of the blocks that are kept for
+/// root. And names, attributes and targets took of them, whoever made them.
+#[test]
+fn what_is_kept_for_root_is_not_for_users() {
+    for kind in ["ext4", "ext2"] {
+        let image = Image::make("32M", &["-t", kind, "-b", "4096", "-m", "25", "-N", "4096"]);
+        let disk = Arc::new(Disk::memory(image.bytes()));
+        let volume = volume(&disk, Options::default());
+        let (root, user) = (&Caller::root(), &Caller::user(1000, 1000));
+        let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+        volume.setattr(root, ROOT_INO, &open, None).unwrap();
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let file = volume.create(user, ROOT_INO, b"file", 0o644, flags).unwrap().handle;
+        let flusher = &Caller { from_cache: true, ..Caller::root() };
+        let mut end = 0;
+        for piece in [MIB, 4096] {
+            while let Ok(some) = volume.write(flusher, file, end, &vec![1; piece]) {
+                end += some as u64;
+            }
+        }
+        assert_eq!(volume.fsync(file, false), Ok(()));
+        let kept = 32 * MIB as u64 / 4096 / 4;
+        let free = volume.statfs().unwrap().blocks_free;
+        assert!((kept..kept + kept / 8).contains(&free), "{kind}: {free} blocks are free, {kept} are kept");
+        // What is in use can be written over.
+        assert_eq!(volume.write(flusher, file, 0, &[2; 4096]), Ok(4096));
+        let mut made = 0;
+        for n in 0..500 {
+            let (dir, link, other) = (format!("dir{n}"), format!("link{n}"), format!("file{n}"));
+            let other = volume.mknod(user, ROOT_INO, other.as_bytes(), 0o100_644, 0).ok();
+            let attribute = |ino| volume.setxattr(user, ino, b"user.a", &[3; 900], XattrMode::Either);
+            let done = [
+                volume.mkdir(user, ROOT_INO, dir.as_bytes(), 0o755).is_ok(),
+                volume.symlink(user, ROOT_INO, link.as_bytes(), &[b't'; 900]).is_ok(),
+                other.is_some_and(|other| attribute(other.ino).is_ok()),
+            ];
+            made += done.iter().filter(|done| **done).count();
+        }
+        let free = volume.statfs().unwrap().blocks_free;
+        assert!(free >= kept - LEFT, "{kind}: {made} were made, and {free} blocks are free");
+        // What is kept is there for root, and what a user removes goes.
+        volume.mkdir(root, ROOT_INO, b"for root", 0o755).unwrap();
+        let own = create(&volume, "own");
+        assert_eq!(volume.write(root, own, 0, &vec![4; MIB]), Ok(MIB));
+        volume.fsync(own, false).unwrap();
+        volume.release(own).unwrap();
+        volume.unlink(user, ROOT_INO, b"file").unwrap();
+        volume.release(file).unwrap();
+        volume.syncfs().unwrap();
+        volume.mkdir(user, ROOT_INO, b"for the user", 0o755).unwrap();
+        detached(volume, &disk);
     }
 }

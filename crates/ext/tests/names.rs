@@ -318,3 +318,25 @@ fn many_work_on_the_same_names() {
     let found = ext::check(machine.disk.clone(), &Options::default()).unwrap();
     assert!(found.is_clean(), "{:#?}", found.findings);
 }
+
+/// What `tune2fs -o bsdgroups` says of a disk was not looked at.
+#[test]
+fn groups_are_those_of_directories_if_the_disk_says_so() {
+    for (says, expected) in [("bsdgroups", 7), ("^bsdgroups", 1000)] {
+        let image = Image::make("16M", &["-t", "ext4", "-b", "4096"]);
+        run("tune2fs", &["-o", says, &image.path.display().to_string()]);
+        let machine = Machine::new(image.bytes());
+        let fs = machine.mount();
+        let (root, user) = (&Caller::root(), &Caller::user(1000, 1000));
+        let dir = fs.mkdir(root, ROOT_INO, b"dir", 0o755).unwrap().ino;
+        let set = SetAttr { gid: Some(7), mode: Some(0o777), ..SetAttr::default() };
+        fs.setattr(root, dir, &set, None).unwrap();
+        let file = fs.create(user, dir, b"file", 0o644, RW).unwrap().attr;
+        let below = fs.mkdir(user, dir, b"below", 0o755).unwrap();
+        assert_eq!(
+            (file.gid, file.perm(), below.gid, below.perm()),
+            (expected, 0o644, expected, 0o755),
+            "{says}"
+        );
+    }
+}

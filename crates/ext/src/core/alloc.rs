@@ -24,6 +24,7 @@ mod state;
 mod tests;
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use vfs::{Caller, Error, Result};
@@ -31,6 +32,7 @@ use vfs::{Caller, Error, Result};
 pub(crate) use self::blocks::{free, give_up, metadata, node, pick, take};
 pub(crate) use self::inodes::{free_inode, new_inode};
 use self::state::State;
+use crate::core::inode::Inode;
 use crate::core::{Core, Tables};
 
 /// What is free, in DRAM: known from the first time that it is asked for.
@@ -39,6 +41,8 @@ pub(crate) struct Space {
     /// What became free while bytes of files are being written, which wait for that; nothing if none are.
     late: Mutex<Option<Vec<Range<u64>>>>,
     state: Mutex<Option<State>>,
+    /// Blocks that the operation that runs may not have: see [`Space::spare`].
+    spared: AtomicU64,
 }
 
 impl Space {
@@ -54,11 +58,16 @@ impl Space {
         Ok(MutexGuard::map(state, |state| state.as_mut().expect("just loaded")))
     }
 
-    /// Promises `blocks` to data of `caller` without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need and,
-    /// for most callers, what the superblock reserves. There may be enough when what was freed is durable, and what has been promised has
-    /// its place.
-    pub(crate) fn promise(&self, core: &Core, caller: &Caller, blocks: u64) -> Result<()> {
-        let spared = spared(core, caller);
+    /// The operation that runs is `caller`'s: who may not have what the superblock reserves gets none of it for names, attributes and
+    /// targets. Called alone (`tree`).
+    pub(crate) fn spare(&self, core: &Core, caller: &Caller) -> Sparing<'_> {
+        self.spared.store(spared(core, caller), Ordering::Relaxed);
+        Sparing(&self.spared)
+    }
+
+    /// Promises `blocks` to data without a place; [`Error::NoSpace`] if so many are not left, beside what maps may need and those
+    /// `spared`. There may be enough when what was freed is durable, and what has been promised has its place.
+    pub(crate) fn promise(&self, core: &Core, spared: u64, blocks: u64) -> Result<()> {
         let mut state = self.state(core)?;
         if blocks > 0 && state.spoken_for(core, blocks) + spared > state.available {
             return Err(Error::NoSpace);
@@ -67,9 +76,8 @@ impl Space {
         Ok(())
     }
 
-    /// How many blocks could be promised to `caller` now, up to `most`.
-    pub(crate) fn room(&self, core: &Core, caller: &Caller, most: u64) -> Result<u64> {
-        let spared = spared(core, caller);
+    /// How many blocks could be promised now beside those `spared`, up to `most`.
+    pub(crate) fn room(&self, core: &Core, spared: u64, most: u64) -> Result<u64> {
         let state = self.state(core)?;
         let (mut fits, mut too_many) = (0, most + 1);
         while too_many - fits > 1 {
@@ -150,9 +158,26 @@ impl Space {
 }
 
 /// Blocks that `caller` may not have: what the superblock reserves.
-fn spared(core: &Core, caller: &Caller) -> u64 {
-    let superblock = &core.superblock;
-    let (user, group) = superblock.reserved_for;
+pub(crate) fn spared(core: &Core, caller: &Caller) -> u64 {
+    let (user, group) = core.superblock.reserved_for;
     let may_have_all = caller.uid == 0 || caller.uid == user || group != 0 && caller.in_group(group);
-    if may_have_all { 0 } else { superblock.reserved_blocks }
+    if may_have_all { 0 } else { core.superblock.reserved_blocks }
+}
+
+/// The same for the bytes of a file. Who brought them to a cache is not known, and who empties it may be anybody: then it is as if the
+/// file's owner had.
+pub(crate) fn spared_for(core: &Core, caller: &Caller, file: &Inode) -> u64 {
+    match caller.from_cache {
+        true => spared(core, &Caller::user(file.uid, file.gid)),
+        false => spared(core, caller),
+    }
+}
+
+/// Until it is dropped, metadata of the operation that runs spares so many blocks, too.
+pub(crate) struct Sparing<'a>(&'a AtomicU64);
+
+impl Drop for Sparing<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }

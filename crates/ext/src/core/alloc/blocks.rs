@@ -1,6 +1,7 @@
 //! Blocks: picked, taken, freed.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use vfs::{Error, Result};
 
@@ -44,10 +45,12 @@ pub(crate) fn take(core: &Core, blocks: Range<u64>) -> Result<()> {
     })
 }
 
-/// Part of an operation: a block for metadata, picked and taken. What is promised to data is spared.
+/// Part of an operation: a block for metadata, picked and taken. What is promised to data is spared, and what the operation's caller
+/// may not have.
 pub(crate) fn metadata(core: &Core, goal: u64) -> Result<u64> {
+    let spared = core.space.spared.load(Ordering::Relaxed);
     let state = &mut *core.space.state(core)?;
-    if state.spoken_for(core, 0) >= state.available {
+    if state.spoken_for(core, 0) + spared >= state.available {
         return Err(Error::NoSpace);
     }
     state.metadata(core, goal)

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use vfs::{Caller, Error, Time};
 
-use super::{free, free_inode, give_up, metadata, new_inode, pick, take};
+use super::{free, free_inode, give_up, metadata, new_inode, pick, spared, take};
 use crate::core::{group, inode};
 use crate::scene::Scene;
 use crate::superblock::ROOT;
@@ -200,18 +200,15 @@ fn promises_are_kept() {
     all(|scene| {
         let core = scene.core();
         let (free_blocks, _) = scene.free();
-        assert_eq!(
-            core.space.promise(core, &Caller::root(), free_blocks),
-            Err(Error::NoSpace),
-            "maps need some"
-        );
-        let (user, reserved) = (Caller::user(1000, 1000), core.superblock.reserved_blocks);
-        assert_eq!(core.space.promise(core, &user, free_blocks - reserved), Err(Error::NoSpace));
-        core.space.promise(core, &user, free_blocks - reserved * 2).unwrap();
+        assert_eq!(core.space.promise(core, 0, free_blocks), Err(Error::NoSpace), "maps need some");
+        let reserved = spared(core, &Caller::user(1000, 1000));
+        assert_eq!(reserved, core.superblock.reserved_blocks);
+        assert_eq!(core.space.promise(core, reserved, free_blocks - reserved), Err(Error::NoSpace));
+        core.space.promise(core, reserved, free_blocks - reserved * 2).unwrap();
         core.space.release(free_blocks - reserved * 2);
-        core.space.promise(core, &Caller::root(), free_blocks - reserved).unwrap();
+        core.space.promise(core, 0, free_blocks - reserved).unwrap();
         core.space.release(free_blocks - reserved);
-        core.space.promise(core, &user, free_blocks / 5).unwrap();
+        core.space.promise(core, reserved, free_blocks / 5).unwrap();
         let mut taken = 0;
         while scene.change(|core| metadata(core, 0)).is_ok() {
             taken += 1;
