@@ -29,6 +29,7 @@ pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::Mou
         // A page that the kernel keeps back would break the promise that every operation is durable.
         writeback_cache: options.durability != native::Durability::Operation,
         nosuid: options.nosuid || default.nosuid,
+        nosymfollow: options.nosymfollow,
         nodev: options.nodev || default.nodev,
         noexec: options.noexec,
         noatime: options.noatime,

@@ -64,6 +64,7 @@ pub(crate) struct Options {
     pub(crate) technology: Technology,
     pub(crate) persist: Option<PersistMethod>,
     pub(crate) nosuid: bool,
+    pub(crate) nosymfollow: bool,
     pub(crate) nodev: bool,
     pub(crate) noexec: bool,
     pub(crate) noatime: bool,
@@ -102,6 +103,7 @@ impl Default for Options {
             technology: Technology::Dram,
             persist: None,
             nosuid: false,
+            nosymfollow: false,
             nodev: false,
             noexec: false,
             noatime: false,
@@ -151,13 +153,24 @@ impl Options {
             wanted.set(text, sloppy)?;
             // What is so already may be said in other words.
             let Options {
-                read_only, remount, nofail, nosuid, nodev, noexec, noatime, of_ext, of_native, ..
+                read_only,
+                remount,
+                nofail,
+                nosuid,
+                nosymfollow,
+                nodev,
+                noexec,
+                noatime,
+                of_ext,
+                of_native,
+                ..
             } = wanted;
             let may_change = Options {
                 read_only,
                 remount,
                 nofail,
                 nosuid,
+                nosymfollow,
                 nodev,
                 noexec,
                 noatime,

@@ -21,6 +21,8 @@ pub(crate) enum Value {
     /// A number that need not be whole.
     Number(f64),
     Flag(bool),
+    /// Names, or what else belongs together.
+    List(Vec<String>),
     /// Not known, or not there.
     None,
     /// A section of its own.
@@ -140,6 +142,7 @@ impl Serialize for Value {
             Value::Count(count) | Value::Bytes(count) => serializer.serialize_u64(*count),
             Value::Seconds(number) | Value::Number(number) => serializer.serialize_f64(*number),
             Value::Flag(flag) => serializer.serialize_bool(*flag),
+            Value::List(list) => list.serialize(serializer),
             Value::None => serializer.serialize_unit(),
             Value::Fields(fields) => fields.serialize(serializer),
             Value::Rows(rows) => rows.serialize(serializer),
@@ -152,6 +155,7 @@ impl Value {
         match self {
             // What others named must not look like a line of ours.
             Value::Text(text) => printable(text).replace('\n', "\u{FFFD}"),
+            Value::List(list) => Value::Text(list.join(", ")).text(),
             Value::Count(count) => count.to_string(),
             Value::Bytes(bytes) => size::human(*bytes),
             Value::Seconds(seconds) if *seconds < 0.001 => format!("{:.0} µs", seconds * 1e6),

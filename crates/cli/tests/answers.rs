@@ -23,7 +23,8 @@ fn a_zone_is_shown_as_it_is() {
 
     let list = run(&format!("zone list {} --json", scratch.text(""))).ok().json();
     assert_eq!(list["zones"][0]["path"], zone.as_str());
-    assert_eq!(list["zones"][0]["volumes"], "home");
+    assert_eq!(list["zones"][0]["volumes"], serde_json::json!(["home"]));
+    assert_eq!(list["zones"][0]["mounted"], serde_json::json!([]));
 }
 
 #[test]

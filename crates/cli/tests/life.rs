@@ -90,11 +90,17 @@ fn a_volume_that_was_detached_in_use_is_said_to_be() {
     run(&format!("umount --lazy {dir}")).ok();
     assert_eq!(bytes(run(&format!("df {zone}:home --json"))), before);
     let detached = ["was detached from", "in use still", "and once more"];
-    for command in
-        ["mount {zone}:home {dir}", "fsck {zone}:home", "mkfs {zone}:home", "zone remove-volume {zone} home"]
-    {
+    let listed = run(&format!("zone list {zone} --json")).ok().json();
+    assert_eq!(listed["zones"][0]["mounted"], serde_json::json!([format!("home detached from {dir}")]));
+    for command in [
+        "mount {zone}:home {dir}",
+        "umount {zone}:home",
+        "fsck {zone}:home",
+        "mkfs {zone}:home",
+        "zone remove-volume {zone} home",
+    ] {
         let line = command.replace("{zone}", &zone).replace("{dir}", &dir);
-        let code = if line.starts_with("mount") {
+        let code = if line.starts_with("mount") || line.starts_with("umount") {
             32
         } else if line.starts_with("fsck") {
             8

@@ -410,7 +410,7 @@ fn a_clone_that_was_cut_off_is_known_for_what_it_is() {
 
     // Who only looks changes nothing.
     assert_eq!((&copy()["name"], &copy()["unfinished"]), (&"copy".into(), &true.into()));
-    assert!(run(&format!("zone list {zone}")).ok().out.contains("home copy (unfinished)"));
+    assert!(run(&format!("zone list {zone}")).ok().out.contains("home, copy (unfinished)"));
     run(&format!("df {zone}")).ok();
     run(&format!("df {zone}:copy")).fails(1, &["unfinished"]);
     run(&format!("fsck {zone}:copy")).fails(8, &["unfinished"]);

@@ -63,6 +63,7 @@ fn flags(options: &MountOptions) -> MountFlags {
     for (wanted, flag) in [
         (options.read_only, MountFlags::RDONLY),
         (options.nosuid, MountFlags::NOSUID),
+        (options.nosymfollow, MountFlags::NOSYMFOLLOW),
         (options.nodev, MountFlags::NODEV),
         (options.noexec, MountFlags::NOEXEC),
         (options.noatime, MountFlags::NOATIME),
@@ -93,6 +94,7 @@ fn attach_as_user(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Error> 
         (options.read_only, "ro"),
         (options.noexec, "noexec"),
         (options.noatime, "noatime"),
+        (options.nosymfollow, "nosymfollow"),
         (true, "nosuid"),
         (true, "nodev"),
     ] {

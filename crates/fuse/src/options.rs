@@ -35,6 +35,8 @@ pub struct MountOptions {
     pub async_direct_io: bool,
     /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
     pub nosuid: bool,
+    /// Symbolic links lead nowhere.
+    pub nosymfollow: bool,
     /// Device nodes cannot be opened. Always so for an ordinary user.
     pub nodev: bool,
     /// Programs cannot be run.
@@ -73,6 +75,7 @@ impl Default for MountOptions {
             opens_by_handle: false,
             async_direct_io: false,
             nosuid: !root,
+            nosymfollow: false,
             nodev: !root,
             noexec: false,
             noatime: false,

@@ -11,6 +11,7 @@ use crate::data::blocks_for;
 use crate::geometry::{BLOCK, FILE_MAX};
 use crate::index;
 use crate::inode::{Inode, Layout};
+use crate::namespace::NAMES_BLOCKS;
 use crate::node::number;
 use crate::pointer::DataPointer;
 use crate::record::Item;
@@ -277,14 +278,16 @@ impl Core {
 
     pub(crate) fn statfs(&self) -> Result<Statfs> {
         let (available, free) = self.space();
+        // What there is for a name that is not made yet.
+        let available = available.saturating_sub(NAMES_BLOCKS);
         let inodes = self.nodes.inode_count();
         Ok(Statfs {
             block_size: BLOCK as u32,
             blocks: self.medium.geometry.main_blocks(),
             blocks_free: free,
             blocks_available: available,
-            files: inodes + free,
-            files_free: free,
+            files: inodes + available,
+            files_free: available,
         })
     }
 }

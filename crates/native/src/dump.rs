@@ -59,8 +59,10 @@ impl FromStr for Structure {
         let (name, number) = match text.split_once(':') {
             None => (text, None),
             Some((name, digits)) => {
+                let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+                let wrong = if is_number { "too large a number" } else { "no number" };
                 let number: u32 =
-                    digits.parse().map_err(|_| format!("{digits:?} is no number, in {text:?}"))?;
+                    digits.parse().map_err(|_| format!("{digits:?} is {wrong}, in {text:?}"))?;
                 (name, Some(number))
             }
         };

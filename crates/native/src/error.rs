@@ -101,7 +101,7 @@ pub enum Error {
     #[error("files of snapshot {0:?} are open; close them first")]
     SnapshotInUse(String),
     /// There are newer snapshots than the one to return to.
-    #[error("there are snapshots newer than {name:?}, and they would be lost: {}; remove them, or say that they may go", newer.join(", "))]
+    #[error("there are snapshots newer than {name:?}, and they would be lost: {}", newer.join(", "))]
     NewerSnapshots {
         /// The one to return to.
         name: String,

@@ -110,6 +110,27 @@ pub(crate) struct Opened {
     pub(crate) flags: OpenFlags,
 }
 
+/// A handle on a file that is about to be made: closed again, unless it is kept.
+pub(crate) struct Opening<'a> {
+    handles: &'a Handles,
+    handle: Option<Handle>,
+}
+
+impl Opening<'_> {
+    /// The file has been made.
+    pub(crate) fn keep(mut self) -> Handle {
+        self.handle.take().expect("it is kept once")
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            let _was_open = self.handles.close(handle);
+        }
+    }
+}
+
 impl Handles {
     pub(crate) fn new() -> Handles {
         Handles { shards: (0..SHARDS).map(|_| Shard::default()).collect(), mark: 0 }
@@ -146,6 +167,11 @@ impl Handles {
         slot.used.store(used, Ordering::Release);
         let index = (index << SHARD_BITS) | (number % SHARDS as Ino) as u32 | self.mark;
         Ok(Handle(u64::from(used) << SLOT_BITS | u64::from(index)))
+    }
+
+    /// The same of a file that is about to be made.
+    pub(crate) fn open_new(&self, ino: u32, flags: OpenFlags) -> Result<Opening<'_>> {
+        Ok(Opening { handle: Some(self.open(ino, flags)?), handles: self })
     }
 
     /// What `handle` stands for; `EBADF` if it is not open, or only holds the inode.

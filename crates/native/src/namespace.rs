@@ -10,6 +10,7 @@ use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
 use crate::directory::{Probe, Spot};
 use crate::fault::{Fault, planted};
+use crate::handles::Opening;
 use crate::inode::{Cold, Hot, Inode, PAYLOAD_BYTES};
 use crate::node::number;
 use crate::record::Item;
@@ -27,6 +28,7 @@ pub(crate) const ACL_LOG: usize = 2 * (xattr::TOTAL_MAX + 64);
 
 /// What to make.
 pub(crate) struct New<'a> {
+    ino: u32,
     mode: u32,
     rdev: u32,
     /// A symbolic link's target.
@@ -37,8 +39,8 @@ pub(crate) struct New<'a> {
 
 impl New<'_> {
     /// What a rename leaves behind that is to hide a name of an overlay's lower layer (`RENAME_WHITEOUT`).
-    pub(crate) fn whiteout(key: u64) -> New<'static> {
-        New { mode: FileKind::CharDevice.mode_bits(), rdev: 0, target: b"", key }
+    pub(crate) fn whiteout(ino: u32, key: u64) -> New<'static> {
+        New { ino, mode: FileKind::CharDevice.mode_bits(), rdev: 0, target: b"", key }
     }
 }
 
@@ -84,7 +86,8 @@ impl Core {
         new: &New<'_>,
         nlink: u32,
         at: Time,
-    ) -> Result<u32> {
+    ) -> Result<()> {
+        let ino = new.ino;
         let (mode, gid) = rules::new_inode(caller, &dir.attr(), new.mode);
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let inherited = if kind == FileKind::Symlink {
@@ -101,7 +104,6 @@ impl Core {
         {
             return Err(Error::NoSpace);
         }
-        let ino = operation.take_number()?;
         let parent = if new.key == 0 { 0 } else { dir.ino };
         let generation = self.next_generation();
         let cold = Cold::new(inherited.mode, caller.uid, gid, new.rdev, generation, 0, at);
@@ -124,7 +126,7 @@ impl Core {
                 operation.log(&Item::SetXattr { ino, name, value: &value });
             }
         }
-        Ok(ino)
+        Ok(())
     }
 
     /// Makes an inode with a name; returns its attributes, and a handle if it is to be opened.
@@ -133,13 +135,16 @@ impl Core {
         caller: &Caller,
         dir: Ino,
         name: &[u8],
-        new: &New<'_>,
+        target: &[u8],
         check: impl Fn(Inode<'_>) -> Result<(u32, u32)>,
         open: Option<OpenFlags>,
     ) -> Result<(Attr, Option<Handle>)> {
         let dir = number(dir)?;
-        let log = NAMES_LOG + new.target.len() + ACL_LOG;
+        let log = NAMES_LOG + target.len() + ACL_LOG;
         let mut operation = self.begin(NAMES_BLOCKS, log, Urgency::Ordinary)?;
+        // Nobody can know the number yet: it needs no lock of the directory, which others may wait for.
+        let ino = operation.take_number()?;
+        let opening = open.map(|flags| self.handles.open_new(ino, flags)).transpose()?;
         // Another new name is no affair of this one.
         let (lock, is_crowded) = self.locks.write_in_crowd(dir);
         let spot = self.check_new(caller, dir, name).inspect_err(|_| lock.settle())?;
@@ -150,15 +155,13 @@ impl Core {
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let is_dir = kind == FileKind::Directory;
         let at = Time::now();
-        let new = New { mode, rdev, target: new.target, key };
-        let ino = self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
+        let new = New { ino, mode, rdev, target, key };
+        self.make(&mut operation, caller, parent, &new, if is_dir { 2 } else { 1 }, at)?;
         let entry = Item::Enter { dir, key, ino, kind: kind as u8, name };
         let hot = parent.hot().modified(at).linked(i32::from(is_dir));
         // What others left there may not be durable yet.
         let is_there = hot == parent.hot() && (!is_crowded || planted(Fault::TimesLeftOut));
         let parent = (!is_there).then_some(Item::Hot { ino: dir, hot: &hot });
-        // Nobody else can have found it: its directory is locked.
-        let handle = open.map(|flags| self.handles.open(ino, flags)).transpose()?;
         // A new directory is one more link of its parent's: it counts those that others made.
         let is_beside = !is_dir || planted(Fault::AlwaysBeside);
         let committed = if is_beside && operation.may_be_beside(0) {
@@ -181,30 +184,21 @@ impl Core {
             parent.iter().for_each(|item| operation.log(item));
             operation.commit().map(|()| Err(lock))
         };
-        match committed {
-            Ok(_nobody_else_yet) => Ok((self.inode(ino)?.attr(), handle)),
-            Err(error) => {
-                if let Some(handle) = handle {
-                    self.handles.close(handle)?;
-                }
-                Err(error)
-            }
-        }
+        let _nobody_else_yet = committed?;
+        Ok((self.inode(ino)?.attr(), opening.map(Opening::keep)))
     }
 
     pub(crate) fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
-        let new = New { mode, rdev, target: b"", key: 0 };
         let check = |_: Inode<'_>| rules::may_mknod(caller, mode, rdev);
-        Ok(self.make_named(caller, dir, name, &new, check, None)?.0)
+        Ok(self.make_named(caller, dir, name, b"", check, None)?.0)
     }
 
     pub(crate) fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
         let mode = FileKind::Directory.mode_bits() | (mode & 0o7777);
-        let new = New { mode, rdev: 0, target: b"", key: 0 };
         let check = |parent: Inode<'_>| {
             if parent.hot().nlink.get() >= LINK_MAX { Err(Error::TooManyLinks) } else { Ok((mode, 0)) }
         };
-        Ok(self.make_named(caller, dir, name, &new, check, None)?.0)
+        Ok(self.make_named(caller, dir, name, b"", check, None)?.0)
     }
 
     pub(crate) fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
@@ -215,8 +209,7 @@ impl Core {
             return Err(Error::NameTooLong);
         }
         let mode = FileKind::Symlink.mode_bits() | 0o777;
-        let new = New { mode, rdev: 0, target, key: 0 };
-        Ok(self.make_named(caller, dir, name, &new, |_| Ok((mode, 0)), None)?.0)
+        Ok(self.make_named(caller, dir, name, target, |_| Ok((mode, 0)), None)?.0)
     }
 
     pub(crate) fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -235,12 +228,11 @@ impl Core {
     ) -> Result<Created> {
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
         loop {
-            let new = New { mode, rdev: 0, target: b"", key: 0 };
             let check = |_: Inode<'_>| {
                 let opens = flags.intersects(OpenFlags::READ | OpenFlags::WRITE);
                 if opens { Ok((mode, 0)) } else { Err(Error::Invalid) }
             };
-            match self.make_named(caller, dir, name, &new, check, Some(flags)) {
+            match self.make_named(caller, dir, name, b"", check, Some(flags)) {
                 Ok((attr, handle)) => {
                     return Ok(Created { attr, handle: handle.expect("asked for"), new: true });
                 }
@@ -283,8 +275,9 @@ impl Core {
         }
         self.check_addition(caller, parent)?;
         let mode = FileKind::Regular.mode_bits() | (mode & 0o7777);
-        let new = New { mode, rdev: 0, target: b"", key: 0 };
-        let ino = self.make(&mut operation, caller, parent, &new, 0, Time::now())?;
+        let ino = operation.take_number()?;
+        let new = New { ino, mode, rdev: 0, target: b"", key: 0 };
+        self.make(&mut operation, caller, parent, &new, 0, Time::now())?;
         let handle = self.handles.open(ino, flags)?;
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
         self.handles.set_linkable(ino, linkable);

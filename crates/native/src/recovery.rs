@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nvm::Region;
+use vfs::ROOT_INO;
 
 use crate::allocator::Allocator;
 use crate::checkpoint::Checkpoint;
@@ -83,6 +84,7 @@ fn open_as_it_is(
     rest: Rest,
 ) -> std::result::Result<(Core, Recovery), Error> {
     let began = Instant::now();
+    check_root(&region, superblock)?;
     let (core, mut recovery) = open_bare(region, superblock, options, rest)?;
     if !options.read_only && core.failure().is_none() {
         let orphans = match core.orphan_list() {
@@ -109,6 +111,15 @@ fn open_as_it_is(
     }
     recovery.duration = began.elapsed();
     Ok((core, recovery))
+}
+
+/// An error if the root directory's inode cannot be read: nothing is stored to a volume that cannot be used.
+fn check_root(region: &Region, superblock: &Superblock) -> std::result::Result<(), Error> {
+    let medium = Arc::new(Medium { region: region.clone(), geometry: superblock.geometry() });
+    let checkpoint = Checkpoint::read(&medium, Root::read(region)?.checkpoint.get())?;
+    let (tree, nodes) = (checkpoint.body.tree(), checkpoint.body.nodes.get());
+    Reader::new(medium, tree, superblock.hash_key(), nodes).inode(ROOT_INO as u32)?;
+    Ok(())
 }
 
 /// Opens the volume that `superblock` describes, which may not have directories yet.

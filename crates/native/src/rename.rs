@@ -217,7 +217,11 @@ impl Core {
             return Err(Error::NoSpace);
         }
         let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
-            true => Some(self.make(&mut operation, caller, from, &New::whiteout(key), 1, at)?),
+            true => {
+                let ino = operation.take_number()?;
+                self.make(&mut operation, caller, from, &New::whiteout(ino, key), 1, at)?;
+                Some(ino)
+            }
             false => None,
         };
         operation.log(&match replaced {

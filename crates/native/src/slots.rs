@@ -120,6 +120,16 @@ impl Slots {
         true
     }
 
+    /// A slot of block `nid` was not needed after all: the thread that took it has it again, if it still gives out those of that block.
+    pub(crate) fn give_back(&self, nid: u32, slot: usize) -> bool {
+        let mut numbers = self.numbers.mine().lock();
+        let is_mine = numbers.nid == nid;
+        if is_mine {
+            numbers.free |= 1 << slot;
+        }
+        is_mine
+    }
+
     /// Takes a number for a new inode. `promise` gives a block and which of its slots are free and now promised: of the one that is
     /// remembered, or of a new one. Before the first number, `begin` looks for blocks with room.
     pub(crate) fn take(

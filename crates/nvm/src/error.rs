@@ -183,10 +183,10 @@ pub enum Error {
     },
     /// No gap is large enough.
     #[error(
-        "no room for a volume of {wanted} bytes: {}",
+        "{}",
         match largest {
-            0 => "the zone is full; grow it, or remove a volume".into(),
-            _ => format!("the largest gap has {largest}; grow the zone or ask for less"),
+            0 => "there is no room for another volume: grow the zone, or remove one".into(),
+            _ => format!("no room for a volume of {wanted} bytes: the largest gap has {largest}; grow the zone or ask for less"),
         }
     )]
     NoSpace {

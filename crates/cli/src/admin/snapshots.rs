@@ -62,7 +62,12 @@ pub(crate) fn of_unmounted(
             return prune(&snapshots, keep, true, |_| Ok(()));
         }
         Ask::RollBack { name, discard_newer } => {
-            return Ok(described(&native::roll_back(&region, name, *discard_newer)?));
+            let returned = native::roll_back(&region, name, *discard_newer).map_err(|error| {
+                let newer = matches!(error, native::Error::NewerSnapshots { .. });
+                let failure = Failure::new(error);
+                if newer { failure.remedy("remove them first, or add --discard-newer") } else { failure }
+            });
+            return Ok(described(&returned?));
         }
         Ask::Clone { name, to } => {
             let copy = |to: &Region| native::clone_snapshot(&region, name, to, progress);

@@ -104,7 +104,12 @@ pub(crate) fn remove_volume(zone: &Zone, name: &str, force: bool) -> Result<(), 
         Err(nvm::Error::Unfinished { .. }) => false,
         region => {
             let region = region.doing("looking at the volume").leaving("nothing was removed")?;
-            region.kind() != VolumeKind::Native || native::recognise(&region)
+            match region.kind() {
+                VolumeKind::Native => native::recognise(&region),
+                // What was detached is kept for the next disk, and has nothing.
+                VolumeKind::Ext => ext::attachment(&region).map_or(true, |attachment| attachment.is_some()),
+                VolumeKind::Flash => true,
+            }
         }
     };
     if holds_files && !force {

@@ -35,8 +35,8 @@ pub(crate) fn attach(arguments: &Attach) -> Result<(), Failure> {
     ))?;
     let Some(lacks) = told.lacks else { return Ok(()) };
     report::print_text(&format!(
-        "{place}: the disk's superblock, descriptors, bitmaps and inodes are {} now, and {} with all inodes in use: what NVM has no room for \
-         goes to the disk, and comes back when it is touched. {} of NVM have room for all of it\n",
+        "{place}: the disk's superblock, descriptors, bitmaps and inodes are {} now, and {} with all inodes in use. An eighth of the NVM \
+         is kept for directories and maps; what the rest has no room for goes to the disk, and comes back when it is touched. {} of NVM have room for all of it\n",
         size::human(lacks.in_use_bytes),
         size::human(lacks.fixed_bytes),
         size::human(lacks.bytes_for_all),

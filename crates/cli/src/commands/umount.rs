@@ -11,6 +11,7 @@ use crate::failure::{self, Explain, Failure};
 use crate::mount_table::MountEntry;
 use crate::place::{Place, VolumePlace};
 use crate::runtime_directory::this_user;
+use crate::zone_access::refuse_mounted;
 use crate::zone_file::ZoneFile;
 use crate::{find_server, mount_namespace, mount_table, report};
 
@@ -123,13 +124,21 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
 fn place_of(named: &Path) -> Result<PathBuf, Failure> {
     let source = || {
         let Place { zone, volume } = named.to_str()?.parse().ok()?;
-        Some(VolumePlace { zone, volume: volume? }.absolute().ok()?.to_string())
+        VolumePlace { zone, volume: volume? }.absolute().ok()
     };
-    let Some(source) = source() else { return Ok(named.to_path_buf()) };
+    let Some(place) = source() else { return Ok(named.to_path_buf()) };
+    let source = place.to_string();
     let its = mount_table::read()?.into_iter().filter(|entry| entry.is_amberfs() && entry.source == source);
     let mut dirs: Vec<PathBuf> = its.map(|entry| entry.dir).collect();
     match dirs.len() {
-        0 => Ok(named.to_path_buf()),
+        0 => {
+            if let Some(client) = find_server::of_zone(&place.zone)
+                && let Err(failure) = refuse_mounted(&client, &place.volume)
+            {
+                return Err(failure.leaving("nothing was unmounted"));
+            }
+            Ok(named.to_path_buf())
+        }
         1 => Ok(dirs.remove(0)),
         _ => {
             let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();

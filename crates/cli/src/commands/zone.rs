@@ -9,10 +9,11 @@ use crate::admin::zone::{self, describe};
 use crate::command_line::{RemoveVolume, ZoneCreate, ZoneGrow, ZoneList, ZoneShow};
 use crate::control::{Client, Mounted, Request, unpack};
 use crate::failure::{Explain, Failure, tell};
+use crate::mount_table::{self, Whereabouts};
 use crate::place::{Place, utf8};
 use crate::report::{self, Fields, Value};
 use crate::zone_access::{Access, reach, refuse_mounted};
-use crate::{exit, find_server, size};
+use crate::{exit, find_server, mount_namespace, size};
 
 pub(crate) fn create(arguments: &ZoneCreate) -> Result<(), Failure> {
     let path = &arguments.path;
@@ -114,31 +115,39 @@ fn served() -> Vec<(PathBuf, Fields)> {
 
 fn row(path: &Path) -> Result<Fields, Failure> {
     match reach(path, false)? {
-        Access::Open(zone) => Ok(listed(path, &describe(&zone).json(), Vec::new())),
+        Access::Open(zone) => Ok(listed(path, &describe(&zone).json(), None, &[])),
         Access::Served(client) => served_row(path, client),
     }
 }
 
 fn served_row(path: &Path, mut client: Client) -> Result<Fields, Failure> {
     let told = unpack(client.ask(&Request::Zone)?).1;
-    Ok(listed(path, &told, client.hello.mounts))
+    Ok(listed(path, &told, Some(client.hello.pid), &client.hello.mounts))
 }
 
-fn listed(path: &Path, json: &Json, mounted: Vec<Mounted>) -> Fields {
+/// A zone, its volumes, and those that `server` has mounted.
+fn listed(path: &Path, json: &Json, server: Option<u32>, mounted: &[Mounted]) -> Fields {
     let name = |volume: &Json| {
         let name = volume["name"].as_str()?.to_string();
         Some(if volume["unfinished"] == true { name + " (unfinished)" } else { name })
     };
     let names: Vec<String> = json["volumes"].as_array().into_iter().flatten().filter_map(name).collect();
-    let mounted: Vec<String> =
-        mounted.iter().map(|mount| format!("{} on {}", mount.volume, mount.dir.display())).collect();
+    let place = |mount: &Mounted| {
+        let dir = mount.dir.display();
+        match mount_table::whereabouts(&mount.device, &mount.dir) {
+            Whereabouts::Nowhere if !server.is_some_and(mount_namespace::is_other) => {
+                format!("{} detached from {dir}", mount.volume)
+            }
+            _ => format!("{} on {dir}", mount.volume),
+        }
+    };
     Fields::new()
         .with("path", path.display().to_string())
         .with("bytes", Value::Bytes(json["bytes"].as_u64().unwrap_or(0)))
         .with("free_bytes", Value::Bytes(json["free_bytes"].as_u64().unwrap_or(0)))
         .with("backing", json["backing"].as_str().unwrap_or_default())
-        .with("volumes", names.join(" "))
-        .with("mounted", mounted.join(", "))
+        .with("volumes", Value::List(names))
+        .with("mounted", Value::List(mounted.iter().map(place).collect()))
 }
 
 pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {

@@ -311,7 +311,7 @@ pub(super) const TABLE: &[MountOption] = &[
     word("rw", "changes (the default)", |options| options.read_only = false),
     word(
         "remount",
-        "change ro, rw, nosuid, nodev, noexec and noatime of what is mounted (only root may); others may be repeated, and are \
+        "change ro, rw, nosuid, nosymfollow, nodev, noexec and noatime of what is mounted (only root may); others may be repeated, and are \
          refused if it is mounted otherwise",
         |options| {
             options.remount = true;
@@ -331,6 +331,8 @@ pub(super) const TABLE: &[MountOption] = &[
     word("noallow_other", "only who mounts may use the mount", |options| options.allow_other = Some(false)),
     word("nosuid", "ignore set-user-ID and set-group-ID bits", |options| options.nosuid = true),
     word("suid", "", |options| options.nosuid = false),
+    word("nosymfollow", "symbolic links lead nowhere", |options| options.nosymfollow = true),
+    word("symfollow", "", |options| options.nosymfollow = false),
     word("nodev", "device nodes cannot be opened", |options| options.nodev = true),
     word("dev", "", |options| options.nodev = false),
     word("noexec", "programs cannot be run", |options| options.noexec = true),
@@ -359,6 +361,8 @@ pub(super) const TABLE: &[MountOption] = &[
     accepted("nostrictatime"),
     accepted("diratime"),
     accepted("nodiratime"),
+    accepted("mand"),
+    accepted("nomand"),
     accepted("lazytime"),
     accepted("nolazytime"),
     accepted("async"),

@@ -142,10 +142,13 @@ impl Allocator {
         self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
     }
 
-    /// Whether an ordinary operation finds so many blocks only when a checkpoint has given some back, if then.
+    /// Whether an ordinary operation finds so many blocks neither now nor behind the next checkpoint.
     #[inline]
     pub(crate) fn is_full_for(&self, blocks: u64) -> bool {
-        self.free.load(Relaxed) - (blocks as i64) < self.checkpoint_reserve() + self.deletion_reserve()
+        let reserves = self.checkpoint_reserve() + self.deletion_reserve();
+        let lacks = |free: i64| free - (blocks as i64) < reserves;
+        let behind_checkpoint = || (self.medium.geometry.main_blocks() - self.segments.lock().live) as i64;
+        lacks(self.free.load(Relaxed)) && lacks(behind_checkpoint())
     }
 
     /// Promises `blocks` blocks to what moves, if that leaves as many to others as it takes: what it takes comes back with the

@@ -192,6 +192,9 @@ impl Nodes {
     /// A number taken but not used after all.
     pub(crate) fn return_number(&self, ino: u32) {
         let nid = nid_of(ino);
+        if self.slots.give_back(nid, slot_of(ino)) {
+            return;
+        }
         let mut promises = self.slots.lock(nid);
         let left = promises.redeem(nid, slot_of(ino));
         // If the NAT cannot be read, the number stays taken until the next mount.
