@@ -344,8 +344,8 @@ fn refuse_contradiction<S: AsRef<str>>(lists: &[S]) -> Result<(), String> {
 fn unknown(name: &str) -> String {
     let nearest = TABLE.iter().map(|option| (distance(name, option.name), option.name)).min();
     match nearest {
-        // Beyond a half of the letters wrong, a guess misleads.
-        Some((wrong, nearest)) if wrong * 2 <= nearest.len().max(2) => {
+        // With a half of the letters wrong, a guess misleads.
+        Some((wrong, nearest)) if wrong * 2 < nearest.len().max(3) => {
             format!("unknown mount option '{name}': did you mean '{nearest}'?")
         }
         _ => format!("unknown mount option '{name}': 'amberfs mount --help' lists those there are"),
