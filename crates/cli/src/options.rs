@@ -440,6 +440,9 @@ mod tests {
         let remounted = parse("ro,user=alice").unwrap();
         assert!(remounted.nosuid && remounted.nodev && remounted.noexec, "as libmount notes who mounted it");
         assert!(parse("nosuid=1").is_err());
+        assert!(
+            parse("nosymfollow").unwrap().nosymfollow && !parse("nosymfollow,symfollow").unwrap().nosymfollow
+        );
     }
 
     #[test]

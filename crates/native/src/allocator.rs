@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::budget::{Budget, Stock, Urgency};
+pub(crate) use self::budget::{Budget, Room, Stock, Urgency};
 use self::segments::Segments;
 use crate::bia::{BlockKind, Entry};
 use crate::fault::{Fault, planted};

@@ -82,6 +82,19 @@ impl Body {
         fault::stream(region, Fault::CheckpointNotSent, Purpose::Metadata, at, &bytes)
     }
 
+    /// What another checkpoint of the same tree records, which follows none.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts {
+            version: self.version.get(),
+            previous: 0,
+            next_nid: self.next_nid.get(),
+            inodes: self.inodes.get(),
+            nodes: self.nodes.get(),
+            sequence: self.sequence.get(),
+            blocks: self.blocks.get(),
+        }
+    }
+
     pub(crate) fn tree(&self) -> Tree {
         Tree { root: NodePointer(self.nat_root.get()), height: self.nat_height.get() as u8 }
     }

@@ -8,7 +8,7 @@ use nvm::{Flushed, Purpose, Region};
 use vfs::Time;
 
 use crate::bia::BlockKind;
-use crate::checkpoint::{Checkpoint, Facts};
+use crate::checkpoint::Checkpoint;
 use crate::checksum;
 use crate::core::Core;
 use crate::error::check_writable;
@@ -97,18 +97,9 @@ fn clone_record(
         flushed = flushed.and(sit::flush_soft(&target, segment, bits));
     }
     let body = &checkpoint.body;
-    let facts = Facts {
-        version,
-        previous: 0,
-        next_nid: body.next_nid.get(),
-        inodes: body.inodes.get(),
-        nodes: body.nodes.get(),
-        sequence: body.sequence.get(),
-        blocks: body.blocks.get(),
-    };
     let (no_snapshots, no_journal) = (NodePointer::default(), (0, checksum::of(&[])));
     let (_, written) =
-        Checkpoint::write(&target, record.block, body.tree(), no_snapshots, &facts, no_journal);
+        Checkpoint::write(&target, record.block, body.tree(), no_snapshots, &body.facts(), no_journal);
     to.fence(flushed.and(written)).ignore();
     // The log's salts follow from the key, which is the origin's, and this number, which must be nobody's.
     let lives = uuid::Uuid::new_v4().as_u64_pair().0 >> 2;

@@ -11,7 +11,7 @@ use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
-use crate::allocator::Urgency;
+use crate::allocator::{Room, Urgency};
 use crate::bia;
 use crate::core::{Core, Operation};
 use crate::fault::{Fault, planted};
@@ -148,12 +148,16 @@ impl Core {
             let chunk = &data[done..data.len().min(done + room)];
             let place = (!appends).then_some(at);
             let blocks = blocks_for(chunk.len() as u64 / BLOCK + 3);
-            let is_full = !appends && self.nodes.allocator.is_full_for(blocks);
-            // Not a checkpoint for each write, to find the same again.
-            let written = if is_full && self.owns_all(handle, at, chunk.len())? {
-                Err(Error::NoSpace)
-            } else {
-                self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Ordinary)
+            let found = if appends { Room::Now } else { self.nodes.allocator.room_for(blocks) };
+            let replaces = found != Room::Now && self.owns_all(handle, at, chunk.len())?;
+            let written = match found {
+                // Not a checkpoint for each write, to find the same again.
+                Room::Nowhere if replaces => Err(Error::NoSpace),
+                // Nor one for each few, as long as the deletion reserve lasts.
+                Room::BehindCheckpoint if replaces => {
+                    self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Change)
+                }
+                _ => self.write_chunk(caller, (handle, opened.ino), place, chunk, Urgency::Ordinary),
             };
             match written {
                 Ok(()) => done += chunk.len(),

@@ -1,4 +1,4 @@
-//! Tests of volumes whose numbers come to an end, or cannot be looked up, as none does that is young.
+//! Tests of volumes whose numbers come to an end, or cannot be looked up, as none does that is young; and of one without a root.
 
 use nvm::{OpenOptions, Purpose, Region, VolumeKind, Zone};
 use vfs::{Caller, OpenFlags, ROOT_INO};
@@ -16,7 +16,7 @@ struct Made {
     region: Region,
     superblock: Superblock,
     medium: Medium,
-    _zone: Zone,
+    zone: Zone,
 }
 
 impl Made {
@@ -26,7 +26,7 @@ impl Made {
         crate::format(&region, &FormatOptions::default()).unwrap();
         let superblock = Superblock::read(&region).unwrap();
         let medium = Medium { region: region.clone(), geometry: superblock.geometry() };
-        Made { region, superblock, medium, _zone: zone }
+        Made { region, superblock, medium, zone }
     }
 
     fn open(&self, read_only: bool) -> Core {
@@ -41,15 +41,7 @@ impl Made {
     /// Has the newest checkpoint, of a volume that was closed, say something else.
     fn forge(&self, change: impl FnOnce(&mut Facts)) {
         let Checkpoint { block, body } = self.newest();
-        let mut facts = Facts {
-            version: body.version.get(),
-            previous: 0,
-            next_nid: body.next_nid.get(),
-            inodes: body.inodes.get(),
-            nodes: body.nodes.get(),
-            sequence: body.sequence.get(),
-            blocks: body.blocks.get(),
-        };
+        let mut facts = body.facts();
         change(&mut facts);
         let journal = (0, checksum::of(&[]));
         let (_, written) =
@@ -125,4 +117,19 @@ fn numbers_whose_page_is_damaged_are_passed_over() {
         assert_eq!(core.failure(), None);
         core.finish().unwrap();
     }
+}
+
+/// A mount that failed had begun by then, and said that the volume is left as it is.
+#[test]
+fn a_volume_whose_root_cannot_be_read_is_left_as_it_is() {
+    let made = Made::new();
+    let root = made.newest().body.tree().root.block() * BLOCK;
+    made.region.store_u64(Purpose::Metadata, root, made.region.load_u64(root) ^ 1);
+    let before = made.zone.snapshot_image();
+    for read_only in [false, true] {
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        assert!(recovery::open(made.region.clone(), &made.superblock, &options, Rest::Keep).is_err());
+    }
+    assert!(recovery::recover(&made.region, Rest::Drop).is_err());
+    assert!(made.zone.snapshot_image() == before, "something was stored");
 }

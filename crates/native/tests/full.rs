@@ -548,3 +548,24 @@ fn who_asks_for_more_than_there_is_gets_nothing() {
     volume.close().unwrap();
     assert_sound(&region);
 }
+
+/// Where blocks were only waiting for a checkpoint, each write or two over what a file had made one.
+#[test]
+fn a_volume_that_is_nearly_full_is_written_over_with_few_checkpoints() {
+    let root = &Caller::root();
+    let (_zone, region) = made(64 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let file = volume.create(root, ROOT_INO, b"f", 0o644, RW).unwrap().handle;
+    volume.write(root, file, 0, &vec![1; 1 << 20]).unwrap();
+    let rest = volume.create(root, ROOT_INO, b"rest", 0o644, RW).unwrap().handle;
+    let length = (volume.statfs().unwrap().blocks_available - 20) * 4096;
+    volume.fallocate(root, rest, FallocateMode::empty(), 0, length).unwrap();
+    let before = volume.stats().checkpoints;
+    for n in 0..400 {
+        assert_eq!(volume.write(root, file, n % 256 * 4096, &[2; 4096]), Ok(4096));
+    }
+    let made = volume.stats().checkpoints - before;
+    assert!(made < 20, "{made} checkpoints");
+    volume.close().unwrap();
+    assert_sound(&region);
+}

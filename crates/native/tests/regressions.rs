@@ -1,8 +1,8 @@
 //! Bugs that were, each with its story, so that none comes back.
 
 use crate::volumes::*;
-use native::Durability;
-use vfs::{Caller, Error, FallocateMode, FileSystem, ROOT_INO, SetAttr, XattrMode, acl};
+use native::{Durability, MountOptions, Volume};
+use vfs::{Caller, Error, FallocateMode, FileSystem, OpenFlags, ROOT_INO, SetAttr, XattrMode, acl};
 
 /// `fallocate` with `ZERO_RANGE` first made the range a hole and then allocated it anew: on a full volume it failed with
 /// `ENOSPC` and had zeroed the file all the same. Torture on a full volume found it.
@@ -65,4 +65,34 @@ fn mode_and_size_of_a_file_with_an_acl_changed_at_once() {
     assert_eq!((volume.failure(), volume.getattr(file.attr.ino).unwrap().size), (None, 129));
     drop(volume);
     assert_sound(&region);
+}
+
+/// The part of an append that a file had room for was there, and the append said that it was not.
+#[test]
+fn an_append_that_meets_the_largest_length_tells_of_its_part() {
+    let root = Caller::root();
+    let (_zone, region) = made(32 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, RW | OpenFlags::APPEND).unwrap();
+    let largest = 16 << 40;
+    let set = SetAttr { size: Some(largest - (1 << 20)), ..SetAttr::default() };
+    volume.setattr(&root, file.attr.ino, &set, None).unwrap();
+    assert_eq!(volume.write(&root, file.handle, 0, &vec![1; 2 << 20]), Ok(1 << 20));
+    assert_eq!(volume.write(&root, file.handle, 0, &[1]), Err(Error::FileTooLarge));
+    assert_eq!(volume.getattr(file.attr.ino).unwrap().size, largest);
+}
+
+/// Nothing of a file system changes by writing to a pipe, whose inode alone is there.
+#[test]
+fn pipes_can_be_written_to_where_files_cannot() {
+    let root = Caller::root();
+    let (_zone, region) = made(16 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let kinds =
+        [(&b"pipe"[..], 0o010_644), (b"socket", 0o140_644), (b"device", 0o020_644), (b"file", 0o100_644)];
+    let inos = kinds.map(|(name, mode)| volume.mknod(&root, ROOT_INO, name, mode, 0).unwrap().ino);
+    drop(volume);
+    let volume = Volume::open(region, &MountOptions { read_only: true, ..MountOptions::default() }).unwrap();
+    let answers = inos.map(|ino| volume.access(&root, ino, 2));
+    assert_eq!(answers, [Ok(()), Ok(()), Ok(()), Err(Error::ReadOnly)]);
 }

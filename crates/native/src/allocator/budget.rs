@@ -74,6 +74,15 @@ pub(crate) enum Urgency {
     Checkpoint,
 }
 
+/// Where an ordinary operation finds room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Now,
+    /// The next checkpoint gives it back.
+    BehindCheckpoint,
+    Nowhere,
+}
+
 impl Budget<'_> {
     /// Takes up to `want` blocks of the lane's run, if there are any and no long run is wanted.
     #[inline]
@@ -142,13 +151,16 @@ impl Allocator {
         self.take(blocks as i64, keep).then(|| self.budget(blocks as i64, false))
     }
 
-    /// Whether an ordinary operation finds so many blocks neither now nor behind the next checkpoint.
+    /// Where an ordinary operation finds so many blocks.
     #[inline]
-    pub(crate) fn is_full_for(&self, blocks: u64) -> bool {
+    pub(crate) fn room_for(&self, blocks: u64) -> Room {
         let reserves = self.checkpoint_reserve() + self.deletion_reserve();
-        let lacks = |free: i64| free - (blocks as i64) < reserves;
-        let behind_checkpoint = || (self.medium.geometry.main_blocks() - self.segments.lock().live) as i64;
-        lacks(self.free.load(Relaxed)) && lacks(behind_checkpoint())
+        let has = |free: i64| free - (blocks as i64) >= reserves;
+        if has(self.free.load(Relaxed)) {
+            return Room::Now;
+        }
+        let behind_checkpoint = self.medium.geometry.main_blocks() - self.segments.lock().live;
+        if has(behind_checkpoint as i64) { Room::BehindCheckpoint } else { Room::Nowhere }
     }
 
     /// Promises `blocks` blocks to what moves, if that leaves as many to others as it takes: what it takes comes back with the
