@@ -114,6 +114,10 @@ impl Player {
 const LOOKS: u32 = 8;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(60);
 
+/// Looks after which two threads of which none can go on are taken to wait for each other: some ten seconds. What they wait
+/// for may be neither's: a panic is told under a lock of the process, which another thread's long account of its own holds.
+const LOOKS_AT_A_DEADLOCK: u32 = 100_000;
+
 impl Turns {
     /// Waits for this thread's turn. `player` is 0 or 1.
     pub fn step(&self, player: usize) {
@@ -175,9 +179,9 @@ impl Turns {
             }
             let runs = [turn, 1 - turn].into_iter().find(|player| self.players[*player].is(ARRIVED));
             let Some(runs) = runs else {
-                // Nothing is left that could wake either: but that is not said in a hurry.
+                // Neither of the two is left to wake the other.
                 waits = [None; 2];
-                self.rest(1000, &mut waits);
+                self.rest(LOOKS_AT_A_DEADLOCK, &mut waits);
                 let arrived = self.players.iter().any(|player| player.is(ARRIVED));
                 if arrived || self.players.iter().all(|player| !player.is(RUNNING)) {
                     continue;
@@ -391,6 +395,21 @@ mod tests {
         let locks = Locks::default();
         let run = run_two(&Schedule(vec![1]), take(&locks, false), take(&locks, false));
         assert_eq!(run.map(|(_, steps)| steps), Ok([1, 1]));
+    }
+
+    /// What a thread waits for may be held by one that takes no turns.
+    #[test]
+    fn who_waits_for_an_outsider_is_in_no_deadlock() {
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let waits = {
+            let lock = lock.clone();
+            move |_: &Arc<Turns>, _| drop(lock.lock().unwrap())
+        };
+        let ran = thread::spawn(move || run_two(&Schedule(vec![]), |_, _| (), waits).map(drop));
+        thread::sleep(Duration::from_secs(1));
+        drop(held);
+        assert_eq!(ran.join().unwrap(), Ok(()));
     }
 
     /// One that panics and keeps a lock is to blame for the other's waiting.
