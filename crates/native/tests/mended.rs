@@ -310,6 +310,22 @@ fn a_damaged_list_is_made_anew() {
     }
 }
 
+/// A snapshot behind which nothing was checkpointed has no checkpoint of its own yet: a repair of the list says that such a
+/// one is lost, and says so only where there may have been one.
+#[test]
+fn a_snapshot_taken_last_is_lost_with_the_list() {
+    let told_of = |specimen: Specimen| {
+        let list = specimen.blocks(|kind, _| kind == LIST);
+        let (_zone, region) = specimen.damaged(list[0]);
+        let mended = assert_mended(&region);
+        specimen.assert_shows(&region, &[("", "")]);
+        let found = native::snapshots(&region).unwrap().len();
+        (found, mended.problems.iter().any(|problem| problem.what.contains("taken last of all is lost")))
+    };
+    assert_eq!(told_of(specimen(|volume| drop(volume.take_snapshot("fourth", "").unwrap()))), (3, true));
+    assert_eq!(told_of(specimen(|_| ())), (3, false));
+}
+
 /// Changes all that there is in a volume with a damaged list, which lets nothing be done to snapshots.
 fn use_it_all(region: &Region, is_killed: bool) -> Tree {
     let volume = open(region);
