@@ -152,33 +152,7 @@ impl Options {
         for text in texts(lists) {
             wanted.set(text, sloppy)?;
             // What is so already may be said in other words.
-            let Options {
-                read_only,
-                remount,
-                nofail,
-                nosuid,
-                nosymfollow,
-                nodev,
-                noexec,
-                noatime,
-                of_ext,
-                of_native,
-                ..
-            } = wanted;
-            let may_change = Options {
-                read_only,
-                remount,
-                nofail,
-                nosuid,
-                nosymfollow,
-                nodev,
-                noexec,
-                noatime,
-                of_ext,
-                of_native,
-                ..mounted.clone()
-            };
-            if wanted != may_change {
+            if wanted.lasting() != mounted.lasting() {
                 return Err(format!(
                     "mount option '{text}' cannot be had by a remount: it is mounted otherwise"
                 ));
@@ -187,6 +161,23 @@ impl Options {
         refuse_contradiction(lists)?;
         wanted.read_only |= texts(lists).any(|text| text.starts_with("snapshot="));
         Ok(wanted)
+    }
+
+    /// Those that no remount changes.
+    fn lasting(&self) -> Options {
+        Options {
+            read_only: false,
+            remount: false,
+            nofail: false,
+            nosuid: false,
+            nosymfollow: false,
+            nodev: false,
+            noexec: false,
+            noatime: false,
+            of_ext: None,
+            of_native: None,
+            ..self.clone()
+        }
     }
 
     /// What they mean for a native volume.
