@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) views: Views,
     /// The first failure that left memory and medium apart; the volume is read-only from then on.
     failure: OnceLock<Error>,
+    /// What has no name is being removed, whoever has it open: nothing is made that would have its number.
+    pub(crate) closing: AtomicBool,
     pub(crate) closed: AtomicBool,
     /// Mounted only to be read, because the log could not be replayed to its end.
     unchanged: AtomicBool,
@@ -141,6 +143,7 @@ impl Core {
             snapshots: RwLock::new(snapshots),
             views: Views::new(at),
             failure: OnceLock::new(),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             unchanged: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
@@ -356,6 +359,12 @@ impl Core {
     /// What lanes have in stock is free for all, and all that they have let go of is told. No lane is held.
     pub(crate) fn take_back_stocks(&self) {
         self.lanes.each(|lane| self.nodes.allocator.give_back(&mut lane.stock));
+    }
+
+    /// Lets nothing begin any more but removals, and waits for what has begun.
+    pub(crate) fn begin_closing(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.lanes.each(|_| ());
     }
 
     /// Makes everything that returned before durable.

@@ -237,10 +237,10 @@ impl Core {
                     return Ok(Created { attr, handle: handle.expect("asked for"), new: true });
                 }
                 Err(Error::Exists) if !flags.contains(OpenFlags::EXCLUSIVE) => {}
-                Err(Error::NoSpace | Error::ReadOnly) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                Err(error @ (Error::NoSpace | Error::ReadOnly)) if !flags.contains(OpenFlags::EXCLUSIVE) => {
                     // What exists can be opened all the same.
                     if let Err(Error::NotFound) = self.lookup(caller, dir, name) {
-                        return Err(if self.options.read_only { Error::ReadOnly } else { Error::NoSpace });
+                        return Err(error);
                     }
                 }
                 Err(error) => return Err(error),

@@ -52,6 +52,7 @@ impl Volume {
             self.stop();
             return Ok(());
         }
+        self.core.begin_closing();
         for ino in self.core.orphan_list().unwrap_or_default() {
             if planted(Fault::OrphanNotReclaimed) {
                 break;
@@ -76,6 +77,7 @@ impl Volume {
     /// Ends changes, and the thread that makes checkpoints.
     fn stop(&self) {
         self.core.closed.store(true, Ordering::Relaxed);
+        self.core.begin_closing();
         self.core.pressure.raise();
         if self.checkpointer.lock().take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the checkpoint thread panicked");

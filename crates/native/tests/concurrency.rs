@@ -10,7 +10,7 @@ use crate::volumes::hammer::{hammer, restless};
 use crate::volumes::*;
 use native::{Durability, Volume};
 use nvm::{Region, Zone};
-use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags};
+use vfs::{Caller, Error, FileSystem, Handle, Ino, OpenFlags, ROOT_INO, RenameFlags};
 
 fn close_and_check(volume: Volume, zone: &Zone, region: &Region) {
     volume.syncfs().unwrap();
@@ -401,4 +401,46 @@ fn fsync_while_closing() {
             }
         }
     }
+}
+
+/// Closing removes what has no name, whoever has it open, while other threads still make files: these had its numbers then,
+/// and whoever had it open read what was theirs.
+#[test]
+fn nothing_made_while_a_volume_closes_has_the_number_of_an_open_file() {
+    let (_zone, region) = made(256 << 20);
+    let volume = mount(&region, Durability::Operation);
+    let root = &Caller::root();
+    let open: Vec<Handle> = (0..3000)
+        .map(|n| {
+            let name = format!("unnamed-{n}");
+            let file = volume.create(root, ROOT_INO, name.as_bytes(), 0o644, RW).unwrap();
+            volume.write(root, file.handle, 0, b"mine").unwrap();
+            volume.unlink(root, ROOT_INO, name.as_bytes()).unwrap();
+            file.handle
+        })
+        .collect();
+    let made = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            loop {
+                let name = format!("other-{}", made.fetch_add(1, Ordering::Relaxed));
+                match volume.create(root, ROOT_INO, name.as_bytes(), 0o644, RW) {
+                    Ok(file) => drop(volume.write(root, file.handle, 0, b"others'")),
+                    Err(error) => return error,
+                }
+            }
+        });
+        while made.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        volume.close().unwrap();
+        assert_eq!(others.join().unwrap(), Error::ReadOnly, "behind {made:?} files");
+    });
+    let mut read = [0; 16];
+    for handle in open {
+        let answer = volume.read(handle, 0, &mut read);
+        assert_eq!(answer, Err(Error::Stale), "{:?}", String::from_utf8_lossy(&read));
+    }
+    drop(volume);
+    assert_sound(&region);
 }

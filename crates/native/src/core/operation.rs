@@ -64,7 +64,9 @@ impl Core {
         loop {
             let mut lane = self.lanes.enter();
             // Nothing is changed behind a failure, or behind the last checkpoint.
-            if self.closed.load(Ordering::Relaxed) {
+            if self.closing.load(Ordering::Relaxed)
+                && (urgency != Urgency::Deletion || self.closed.load(Ordering::Relaxed))
+            {
                 return Err(Error::ReadOnly);
             }
             if let Some(failure) = self.failure.get() {
