@@ -11,7 +11,7 @@ use native::Durability;
 use nvm::{Account, Region, VolumeKind, Zone};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::{Value as Json, json};
-use vfs::{Caller, FileSystem, ROOT_INO};
+use vfs::{Caller, FileSystem, Ino, ROOT_INO};
 
 use crate::admin::account;
 use crate::admin::differences::Pair;
@@ -434,7 +434,11 @@ impl Served {
             match ask {
                 Ask::Take { .. } => {
                     self.write_back()?;
-                    snapshots::perform(volume, ask)
+                    let taken = snapshots::perform(volume, ask)?;
+                    if let Ok(dir) = snapshots_directory(volume) {
+                        self.kernel_cache.forget_listing(dir);
+                    }
+                    Ok(taken)
                 }
                 Ask::Remove { name, .. } => {
                     self.let_go(volume, name)?;
@@ -454,7 +458,7 @@ impl Served {
     /// Before a snapshot is removed, the kernel has to let go of it.
     fn let_go(&self, volume: &native::Volume, name: &str) -> Result<(), Failure> {
         let snapshot = volume.snapshot(name)?;
-        let dir = volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino;
+        let dir = snapshots_directory(volume)?;
         let path = snapshots::path_of(name);
         if snapshot.holds.is_empty() && !self.kernel_cache.let_go(&path, dir, |ino| snapshot.has_inode(ino)) {
             let error = native::Error::SnapshotInUse(name.to_string());
@@ -483,6 +487,10 @@ impl Served {
             }
         }
     }
+}
+
+fn snapshots_directory(volume: &native::Volume) -> Result<Ino, Failure> {
+    Ok(volume.lookup(&Caller::root(), ROOT_INO, b".snapshots").map_err(Failure::new)?.ino)
 }
 
 impl Keeps for Served {

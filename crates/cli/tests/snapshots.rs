@@ -41,6 +41,26 @@ fn a_write_to_a_snapshot_succeeded() {
     }
 }
 
+/// Who has the directory of snapshots open and begins anew sees what was taken since.
+#[test]
+fn an_open_listing_of_snapshots_begins_anew() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    run(&format!("snapshot take {dir} first")).ok();
+    let mut listing = rustix::fs::Dir::new(fs::File::open(scratch.path("mnt/.snapshots")).unwrap()).unwrap();
+    let mut count = || {
+        listing.rewind();
+        listing.by_ref().map(Result::unwrap).count()
+    };
+    (0..3).for_each(|_| assert_eq!(count(), 3));
+    run(&format!("snapshot take {dir} second")).ok();
+    assert_eq!(count(), 4);
+    run(&format!("snapshot remove {dir} first")).ok();
+    assert_eq!(count(), 3);
+    drop(listing);
+    run(&format!("umount {dir}")).ok();
+}
+
 #[test]
 fn a_mount_shows_what_was() {
     let Some((scratch, zone, dir)) = place() else { return };

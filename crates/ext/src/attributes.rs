@@ -74,7 +74,9 @@ impl Volume {
             let mut inode = visible(core, ino)?;
             self.check_writable()?;
             inode.set_shown_flags(caller, flags)?;
-            inode.times.change = Time::now();
+            if !caller.keeps_times {
+                inode.times.change = Time::now();
+            }
             inode::write(core, &inode)
         })
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use rustix::io::Errno;
-use vfs::{Attr, Error, Ino, InodeFlags, RenameFlags, Result, SeekFrom, XattrMode};
+use vfs::{Attr, Error, FileKind, Ino, InodeFlags, RenameFlags, Result, SeekFrom, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{
@@ -25,6 +25,7 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
+const XATTR_BOTH: u32 = XATTR_CREATE | XATTR_REPLACE;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
@@ -224,10 +225,17 @@ impl Server {
         let (caller, (name, new_name)) = (caller(&message.header, 0), message.names()?);
         let rename = || self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags);
         if flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-            rename().map_err(in_directory) // Neither flag lets an inode lose its name.
+            rename().map_err(in_directory)?; // Neither flag lets an inode lose its name.
         } else {
-            self.removing(&caller, new_dir, new_name, rename)
+            self.removing(&caller, new_dir, new_name, rename)?;
         }
+        if new_dir != message.ino() {
+            self.has_moved(&caller, new_dir, new_name);
+            if flags.contains(RenameFlags::EXCHANGE) {
+                self.has_moved(&caller, message.ino(), name);
+            }
+        }
+        Ok(())
     }
 
     /// Handles are not used: see `inodes.rs`.
@@ -303,6 +311,11 @@ impl Server {
             0 => XattrMode::Either,
             XATTR_CREATE => XattrMode::Create,
             XATTR_REPLACE => XattrMode::Replace,
+            // No attribute can be both.
+            XATTR_BOTH => {
+                let there = self.volume.getxattr(&caller(&message.header, 0), message.ino(), name);
+                return Err(there.err().unwrap_or(Error::Exists));
+            }
             _ => return Err(Error::Invalid),
         };
         let caller = caller(&message.header, 0);
@@ -355,6 +368,11 @@ impl Server {
 
     fn set_flags(&self, message: &Message<'_>, flags: InodeFlags) -> Result<Option<Vec<u8>>> {
         let (ino, caller) = (message.ino(), caller(&message.header, 0));
+        // The kernel does not stamp this change, and believes nobody else about a time that it keeps.
+        let caller = match self.volume.getattr(ino)?.kind() {
+            FileKind::Regular => self.changing_contents(caller),
+            _ => caller,
+        };
         self.inodes.reopened(ino, || self.volume.set_inode_flags(&caller, ino, flags))?;
         // Else the next write to its pages would not ask whether there may be one (`refusals.rs`).
         self.invalidate_attributes(ino);

@@ -66,6 +66,14 @@ impl KernelCache {
         is_let_go(&server.inodes, begun, &is_below)
     }
 
+    /// The listing of directory `dir` is another one now, for those who have it open, too.
+    pub fn forget_listing(&self, dir: Ino) {
+        if let Some(device) = self.device.upgrade() {
+            // It fails if the kernel does not know the directory: then it has kept no listing.
+            let _ = device.invalidate_inode(dir);
+        }
+    }
+
     /// Runs `exchange`, which lets the volume show another tree, at a moment at which the kernel holds nothing of the mount
     /// but the root directory, and no request is being served; requests that come meanwhile wait. Afterwards the kernel
     /// believes nothing that was true of the former tree. `unlisted` are names in the root directory that this does not list.

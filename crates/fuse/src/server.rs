@@ -126,12 +126,22 @@ impl Server {
         Ok(above)
     }
 
-    /// The same when it changes contents for `caller`.
+    /// `name` of `dir` has come from another directory. Of one that was moved, the kernel goes on showing the listing that it keeps, in which
+    /// `..` is where it was: it looks at the directory's own times alone.
+    pub(crate) fn has_moved(&self, caller: &Caller, dir: Ino, name: &[u8]) {
+        if let (Ok(attr), Some(device)) = (self.volume.lookup(caller, dir, name), self.device.upgrade())
+            && attr.is_dir()
+        {
+            let _ = device.invalidate_inode(attr.ino);
+        }
+    }
+
+    /// `caller`, when it changes contents.
     ///
     /// With a writeback cache the kernel keeps the times of regular files: it has set them before it asks for the change, and sends a `setattr`
     /// when they differ from what it was told. Were they set here as well, a clock that has ticked in between would have the kernel and
     /// the volume disagree for good.
-    fn changing_contents(&self, caller: Caller) -> Caller {
+    pub(crate) fn changing_contents(&self, caller: Caller) -> Caller {
         if self.writeback_cache { caller.keeping_times() } else { caller }
     }
 
@@ -160,7 +170,8 @@ impl Server {
         changed
     }
 
-    /// With `kill_privileges`, a truncation takes set-user-ID away.
+    /// With `kill_privileges`, a truncation takes set-user-ID away; a change of owner or group, which the kernel leaves to us likewise, always
+    /// does, and set-group-ID where that goes.
     pub(crate) fn setattr(
         &self,
         header: &InHeader,
@@ -173,11 +184,12 @@ impl Server {
         if set.size.is_some() {
             caller = self.changing_contents(caller);
             file = Some(self.inodes.file_to_change(ino)?);
-            if kill_privileges && set.mode.is_none() {
-                let attr = self.volume.getattr(ino)?;
-                let after = mode_after_write(&credentials::unprivileged(header, &attr), attr.mode, attr.gid);
-                set.mode = (after != attr.mode).then_some(after & 0o7777);
-            }
+        }
+        let is_given = (set.uid.is_some() || set.gid.is_some()) && header.uid != 0;
+        if set.mode.is_none() && (set.size.is_some() && kill_privileges || is_given) {
+            let attr = self.volume.getattr(ino)?;
+            let after = mode_after_write(&credentials::unprivileged(header, &attr), attr.mode, attr.gid);
+            set.mode = (after != attr.mode).then_some(after & 0o7777);
         }
         // As the kernel brings the times of its pages.
         let kept = SetAttr { mtime: set.mtime, ctime: set.ctime, ..SetAttr::default() };

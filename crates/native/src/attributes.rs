@@ -184,7 +184,8 @@ impl Core {
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         rules::may_set_common_flags(caller, &inode.attr(), flags)?;
-        operation.log_hot(inode, &inode.hot().with_flags(flags).changed(Time::now()));
+        let hot = inode.hot().with_flags(flags);
+        operation.log_hot(inode, &if caller.keeps_times { hot } else { hot.changed(Time::now()) });
         operation.commit()
     }
 

@@ -17,7 +17,7 @@ pub struct Caller {
     /// uses the identity for ownership only.
     pub trusted: bool,
     /// It keeps the times of regular files itself, and sets them with `setattr` (the kernel, on a FUSE mount with a writeback cache): changes
-    /// of contents and length leave mtime and ctime as they are.
+    /// of contents, length and flags leave mtime and ctime as they are.
     pub keeps_times: bool,
     /// What it brings a cache has had, perhaps since before [`crate::InodeFlags::PROTECTION`] was set: that forbids it nothing that an open file allows.
     pub from_cache: bool,

@@ -150,7 +150,8 @@ pub trait FileSystem: Send + Sync {
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr>;
 
     /// Makes an inode's flags `flags`, as chattr(1) does (`FS_IOC_SETFLAGS`), all or none; the rules are those of
-    /// [`crate::rules::may_set_flags`]. `EOPNOTSUPP` if one of them would promise what the volume does not keep. Sets ctime.
+    /// [`crate::rules::may_set_flags`]. `EOPNOTSUPP` if one of them would promise what the volume does not keep. Sets ctime,
+    /// unless `caller` keeps the times.
     fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()>;
 
     /// A symbolic link's target; `EINVAL` for other kinds.

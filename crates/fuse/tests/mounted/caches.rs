@@ -80,6 +80,49 @@ fn a_listing_is_kept_until_it_changes() {
     assert_eq!(list(), 51);
 }
 
+/// The kernel looks at the times of a directory itself to know whether its listing has changed: `..` stayed the directory from
+/// which it had been moved.
+#[test]
+fn a_listing_shows_where_a_directory_is_now() {
+    let mounted = Mounted::new();
+    for name in ["a", "b", "a/one", "b/other"] {
+        fs::create_dir(mounted.path(name)).unwrap();
+    }
+    let number = |name: &str| fs::metadata(mounted.path(name)).unwrap().ino();
+    let above = |name: &str| {
+        let listing = rustix::fs::Dir::new(File::open(mounted.path(name)).unwrap()).unwrap();
+        // To its end: then the kernel keeps it.
+        let all: Vec<_> = listing.map(Result::unwrap).collect();
+        all.iter().find(|entry| entry.file_name() == c"..").map(|entry| entry.ino())
+    };
+    for name in ["a/one", "b/other"] {
+        (0..3).for_each(|_| assert!(above(name).is_some()));
+    }
+    let (a, b) = (mounted.path("a"), mounted.path("b"));
+    fs::rename(a.join("one"), b.join("one")).unwrap();
+    assert_eq!(above("b/one"), Some(number("b")));
+    fs::create_dir(mounted.path("a/third")).unwrap();
+    (0..3).for_each(|_| assert_eq!(above("a/third"), Some(number("a"))));
+    let exchange = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(rustix::fs::CWD, a.join("third"), rustix::fs::CWD, b.join("one"), exchange)
+        .unwrap();
+    assert_eq!([above("b/one"), above("a/third")], [Some(number("b")), Some(number("a"))]);
+}
+
+/// What asks for an attribute that is there and is not there is told which of them is wrong.
+#[test]
+fn an_attribute_can_be_made_and_replaced_by_nobody() {
+    use rustix::fs::{XattrFlags, setxattr};
+    use rustix::io::Errno;
+    let mounted = Mounted::new();
+    let path = mounted.path("file");
+    fs::write(&path, b"x").unwrap();
+    let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+    assert_eq!(setxattr(&path, "user.a", b"1", both), Err(Errno::NODATA));
+    setxattr(&path, "user.a", b"1", XattrFlags::CREATE).unwrap();
+    assert_eq!(setxattr(&path, "user.a", b"2", both), Err(Errno::EXIST));
+}
+
 #[test]
 fn a_listing_brings_attributes() {
     let mounted = Mounted::new();
@@ -199,6 +242,12 @@ fn direct_writes_and_allocation_had_times_of_their_own() {
     change("allocated", &|file| fallocate(file, FallocateFlags::empty(), 0, 40_000).unwrap());
     change("punched", &|file| {
         fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 5000).unwrap();
+    });
+    let flags = std::cell::Cell::new(rustix::fs::IFlags::NODUMP);
+    change("flagged", &|file| {
+        // The kernel sets no time itself then: what it knows stays, on the volume as well.
+        rustix::fs::ioctl_setflags(file, flags.replace(flags.get() ^ rustix::fs::IFlags::NODUMP)).unwrap();
+        file.write_all_at(b"some", 7).unwrap();
     });
     change("copied", &|file| {
         assert_eq!(rustix::fs::copy_file_range(&source, Some(&mut 0), file, Some(&mut 0), 4096), Ok(4096));

@@ -62,13 +62,20 @@ fn set_group_id_without_execution_stays_for_members_as_in_the_kernels_own() {
     fs::set_permissions(kernels.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let member = format!("--groups={GROUP}");
     for mounted in [Mounted::new(), Mounted::writing_back()] {
-        for mode in [0o6666, 0o6676] {
+        for mode in [0o6666, 0o6676, 0o2666] {
             for groups in ["--clear-groups", &member] {
-                for change in ["printf a 1<>f", "truncate -s 1 f", "fallocate -l 9 f", "fallocate -pl 1 f"] {
+                for change in [
+                    "printf a 1<>f",
+                    "truncate -s 1 f",
+                    "fallocate -l 9 f",
+                    "fallocate -pl 1 f",
+                    "chown 65534 f",
+                    "chgrp 65534 f",
+                ] {
                     let mode_after = |dir: &Path| {
                         let file = dir.join("f");
                         fs::write(&file, [7; 5000]).unwrap();
-                        chown(&file, None, Some(GROUP)).unwrap();
+                        chown(&file, Some(65534), Some(GROUP)).unwrap();
                         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
                         as_others(dir, groups, &format!("{change}; stat -c %a f"))
                     };

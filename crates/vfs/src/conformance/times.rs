@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::scene::{RW, Scene};
 use crate::{
-    Caller, Error, FallocateMode, Ino, OpenFlags, RenameFlags, SeekFrom, SetAttr, SetTime, Time, XattrMode,
+    Caller, Error, FallocateMode, Ino, InodeFlags, OpenFlags, RenameFlags, SeekFrom, SetAttr, SetTime, Time,
+    XattrMode,
 };
 
 /// How long a volume's clock is given to move before it is looked at again.
@@ -251,6 +252,10 @@ pub(super) fn a_cache_keeps_times(s: &Scene<'_>) {
         let cut = || s.fs.setattr(&cache, ino, &size(length), Some(written)).map(drop).unwrap();
         assert_eq!(sets(s, [ino], cut), [""], "{length}");
     }
+    let flags = s.attr(ino).flags;
+    let set_flags = |flags| s.fs.set_inode_flags(&cache, ino, flags).unwrap();
+    assert_eq!(sets(s, [ino], || set_flags(flags | InodeFlags::NODUMP)), [""]);
+    set_flags(flags);
     s.close(from);
     s.close(written);
 }

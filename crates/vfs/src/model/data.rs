@@ -56,7 +56,10 @@ impl State {
         let now = self.now();
         let attr = &mut self.inode_mut(ino)?.attr;
         rules::may_set_common_flags(caller, attr, flags)?;
-        (attr.flags, attr.ctime) = (flags, now);
+        attr.flags = flags;
+        if !caller.keeps_times {
+            attr.ctime = now;
+        }
         Ok(())
     }
 
