@@ -12,6 +12,7 @@ use crate::file::{self, BlockFile};
 use crate::flushes::{Flushes, Since};
 use crate::memory::Memory;
 use crate::nbd::Nbd;
+use crate::scratch::Scratch;
 use crate::source::{OpenOptions, Source};
 
 /// A disk: a device, its name, and what went over its wire. Addresses and lengths are bytes.
@@ -59,6 +60,12 @@ impl Disk {
     pub fn over(name: String, device: Arc<dyn Device>) -> Disk {
         let geometry = device.geometry();
         Disk { name, device, geometry, ledger: Ledger::default(), flushes: Flushes::default() }
+    }
+
+    /// This disk as it is, of which what is written stays in this process and ends with it.
+    #[must_use]
+    pub fn scratch(self) -> Disk {
+        Disk::over(self.name, Arc::new(Scratch::over(self.device)))
     }
 
     /// What the user calls it.

@@ -19,6 +19,7 @@ mod memory;
 mod nbd;
 mod queue;
 mod recorded;
+mod scratch;
 mod source;
 mod usual;
 

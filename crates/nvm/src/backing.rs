@@ -260,6 +260,21 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Maps the first `bytes` so that what is stored to them stays in this process; None where what is behind it allows no such
+    /// mapping.
+    pub(crate) fn map_copy(&self, bytes: u64) -> Option<Result<Mapping, Error>> {
+        if matches!(self.backing, Backing::Hugetlbfs { .. } | Backing::DaxDevice { .. }) {
+            return None;
+        }
+        let mapped = Mapping::new(Source::Copy(self.file.as_fd()), bytes, SEGMENT, 4096, true, None);
+        Some(mapped.map_err(|error| match error {
+            MapError::System(errno) => io("map it", &self.path)(errno.into()),
+            MapError::Guard(error) => error,
+        }))
+    }
+}
+
 impl Backing {
     /// How lines persist here, and why.
     pub(crate) fn persist(

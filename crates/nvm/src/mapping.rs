@@ -30,6 +30,8 @@ pub(crate) enum Source<'a> {
     /// A file or device from its start, shared; `sync` asks for MAP_SYNC, which only DAX grants. `huge`
     /// asks for huge pages.
     File { file: BorrowedFd<'a>, sync: bool, huge: bool },
+    /// A file as it is, of which what is stored to stays in this process.
+    Copy(BorrowedFd<'a>),
 }
 
 /// One `mmap` of a whole zone.
@@ -90,6 +92,10 @@ impl Mapping {
                     } else {
                         MapFlags::SHARED | MapFlags::FIXED
                     };
+                    rustix::mm::mmap(start as *mut _, len, prot, flags, file, 0)
+                }
+                Source::Copy(file) => {
+                    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
                     rustix::mm::mmap(start as *mut _, len, prot, flags, file, 0)
                 }
             }

@@ -51,6 +51,33 @@ fn what_was_stored_is_there_when_the_zone_is_opened_again() {
     assert_eq!((region.name(), region.kind(), region.uuid()), ("home", VolumeKind::Native, volumes[0].uuid));
 }
 
+/// What is done to it nobody else sees, and nothing is written; whether the zone was opened to be changed or not, and in memory.
+#[test]
+fn a_scratch_zone_changes_nothing() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    drop(create(&path).create_volume("home", VolumeKind::Native, Some(3 * SEGMENT)).unwrap());
+    let before = std::fs::read(&path).unwrap();
+    let in_memory = Zone::from_bytes(&before, &writable()).unwrap();
+    let open = |options: &OpenOptions| Zone::open(&path, options).unwrap();
+    let (opened, read) = (|| open(&writable()), || open(&read_only()));
+    for zone in [&opened as &dyn Fn() -> Zone, &read, &|| in_memory.clone()].map(|zone| zone()) {
+        let scratch = zone.scratch().unwrap();
+        assert!(!scratch.is_read_only());
+        assert_eq!(scratch.info().path, zone.info().path);
+        let region = scratch.volume("home").unwrap();
+        region.store(Purpose::Data, 100, b"tried");
+        region.persist_u64(Purpose::Metadata, 2 * SEGMENT, 7).ignore();
+        scratch.create_volume("another", VolumeKind::Ext, None).unwrap();
+        assert_eq!(region.bytes(100, 5), b"tried");
+        assert!(zone.snapshot_image() == before);
+        assert_eq!(zone.volumes().len(), 1);
+        assert_eq!(zone.volume("home").unwrap().load_u64(2 * SEGMENT), 0);
+        drop((region, scratch));
+        assert!(std::fs::read(&path).unwrap() == before);
+    }
+}
+
 #[test]
 fn a_new_volume_begins_with_zeros_even_where_one_was_before() {
     let zone = Zone::anonymous(BYTES, &writable()).unwrap();

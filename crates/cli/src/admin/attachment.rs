@@ -142,6 +142,10 @@ pub(crate) fn look_at_disk(name: &str, patience: Duration) -> Result<Arc<Disk>, 
 }
 
 fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure> {
+    Ok(Arc::new(open_disk_alone(name, options)?))
+}
+
+fn open_disk_alone(name: &str, options: OpenOptions) -> Result<Disk, Failure> {
     let source: Source = name.parse().map_err(Failure::new).doing("reading the disk's name")?;
     let here = std::env::current_dir().unwrap_or_default();
     let source = source.seen_from(&here).map_err(Failure::new).doing("finding the disk")?;
@@ -150,7 +154,7 @@ fn open_disk_with(name: &str, options: OpenOptions) -> Result<Arc<Disk>, Failure
             matches!(&error, disk::Error::Open { source, .. } if source.kind() == ErrorKind::NotFound);
         Failure { no_disk, ..error.into() }
     });
-    Ok(Arc::new(disk.doing("opening the disk").leaving("nothing was changed")?))
+    disk.doing("opening the disk").leaving("nothing was changed")
 }
 
 /// Opens the volume with its disk, where it was or where it is now. Nothing happens in the background.
@@ -158,6 +162,23 @@ pub(crate) fn open_volume(
     region: &Region,
     now_at: Option<&str>,
     how: &ext::Options,
+) -> Result<ext::Volume, Failure> {
+    open_volume_with(region, now_at, how, open_disk)
+}
+
+/// The same of a copy in memory of what NVM has: what is written to the disk stays in memory, too.
+pub(crate) fn open_scratch(scratch: &Region) -> Result<ext::Volume, Failure> {
+    open_volume_with(scratch, None, &ext::Options::default(), |name| {
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        Ok(Arc::new(open_disk_alone(name, options)?.scratch()))
+    })
+}
+
+fn open_volume_with(
+    region: &Region,
+    now_at: Option<&str>,
+    how: &ext::Options,
+    open_disk: impl Fn(&str) -> Result<Arc<Disk>, Failure>,
 ) -> Result<ext::Volume, Failure> {
     let attachment = of(region)?;
     let elsewhere = "if the disk is elsewhere now, say where: -o disk=DISK, or --disk DISK to detach it";

@@ -3,7 +3,7 @@
 use nvm::{EntranceHealth, Region, VolumeKind, Zone};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::attachment::open_volume;
+use crate::admin::attachment::{open_scratch, open_volume};
 use crate::failure::{Explain, Failure};
 use crate::report::Parts;
 
@@ -52,6 +52,7 @@ pub(crate) enum Found {
         inodes: u64,
         blocks_used: u64,
         log_replayed: bool,
+        needs_recovery: bool,
         log_damaged: bool,
         count: u64,
         not_checked: Vec<String>,
@@ -71,7 +72,7 @@ impl Checked {
 /// Checks a volume that nobody mounts meanwhile.
 pub(crate) fn check(zone: &Zone, volume: &str, repair: Repair) -> Result<Checked, Failure> {
     let region = zone.volume(volume).doing("opening the volume").leaving("nothing was checked")?;
-    if zone.is_read_only() && (repair != Repair::Nothing || region.kind() == VolumeKind::Ext) {
+    if zone.is_read_only() && repair != Repair::Nothing {
         return Err(Failure::new("the zone's server has it open for reading only")
             .leaving("nothing was checked")
             .remedy("unmount the zone's other volumes"));
@@ -145,8 +146,8 @@ fn check_native(region: &Region, volume: &str, repair: Repair) -> Result<Checked
     Ok(Checked { problems: checked.problems.into_iter().map(told).collect(), found })
 }
 
-/// Checks a disk with its metadata in NVM, as both together have it: the log is replayed before, of which only what is damaged can be repaired, by
-/// giving it up.
+/// Checks a disk with its metadata in NVM, as both together have it behind the log, of which only what is damaged can be repaired, by giving it
+/// up. If nothing is to be changed the log is replayed in memory.
 fn check_ext(region: &Region, repair: Repair) -> Result<Checked, Failure> {
     let past_damage = repair == Repair::Everything;
     let damage = ext::log_damage(region).doing("looking through the log")?;
@@ -156,17 +157,34 @@ fn check_ext(region: &Region, repair: Repair) -> Result<Checked, Failure> {
     let log_damaged = !problems.is_empty();
     if log_damaged && !past_damage {
         let not_checked = vec!["all else".to_string()];
-        let found =
-            Found::Ext { inodes: 0, blocks_used: 0, log_replayed: false, log_damaged, count: 1, not_checked };
+        let found = Found::Ext {
+            inodes: 0,
+            blocks_used: 0,
+            log_replayed: false,
+            needs_recovery: true,
+            log_damaged,
+            count: 1,
+            not_checked,
+        };
         return Ok(Checked { problems, found });
     }
-    let volume = open_volume(region, None, &ext::Options { past_damage, ..ext::Options::default() })?;
+    let changes = repair != Repair::Nothing;
+    let volume = if changes {
+        open_volume(region, None, &ext::Options { past_damage, ..ext::Options::default() })?
+    } else {
+        let zone = region.zone().scratch().doing("mapping a copy of the zone")?;
+        open_scratch(&zone.volume(region.name()).doing("opening the volume")?)?
+    };
     let checked = ext::check_volume(&volume).doing("checking the volume")?;
-    volume.unmount().doing("closing the volume")?;
+    if changes {
+        volume.unmount().doing("closing the volume")?;
+    }
+    let was_left = volume.replayed().transactions > 0;
     let found = Found::Ext {
         inodes: checked.inodes,
         blocks_used: checked.blocks,
-        log_replayed: volume.replayed().transactions > 0,
+        log_replayed: was_left && changes,
+        needs_recovery: was_left && !changes,
         log_damaged,
         count: checked.count,
         not_checked: checked.not_checked,

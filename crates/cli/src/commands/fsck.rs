@@ -2,8 +2,6 @@
 //!
 //! A server that has the zone for others of its volumes does it in its process.
 
-use nvm::{VolumeKind, Zone};
-
 use crate::admin::check::{self, Checked, Found, Problem, Repair};
 use crate::command_line::Fsck;
 use crate::control::Request;
@@ -24,16 +22,7 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         (false, true) => Repair::Preen,
         (false, false) => Repair::Nothing,
     };
-    let mut access = reach(&place.zone, repair != Repair::Nothing)?;
-    if let Access::Open(zone) = &access
-        && zone.is_read_only()
-        && is_ext(zone, &place.volume)
-    {
-        // Its log is replayed before it is looked at.
-        drop(access);
-        access = reach(&place.zone, true)?;
-    }
-    let checked = match access {
+    let checked = match reach(&place.zone, repair != Repair::Nothing)? {
         Access::Open(zone) => {
             let mut checked = check::check(&zone, &place.volume, repair)?;
             checked.problems.splice(0..0, check::repaired_by_opening(&zone));
@@ -59,10 +48,6 @@ fn check(arguments: &Fsck) -> Result<u8, Failure> {
         false => report::print_text(&text(&checked, place))?,
     }
     Ok(code(&checked))
-}
-
-fn is_ext(zone: &Zone, volume: &str) -> bool {
-    zone.volumes().iter().any(|entry| entry.name == volume && entry.kind == VolumeKind::Ext)
 }
 
 /// Problems that were repaired, and those that are left.
@@ -112,10 +97,13 @@ fn fields(checked: &Checked, place: &VolumePlace) -> Fields {
             .with("log_replayed", *log_replayed)
             .with("needs_recovery", *needs_recovery)
             .with("problems", problems),
-        Found::Ext { inodes, blocks_used, log_replayed, log_damaged, not_checked, .. } => fields
+        Found::Ext {
+            inodes, blocks_used, log_replayed, needs_recovery, log_damaged, not_checked, ..
+        } => fields
             .with("inodes", Value::Count(*inodes))
             .with("blocks_used", Value::Count(*blocks_used))
             .with("log_replayed", *log_replayed)
+            .with("needs_recovery", *needs_recovery)
             .with("log_damaged", *log_damaged)
             .with("problems", problems)
             .with("not_checked", not_checked.join("; ")),
@@ -159,7 +147,7 @@ fn text(checked: &Checked, place: &VolumePlace) -> String {
                 },
             ));
         }
-        Found::Ext { inodes, blocks_used, log_damaged, count, not_checked, .. } => {
+        Found::Ext { inodes, blocks_used, log_replayed, needs_recovery, log_damaged, count, not_checked } => {
             for what in not_checked {
                 text.push_str(&format!("{place}: {what}, was not checked\n"));
             }
@@ -173,8 +161,15 @@ fn text(checked: &Checked, place: &VolumePlace) -> String {
                 (false, _) if *count == 0 => String::new(),
                 (_, _) => format!("; to repair: {on_the_disk}"),
             };
+            let replayed = match (log_replayed, needs_recovery) {
+                (true, _) => ", log replayed",
+                (false, true) if !log_damaged => {
+                    " with its log replayed in memory; it was not unmounted cleanly, and mounting, -p or -y replays it"
+                }
+                _ => "",
+            };
             text.push_str(&format!(
-                "{place}: {verdict}: {}, {} used{advice}\n",
+                "{place}: {verdict}{replayed}: {}, {} used{advice}\n",
                 of_them(*inodes, "inode"),
                 of_them(*blocks_used, "block"),
             ));

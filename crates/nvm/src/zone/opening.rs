@@ -59,7 +59,8 @@ impl Zone {
         match Self::create_in(&mut place, bytes, force, options) {
             Ok((mapping, entrance)) => {
                 let mapping = Arc::new(mapping);
-                let zone = Self::assemble(Some(place), mapping, entrance, EntranceHealth::Sound, 1, options)?;
+                let (path, health) = (path.to_path_buf(), EntranceHealth::Sound);
+                let zone = Self::assemble(path, Some(place), mapping, entrance, health, 1, options)?;
                 zone.format();
                 zone.check()?;
                 Ok(zone)
@@ -150,7 +151,7 @@ impl Zone {
         if options.prefault {
             mapping.prefault();
         }
-        Self::open_in(Some(place), mapping, options)
+        Self::open_in(place.path.clone(), Some(place), mapping, options)
     }
 
     /// The copies of the entrance of a zone that cannot be opened, since both are damaged.
@@ -204,7 +205,8 @@ impl Zone {
             mapping.prefault();
         }
         let entrance = Entrance::new(bytes);
-        let zone = Self::assemble(None, Arc::new(mapping), entrance, EntranceHealth::Sound, 1, options)?;
+        let (mapping, health) = (Arc::new(mapping), EntranceHealth::Sound);
+        let zone = Self::assemble(path(), None, mapping, entrance, health, 1, options)?;
         zone.format();
         Ok(zone)
     }
@@ -212,11 +214,36 @@ impl Zone {
     /// A zone in memory that is a copy of `image`: for tests of corrupt images and of states that a power
     /// cut could leave. Everything that [`Zone::open`] checks is checked.
     pub fn from_bytes(image: &[u8], options: &OpenOptions) -> Result<Zone, Error> {
-        let bytes = image.len() as u64 / SEGMENT * SEGMENT;
-        if bytes < ZONE_BYTES_MIN {
+        if (image.len() as u64) < ZONE_BYTES_MIN {
             let actual = image.len() as u64;
             return Err(Error::TooSmall { path: MEMORY.into(), bytes: actual, min: ZONE_BYTES_MIN });
         }
+        Self::open_in(MEMORY.into(), None, Self::copied(image)?, options)
+    }
+
+    /// The zone as it is now, of which what is changed stays in this process and ends with it: to try something out. The pages that are
+    /// stored to take memory; of a device or a file of huge pages, which can't be mapped so, all do.
+    ///
+    /// What others change of the zone meanwhile may or may not be seen.
+    pub fn scratch(&self) -> Result<Zone, Error> {
+        let options = OpenOptions {
+            persist: None,
+            read_only: false,
+            wear: false,
+            prefault: false,
+            ..self.inner.options.clone()
+        };
+        // Nobody writes the entrance meanwhile.
+        let state = self.inner.state.lock();
+        let place = self.inner.place.lock();
+        let mapped = place.as_ref().and_then(|place| place.map_copy(state.entrance.bytes));
+        let mapping = mapped.unwrap_or_else(|| Self::copied(&self.image(&state)))?;
+        Self::open_in(self.inner.path.clone(), None, mapping, &options)
+    }
+
+    /// `image` in memory, but for a last part of a segment.
+    fn copied(image: &[u8]) -> Result<Mapping, Error> {
+        let bytes = image.len() as u64 / SEGMENT * SEGMENT;
         let mapping = Arc::new(Self::map_memory(bytes, true)?);
         let window = Window::new(mapping.clone(), 0, bytes, PersistMethod::best());
         // Zeros are there already: leave their pages untouched.
@@ -227,7 +254,7 @@ impl Zone {
         }
         drop(window);
         let Ok(mapping) = Arc::try_unwrap(mapping) else { unreachable!("the window is gone") };
-        Self::open_in(None, mapping, options)
+        Ok(mapping)
     }
 
     fn map_memory(bytes: u64, writable: bool) -> Result<Mapping, Error> {
@@ -240,8 +267,12 @@ impl Zone {
     }
 
     /// Verifies the entrance and repairs it where that is allowed.
-    fn open_in(place: Option<Place>, mapping: Mapping, options: &OpenOptions) -> Result<Zone, Error> {
-        let path = place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone());
+    fn open_in(
+        path: PathBuf,
+        place: Option<Place>,
+        mapping: Mapping,
+        options: &OpenOptions,
+    ) -> Result<Zone, Error> {
         let mapping = Arc::new(mapping);
         let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
         let writable = !options.read_only;
@@ -290,7 +321,7 @@ impl Zone {
         }
         drop(window);
         let repair = writable && health != EntranceHealth::Sound;
-        let zone = Self::assemble(place, mapping, entrance, health, older_copy, options)?;
+        let zone = Self::assemble(path, place, mapping, entrance, health, older_copy, options)?;
         if repair {
             let state = zone.inner.state.lock();
             zone.write_copy(&state, state.older_copy);
@@ -302,6 +333,7 @@ impl Zone {
     }
 
     fn assemble(
+        path: PathBuf,
         place: Option<Place>,
         mapping: Arc<Mapping>,
         entrance: Entrance,
@@ -322,7 +354,7 @@ impl Zone {
             unfinished: false,
         });
         let inner = Inner {
-            path: place.as_ref().map_or_else(|| PathBuf::from(MEMORY), |place| place.path.clone()),
+            path,
             place: Mutex::new(place),
             backing,
             uuid: entrance.uuid,
