@@ -4,6 +4,9 @@
 //! has vanished, and the next one, a second later or more, looks whether the server is back. **A disk that comes back has what it had:** what
 //! was written and not flushed, and so may be lost with the server, is written again ([`Unflushed`]), before anybody else is let in;
 //! a server that shows another disk at the same address is none ([`Label`]). What it was sent and did not answer well may be there or not.
+//!
+//! **So has one that would not flush:** it may have lost what it was given, and say of the next flush that all is well. What is unflushed
+//! is written again before it is asked once more.
 
 mod connection;
 mod handshake;
@@ -42,6 +45,8 @@ pub(crate) struct Nbd {
     /// When somebody last looked for the server.
     looked: Mutex<Instant>,
     unflushed: Mutex<Unflushed>,
+    /// Held by who has the server flush; whether it may have lost what is unflushed, because it answered the last one with an error.
+    flushing: Mutex<bool>,
     label: Mutex<Label>,
     /// Held by who writes to the label, until what was written is remembered.
     labels: Mutex<()>,
@@ -61,6 +66,7 @@ impl Nbd {
             connection: RwLock::new(connection),
             looked: Mutex::new(Instant::now()),
             unflushed: Mutex::default(),
+            flushing: Mutex::default(),
             label: Mutex::new(label),
             labels: Mutex::default(),
         })
@@ -94,42 +100,50 @@ impl Nbd {
         if connection.geometry(self.geometry.read_only) != self.geometry {
             return Err(io::Error::other("it shows a disk of another size or kind"));
         }
-        let unflushed = self.unflushed.lock();
         let reads = |at, into: &mut [u8]| read(&connection, at, &mut [IoSliceMut::new(into)]);
-        if !self.label.lock().is_of(Label::read(self.geometry, reads)?, &unflushed) {
+        let label = Label::read(self.geometry, reads)?;
+        if !self.label.lock().is_of(label, &self.unflushed.lock()) {
             return Err(io::Error::other("it shows another disk"));
         }
-        for (at, bytes) in unflushed.writes() {
-            write(&connection, at, bytes, false)?;
-        }
+        self.write_again(&connection)?;
         Ok(connection)
     }
 
-    /// Has the server flush what was written until now.
-    fn flush_over(&self, connection: &Connection) -> io::Result<()> {
-        let last = self.unflushed.lock().last();
-        connection.ask(Command::Flush, 0, 0, 0, &[])?;
-        let mut label = self.label.lock();
-        self.unflushed.lock().flushed(last, |number, at, bytes| label.durable(Some(number), at, bytes));
+    /// Gives the server what is unflushed once more. Nobody else writes meanwhile.
+    fn write_again(&self, connection: &Connection) -> io::Result<()> {
+        for (at, bytes) in self.unflushed.lock().writes() {
+            write(connection, at, bytes, false)?;
+        }
         Ok(())
     }
 
-    /// Enters a write that was answered well. Whether so much is unflushed that the server should flush.
-    fn remember(&self, connection: &Connection, at: u64, bytes: &[u8], fua: bool) -> bool {
-        let is_full = if connection.has_cache() {
+    /// The connection, over which nothing has to be written again before a flush.
+    fn connection_to_flush(&self, has_lost: bool) -> io::Result<RwLockReadGuard<'_, Connection>> {
+        let connection = self.connection()?;
+        if !has_lost {
+            return Ok(connection);
+        }
+        drop(connection);
+        let connection = self.connection.write();
+        if let Some(why) = connection.ended() {
+            return Err(why);
+        }
+        self.write_again(&connection)?;
+        Ok(parking_lot::RwLockWriteGuard::downgrade(connection))
+    }
+
+    /// Enters a write that was answered well.
+    fn remember(&self, connection: &Connection, at: u64, bytes: &[u8], fua: bool) {
+        if connection.has_cache() {
             let mut unflushed = self.unflushed.lock();
             // Of two writes to one place, the later one counts when they are written again.
             if !fua || unflushed.overlaps(at, bytes.len()) {
                 unflushed.push(at, bytes);
             }
-            unflushed.bytes() > UNFLUSHED_MAX
-        } else {
-            false
-        };
+        }
         if fua || !connection.has_cache() {
             self.label.lock().durable(None, at, bytes);
         }
-        is_full
     }
 }
 
@@ -169,6 +183,9 @@ impl Device for Nbd {
     }
 
     fn write(&self, at: u64, from: &[IoSlice<'_>], durable: bool) -> io::Result<()> {
+        if self.unflushed.lock().bytes() > UNFLUSHED_MAX {
+            self.flush()?;
+        }
         let connection = self.connection()?;
         let whole;
         let one = match from {
@@ -179,26 +196,34 @@ impl Device for Nbd {
             }
         };
         let fua = durable && connection.has_fua();
-        let is_full = if Label::begins_within(self.geometry, at) {
+        if Label::begins_within(self.geometry, at) {
             // One at a time: of two at once nobody knows which the disk has at the end.
             let _alone = self.labels.lock();
             self.label.lock().doubt(at, one, self.unflushed.lock().last());
             write(&connection, at, one, fua)?;
             self.label.lock().answered(at, one);
-            self.remember(&connection, at, one, fua)
+            self.remember(&connection, at, one, fua);
         } else {
             write(&connection, at, one, fua)?;
-            self.remember(&connection, at, one, fua)
-        };
-        if is_full || durable && !fua && connection.has_cache() {
-            self.flush_over(&connection)?;
+            self.remember(&connection, at, one, fua);
         }
-        Ok(())
+        drop(connection);
+        if durable && !fua { self.flush() } else { Ok(()) }
     }
 
     /// A server that offers no flush has no cache that one could empty.
     fn flush(&self) -> io::Result<()> {
-        let connection = self.connection()?;
-        if connection.has_cache() { self.flush_over(&connection) } else { Ok(()) }
+        let mut has_lost = self.flushing.lock();
+        let connection = self.connection_to_flush(*has_lost)?;
+        if !connection.has_cache() {
+            return Ok(());
+        }
+        let last = self.unflushed.lock().last();
+        let flushed = connection.ask(Command::Flush, 0, 0, 0, &[]);
+        *has_lost = flushed.is_err();
+        flushed?;
+        let mut label = self.label.lock();
+        self.unflushed.lock().flushed(last, |number, at, bytes| label.durable(Some(number), at, bytes));
+        Ok(())
     }
 }
