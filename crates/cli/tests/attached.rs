@@ -27,11 +27,11 @@ pub(crate) fn e2fsck(disk: &str) {
     assert!(output.status.success(), "{text}");
 }
 
-fn server_of(dir: &str) -> String {
+pub(crate) fn server_of(dir: &str) -> String {
     run(&format!("stats {dir} --json")).ok().json()["pid"].to_string()
 }
 
-fn kill(pid: &str) {
+pub(crate) fn kill(pid: &str) {
     shell(&format!("kill -9 {pid}")).ok();
     eventually("the server's end", || {
         fs::read_dir(format!("/proc/{pid}/fd")).map_or(true, |mut fds| fds.next().is_none())
@@ -101,51 +101,6 @@ fn a_disk_lives_in_nvm_and_is_a_plain_one_again() {
     assert_eq!(fetched["left_out"], 0);
     assert_eq!(fs::read(at("by the kernel")).unwrap(), b"and back");
     run(&format!("umount {dir}")).ok();
-}
-
-/// A check that is to change nothing replayed the log, and went on with both: copies made before it no longer fit.
-#[test]
-fn a_check_changes_neither_nvm_nor_disk() {
-    let Some((scratch, zone, disk, dir)) = place() else { return };
-    let home = scratch.mount_point("home");
-    run(&format!("mkfs {zone}:home --size 16M")).ok();
-    run(&format!("attach {zone}:disk {disk} --size 16M")).ok();
-    run(&format!("mount {zone}:disk {dir}")).ok();
-    let write = |name: &str| {
-        let mut file = fs::File::create(scratch.path("mnt").join(name)).unwrap();
-        std::io::Write::write_all(&mut file, &[7; 5000]).unwrap();
-        file.sync_all().unwrap();
-    };
-    (0..100).for_each(|n| write(&n.to_string()));
-    kill(&server_of(&dir));
-    run(&format!("umount {dir}")).ok();
-    let both = || (fs::read(&zone).unwrap(), fs::read(&disk).unwrap());
-    let check = || run(&format!("fsck -n {zone}:disk --json")).ok().json();
-    let before = both();
-    let checked = check();
-    assert_eq!(check(), checked);
-    assert_eq!((&checked["needs_recovery"], &checked["log_replayed"]), (&true.into(), &false.into()));
-    assert!(checked["inodes"].as_u64() > Some(100), "{checked}: as it will be");
-    assert!(both() == before, "something was written");
-    let told = run(&format!("fsck {zone}:disk")).ok().out;
-    assert!(told.contains("clean with its log replayed in memory"), "{told}");
-    // By the server of another volume, which has the zone.
-    run(&format!("mount {zone}:home {home}")).ok();
-    let on_disk = fs::read(&disk).unwrap();
-    assert_eq!(check(), checked);
-    run(&format!("umount {home}")).ok();
-    assert!(fs::read(&disk).unwrap() == on_disk, "something was written");
-
-    let told = run(&format!("mount {zone}:disk {dir}")).ok().out;
-    assert!(told.contains("was not unmounted cleanly: replayed"), "{told}");
-    write("later");
-    kill(&server_of(&dir));
-    run(&format!("umount {dir}")).ok();
-    let told = run(&format!("fsck -p {zone}:disk")).ok().out;
-    assert!(told.contains("clean, log replayed"), "{told}");
-    assert_eq!(check()["needs_recovery"], false);
-    run(&format!("detach {zone}:disk")).ok();
-    e2fsck(&disk);
 }
 
 /// A removed file of which something is damaged kept everybody from the file system: it could be neither mounted nor detached.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-use crate::attached::place;
+use crate::attached::{e2fsck, kill, place, server_of};
 use crate::support::mounted::shell;
 use crate::support::{Scratch, run};
 
@@ -73,4 +73,49 @@ fn a_disk_taken_by_force_was_told_to_be_attached() {
     let told = info("disk");
     assert!(told["attached"] == false && because(&told).contains("taken its mark away"), "{told}");
     run(&format!("mount {zone}:disk {dir}")).fails(32, &["not the disk of volume 'disk'"]);
+}
+
+/// A check that is to change nothing replayed the log, and went on with both: copies made before it no longer fit.
+#[test]
+fn a_check_changes_neither_nvm_nor_disk() {
+    let Some((scratch, zone, disk, dir)) = place() else { return };
+    let home = scratch.mount_point("home");
+    run(&format!("mkfs {zone}:home --size 16M")).ok();
+    run(&format!("attach {zone}:disk {disk} --size 16M")).ok();
+    run(&format!("mount {zone}:disk {dir}")).ok();
+    let write = |name: &str| {
+        let mut file = fs::File::create(scratch.path("mnt").join(name)).unwrap();
+        std::io::Write::write_all(&mut file, &[7; 5000]).unwrap();
+        file.sync_all().unwrap();
+    };
+    (0..100).for_each(|n| write(&n.to_string()));
+    kill(&server_of(&dir));
+    run(&format!("umount {dir}")).ok();
+    let both = || (fs::read(&zone).unwrap(), fs::read(&disk).unwrap());
+    let check = || run(&format!("fsck -n {zone}:disk --json")).ok().json();
+    let before = both();
+    let checked = check();
+    assert_eq!(check(), checked);
+    assert_eq!((&checked["needs_recovery"], &checked["log_replayed"]), (&true.into(), &false.into()));
+    assert!(checked["inodes"].as_u64() > Some(100), "{checked}: as it will be");
+    assert!(both() == before, "something was written");
+    let told = run(&format!("fsck {zone}:disk")).ok().out;
+    assert!(told.contains("clean with its log replayed in memory"), "{told}");
+    // By the server of another volume, which has the zone.
+    run(&format!("mount {zone}:home {home}")).ok();
+    let on_disk = fs::read(&disk).unwrap();
+    assert_eq!(check(), checked);
+    run(&format!("umount {home}")).ok();
+    assert!(fs::read(&disk).unwrap() == on_disk, "something was written");
+
+    let told = run(&format!("mount {zone}:disk {dir}")).ok().out;
+    assert!(told.contains("was not unmounted cleanly: replayed"), "{told}");
+    write("later");
+    kill(&server_of(&dir));
+    run(&format!("umount {dir}")).ok();
+    let told = run(&format!("fsck -p {zone}:disk")).ok().out;
+    assert!(told.contains("clean, log replayed"), "{told}");
+    assert_eq!(check()["needs_recovery"], false);
+    run(&format!("detach {zone}:disk")).ok();
+    e2fsck(&disk);
 }

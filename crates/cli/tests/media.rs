@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::mounted::{place, shell};
 use crate::support::{Scratch, can_mount, run};
@@ -106,4 +107,42 @@ fn nothing_is_made_of_what_cannot_be_read() {
     let made = run(&format!("zone create {device}"));
     shell(&format!("losetup -d {device}")).ok();
     made.fails(1, &["cannot read what is there", "what was there is unchanged"]);
+}
+
+/// Of one device there may be several nodes, and a loop device shows a file: the lock was on what was named, and two servers wrote to one zone.
+#[test]
+fn a_zone_on_a_device_has_one_user_by_whatever_name() {
+    let scratch = Scratch::new();
+    if !can_mount() {
+        return;
+    }
+    let image = scratch.text("image");
+    shell(&format!("truncate -s 64M {image}")).ok();
+    let device = shell(&format!("losetup -f --show {image}")).ok().out.trim().to_string();
+    let minor = &device[device.find(char::is_numeric).unwrap()..];
+    let node = scratch.text("node");
+    shell(&format!("mknod {node} b 7 {minor}")).ok();
+    let dir = scratch.mount_point("mnt");
+    run(&format!("zone create {device}")).ok();
+    run(&format!("mkfs {device}:home")).ok();
+    run(&format!("mount {device}:home {dir}")).ok();
+    fs::write(scratch.path("mnt/file"), "amber").unwrap();
+    for name in [&image, &node] {
+        run(&format!("fsck {name}:home")).fails(8, &["is in use"]);
+        run(&format!("zone remove-volume {name} home --force")).fails(1, &["is in use"]);
+    }
+    run(&format!("zone create {image} --force")).fails(1, &["is in use"]);
+    let made = Command::new("mke2fs").args(["-q", "-F", &device]).output().unwrap();
+    assert!(!made.status.success(), "the kernel keeps others from it");
+    assert_eq!(fs::read(scratch.path("mnt/file")).unwrap(), b"amber");
+    run(&format!("umount {dir}")).ok();
+    // Another node is as good as the first, and several may read.
+    assert!(run(&format!("fsck {node}:home")).ok().out.contains("1 file"));
+    run(&format!("mount {node}:home {dir}")).ok();
+    run(&format!("fsck {device}:home")).fails(8, &["is in use"]);
+    run(&format!("umount {dir}")).ok();
+    // What the kernel has is not taken, not even by force.
+    shell(&format!("mke2fs -q -F {device} && mount {device} {dir}")).ok();
+    run(&format!("zone create {device} --force")).fails(1, &["is in use", "the kernel has it mounted"]);
+    shell(&format!("umount {dir} && e2fsck -fn {device} && losetup -d {device}")).ok();
 }

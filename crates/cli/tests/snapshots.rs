@@ -141,7 +141,10 @@ fn a_snapshot_in_use_is_not_removed_and_one_removed_is_gone() {
     run(&format!("snapshot hold {dir} kept backup")).ok();
     run(&format!("snapshot remove {dir} kept")).fails(1, &["held by backup"]);
     run(&format!("snapshot hold {dir} kept backup")).fails(1, &["already"]);
-    assert_eq!(run(&format!("snapshot show {dir} kept --json")).ok().json()["holds"], "backup");
+    assert_eq!(
+        run(&format!("snapshot show {dir} kept --json")).ok().json()["holds"],
+        serde_json::json!(["backup"])
+    );
     run(&format!("snapshot release {dir} kept backup")).ok();
     run(&format!("snapshot take {dir} kept")).fails(1, &["already"]);
     let old = fs::metadata(at(".snapshots/kept")).unwrap();

@@ -3,8 +3,8 @@
 use std::fs::{File, FileType};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -49,7 +49,7 @@ impl BlockFile {
             cannot(source)
         })?;
         let read_only = read_only || block && is_set_read_only(&file);
-        let image = if block { image_behind(&file) } else { None };
+        let image = if block { loops::image_behind(&file) } else { None };
         match &image {
             Some((image, shown)) => lock(image, read_only, path, || {
                 format!("another process has {} open, which it shows", shown.display())
@@ -136,7 +136,7 @@ fn is_set_read_only(device: &File) -> bool {
 /// Nobody else may have an image: no process that asks like this one, and no loop device.
 fn claim_image(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
     lock(file, read_only, path, || "another process has the image open".into())?;
-    match loop_device_of(file) {
+    match loops::device_of(file) {
         Some(device) => {
             let by = format!("it is the backing file of {}", device.display());
             Err(Error::Busy { disk: path.display().to_string(), by })
@@ -154,35 +154,6 @@ fn lock(image: &File, read_only: bool, path: &Path, by: impl FnOnce() -> String)
     rustix::fs::flock(image, operation).map_err(|errno| match errno {
         Errno::WOULDBLOCK => Error::Busy { disk: path.display().to_string(), by: by() },
         errno => Error::Open { disk: path.display().to_string(), source: errno.into() },
-    })
-}
-
-/// The image that a loop device shows as a whole, and where it is; none if it shows a part, of which another may show another part, or if the
-/// image cannot be opened, from another mount namespace for instance.
-fn image_behind(device: &File) -> Option<(File, PathBuf)> {
-    let stat = rustix::fs::fstat(device).ok()?;
-    let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-    let told = |what: &str| {
-        let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/{what}")).ok()?;
-        Some(told.trim_end_matches('\n').to_owned())
-    };
-    let is_whole = told("offset")? == "0" && told("sizelimit")? == "0";
-    let path = PathBuf::from(told("backing_file")?);
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-    let image = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
-    let is_file = image.metadata().is_ok_and(|of| of.is_file());
-    (is_whole && is_file).then_some((image, path))
-}
-
-/// The loop device that shows this file's bytes, if there is one.
-fn loop_device_of(file: &File) -> Option<PathBuf> {
-    let this = file.metadata().ok()?;
-    std::fs::read_dir("/sys/block").ok()?.flatten().find_map(|entry| {
-        let name = entry.file_name();
-        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        let backing = std::fs::metadata(backing.trim_end_matches('\n')).ok()?;
-        let same = (backing.dev(), backing.ino()) == (this.dev(), this.ino());
-        same.then(|| Path::new("/dev").join(name))
     })
 }
 

@@ -1,17 +1,17 @@
 //! What a zone is made of: finds out, sizes it, maps it.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, IFlags, OFlags};
 use rustix::io::Errno;
 
-use crate::SEGMENT;
 use crate::error::Error;
 use crate::mapping::{MapError, Mapping, Source};
 use crate::persist::PersistMethod;
+use crate::{SEGMENT, lock};
 
 /// What a zone is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,11 +63,16 @@ pub(crate) struct Place {
     pub(crate) backing: Backing,
     /// Bytes that are there.
     pub(crate) bytes: u64,
+    /// Of a loop device, the image that it shows, locked as this is.
+    image: Option<File>,
+    /// Of a block device that is written to, opened so that the kernel gives it to nobody else.
+    alone: Option<File>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        crate::lock::give_back(&self.file);
+        lock::give_back(&self.file);
+        self.image.iter().for_each(lock::give_back);
     }
 }
 
@@ -109,9 +114,52 @@ impl Place {
         how.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
         let file = how.open(path).map_err(io(if made { "create it" } else { "open it" }, path))?;
         may_be_mapped(path, &file.metadata().map_err(io("look at it", path))?)?;
-        let mut place = Place { path: path.to_path_buf(), file, backing: Backing::BlockDevice, bytes: 0 };
+        let (path, backing) = (path.to_path_buf(), Backing::BlockDevice);
+        let mut place = Place { path, file, backing, bytes: 0, image: None, alone: None };
         place.look()?;
         Ok((place, made))
+    }
+
+    /// Locks it, for one who writes or among those who read, by whatever name others have it: the lock is on an inode, of which a device may
+    /// have several, and a loop device shows a file.
+    pub(crate) fn lock(&mut self, writable: bool) -> Result<(), Error> {
+        lock::take(&self.file, &self.path, writable)?;
+        let busy = |by| Err(Error::Busy { path: self.path.clone(), by });
+        if self.is_file() {
+            return match loops::device_of(&self.file) {
+                Some(device) => busy(format!("it is the backing file of {}", device.display())),
+                None => Ok(()),
+            };
+        }
+        if self.backing != Backing::BlockDevice {
+            return Ok(());
+        }
+        if let Some((image, shown)) = loops::image_behind(&self.file) {
+            if let Err(error) = lock::take(&image, &self.path, writable) {
+                return match error {
+                    Error::Locked { .. } => {
+                        busy(format!("another process has {}, which it shows", shown.display()))
+                    }
+                    error => Err(error),
+                };
+            }
+            self.image = Some(image);
+        }
+        // Of the device, whichever inode leads to it (`O_EXCL` without `O_CREAT`), and against the kernel, too.
+        let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        match FileOptions::new().read(true).write(writable).custom_flags(flags).open(this) {
+            Ok(alone) => self.alone = writable.then_some(alone),
+            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+                return busy(
+                    "the kernel has it mounted, or as a part of another device, or as swap; or another process has it by \
+                     another name"
+                        .into(),
+                );
+            }
+            Err(error) => return Err(io("open it alone", &self.path)(error)),
+        }
+        Ok(())
     }
 
     /// Finds out kind and size.
@@ -156,6 +204,11 @@ impl Place {
     /// not a SIGBUS later. On error the file has the size that it had.
     pub(crate) fn extend(&mut self, bytes: u64) -> Result<(), Error> {
         let before = self.bytes;
+        if before == 0 && matches!(&self.backing, Backing::PlainFile { filesystem } if filesystem == "btrfs")
+        {
+            // Else each store takes space anew, and there is none when the file system is full. It is for empty files alone.
+            let _ = rustix::fs::ioctl_setflags(&self.file, IFlags::NOCOW);
+        }
         let allocated = match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(before, bytes),
             done => done.map_err(Into::into),

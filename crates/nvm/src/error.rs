@@ -146,6 +146,14 @@ pub enum Error {
         /// Who has it, where the system tells.
         holder: Option<Holder>,
     },
+    /// Somebody has it by another name.
+    #[error("{path} is in use: {by}", path = path.display())]
+    Busy {
+        /// The path given.
+        path: PathBuf,
+        /// Who, or as what.
+        by: String,
+    },
     /// No volume has that name.
     #[error("the zone has no volume {name:?}; it has {}", if names.is_empty() { "none".to_string() } else { names.join(", ") })]
     NoSuchVolume {

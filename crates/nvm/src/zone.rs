@@ -126,8 +126,9 @@ impl Zone {
         region.fence(written).ignore();
     }
 
-    /// Publishes `entrance`: the older copy first, then the other one.
+    /// Publishes `entrance`: the older copy first, then the other one. On a medium that has failed before, nothing is changed.
     fn publish(&self, state: &mut State, mut entrance: Entrance) -> Result<(), Error> {
+        self.check()?;
         entrance.sequence = state.entrance.sequence + 1;
         state.entrance = entrance;
         let older = state.older_copy;
@@ -278,6 +279,7 @@ impl Zone {
         if bytes > u64::from(u32::MAX) * SEGMENT {
             return Err(refuse(bytes, "that is beyond what the system index can address"));
         }
+        self.check()?;
         let before = place.bytes;
         if place.is_file() {
             place.extend(bytes)?;

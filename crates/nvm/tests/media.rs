@@ -96,3 +96,32 @@ fn an_index_update_on_failed_media_is_an_error() {
     let refused = zone.create_volume("home", VolumeKind::Native, None).unwrap_err();
     assert!(matches!(refused, nvm::Error::Media(_)), "{refused}");
 }
+
+/// A volume was removed, and it was said that nothing had been.
+#[test]
+fn an_index_change_that_is_refused_has_not_been_made() {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+    zone.create_volume("other", VolumeKind::Native, Some(SEGMENT)).unwrap();
+    let bad = zone.create_volume("bad", VolumeKind::Native, None).unwrap();
+    cut(&path, 4 * SEGMENT);
+    assert_eq!(bad.load_u64(bad.len() - 8), 0);
+    drop(bad);
+    let changes: [&dyn Fn() -> Result<(), nvm::Error>; 3] =
+        [&|| zone.remove_volume("other"), &|| zone.grow(2 * BYTES), &|| {
+            zone.create_volume("new", VolumeKind::Native, None).map(drop)
+        }];
+    for change in changes {
+        assert!(matches!(change(), Err(nvm::Error::Media(_) | nvm::Error::NoSpace { .. })));
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * SEGMENT);
+    let is_as_it_was = |zone: &Zone| {
+        let names: Vec<_> = zone.volumes().into_iter().map(|volume| volume.name).collect();
+        assert_eq!((names, zone.info().bytes), (vec!["other".to_string(), "bad".into()], BYTES));
+    };
+    is_as_it_was(&zone);
+    drop(zone);
+    cut(&path, BYTES);
+    is_as_it_was(&Zone::open(&path, &OpenOptions::default()).unwrap());
+}

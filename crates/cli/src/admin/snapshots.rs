@@ -173,7 +173,7 @@ pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
         .with("name", snapshot.name.as_str())
         .with("taken", report::date(u64::try_from(snapshot.taken.sec).unwrap_or(0)))
         .with("version", Value::Count(snapshot.version.into()))
-        .with("holds", snapshot.holds.join(", "))
+        .with("holds", Value::List(snapshot.holds.clone()))
         .with("comment", snapshot.comment.as_str())
 }
 

@@ -19,7 +19,7 @@ use crate::persist::PersistMethod;
 use crate::technology::Spinner;
 use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::wear::WearMap;
-use crate::{BLOCK, SEGMENT, lock, signature};
+use crate::{BLOCK, SEGMENT, signature};
 
 fn raw_copy(window: &Window, copy: usize) -> Result<RawEntrance, Fault> {
     let raw = RawEntrance::read_from_bytes(window.bytes(COPIES[copy], size_of::<RawEntrance>()))
@@ -67,7 +67,7 @@ impl Zone {
             }
             Err(error) => {
                 // Whoever has locked it has made a zone of it.
-                if made && !matches!(error, Error::Locked { .. }) {
+                if made && !matches!(error, Error::Locked { .. } | Error::Busy { .. }) {
                     let _ = std::fs::remove_file(path);
                 }
                 Err(error)
@@ -82,7 +82,7 @@ impl Zone {
         options: &OpenOptions,
     ) -> Result<(Mapping, Entrance), Error> {
         let path = place.path.clone();
-        lock::take(&place.file, &path, true)?;
+        place.lock(true)?;
         // Another process may have grown it between the look and the lock.
         place.look()?;
         let before = place.bytes;
@@ -137,7 +137,7 @@ impl Zone {
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Zone, Error> {
         let writable = !options.read_only;
         let (mut place, _) = Place::open(path, writable, false)?;
-        lock::take(&place.file, path, writable)?;
+        place.lock(writable)?;
         // Another process may have grown it between the look and the lock.
         place.look()?;
         let bytes = place.bytes / place.unit() * place.unit();
@@ -160,7 +160,7 @@ impl Zone {
     /// As [`Zone::open`] has them before it looks at the entrance.
     pub fn damaged_entrance(path: &Path) -> Result<[EntranceCopy; 2], Error> {
         let (mut place, _) = Place::open(path, false, false)?;
-        lock::take(&place.file, path, false)?;
+        place.lock(false)?;
         if place.bytes < ZONE_BYTES_MIN {
             return Err(Self::refuse_small(&place));
         }
