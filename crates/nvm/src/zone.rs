@@ -359,10 +359,7 @@ impl Zone {
 
     /// A copy of the zone's bytes as memory has them now.
     pub fn snapshot_image(&self) -> Vec<u8> {
-        self.image(&self.inner.state.lock())
-    }
-
-    fn image(&self, state: &State) -> Vec<u8> {
+        let state = self.inner.state.lock();
         let bytes = state.entrance.bytes;
         Window::new(state.mapping.clone(), 0, bytes, self.inner.method).bytes(0, bytes as usize).to_vec()
     }

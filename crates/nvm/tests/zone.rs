@@ -61,7 +61,8 @@ fn a_scratch_zone_changes_nothing() {
     let in_memory = Zone::from_bytes(&before, &writable()).unwrap();
     let open = |options: &OpenOptions| Zone::open(&path, options).unwrap();
     let (opened, read) = (|| open(&writable()), || open(&read_only()));
-    for zone in [&opened as &dyn Fn() -> Zone, &read, &|| in_memory.clone()].map(|zone| zone()) {
+    for zone in [&opened as &dyn Fn() -> Zone, &read, &|| in_memory.clone()] {
+        let zone = zone();
         let scratch = zone.scratch().unwrap();
         assert!(!scratch.is_read_only());
         assert_eq!(scratch.info().path, zone.info().path);

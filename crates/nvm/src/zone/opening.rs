@@ -236,8 +236,10 @@ impl Zone {
         // Nobody writes the entrance meanwhile.
         let state = self.inner.state.lock();
         let place = self.inner.place.lock();
-        let mapped = place.as_ref().and_then(|place| place.map_copy(state.entrance.bytes));
-        let mapping = mapped.unwrap_or_else(|| Self::copied(&self.image(&state)))?;
+        let bytes = state.entrance.bytes;
+        let mapped = place.as_ref().and_then(|place| place.map_copy(bytes));
+        let window = Window::new(state.mapping.clone(), 0, bytes, self.inner.method);
+        let mapping = mapped.unwrap_or_else(|| Self::copied(window.bytes(0, bytes as usize)))?;
         Self::open_in(self.inner.path.clone(), None, mapping, &options)
     }
 
