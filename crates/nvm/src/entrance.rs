@@ -191,6 +191,9 @@ impl Unverified<'_> {
         if bytes < ZONE_BYTES_MIN || !bytes.is_multiple_of(SEGMENT) || bytes / SEGMENT > u64::from(u32::MAX) {
             return Err(Fault::Corrupt(format!("it records a zone of {bytes} bytes")));
         }
+        if raw.sequence.get() == u64::MAX {
+            return Err(Fault::Corrupt("its sequence has no next one, which no updates reach".into()));
+        }
         let mut slots = Vec::with_capacity(VOLUMES_MAX);
         for (slot, entry) in raw.index.iter().enumerate() {
             let entry = entry.verify(bytes / SEGMENT);

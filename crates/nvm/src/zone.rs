@@ -289,6 +289,11 @@ impl Zone {
         if bytes > state.mapping.len() {
             // Open regions keep the old mapping, which shows the same memory.
             let mapping = place.map(bytes, true, Some(&state.mapping)).inspect_err(|_| place.cut(before))?;
+            // Its lines are flushed as on DAX, which is no promise without MAP_SYNC.
+            if self.inner.backing == Backing::DaxFile && place.backing != Backing::DaxFile {
+                place.cut(before);
+                return Err(refuse(bytes, "the system does not map it as on DAX again; try again later"));
+            }
             state.mapping = Arc::new(mapping);
         }
         let mut entrance = state.entrance.clone();

@@ -81,6 +81,25 @@ fn another_version_is_refused_not_misread() {
     assert!(matches!(refused, Error::UnknownVersion { found: 2, known: 1, .. }), "{refused}");
 }
 
+/// The next update would have begun anew, and lost to what was there before it.
+#[test]
+fn a_sequence_without_a_next_one_is_not_believed() {
+    let mut image = image();
+    let changed = |image: &mut [u8], at: usize| {
+        image[at + 32..at + 40].fill(0xff);
+        let crc = crc32c::crc32c(&image[at + 4..at + 4096]);
+        image[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    };
+    changed(&mut image, 0);
+    let zone = Zone::from_bytes(&image, &options()).unwrap();
+    assert!(matches!(zone.info().entrance, EntranceHealth::Damaged { copy: 0, repaired: true, .. }));
+    zone.create_volume("c", VolumeKind::Native, None).unwrap();
+    assert_eq!(names(&zone), ["a", "b", "c"]);
+    changed(&mut image, SECOND);
+    let refused = Zone::from_bytes(&image, &options()).unwrap_err();
+    assert!(matches!(refused, Error::EntranceCorrupt { .. }), "{refused}");
+}
+
 #[test]
 fn copies_of_two_zones_are_not_mixed() {
     let (mut image, other) = (image(), image());
