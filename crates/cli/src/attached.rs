@@ -120,6 +120,7 @@ impl Attached {
             .with("clean_misses", Value::Count(stats.clean_misses))
             .with("damage_met", Value::Count(damage.count))
             .with("damage_first", if damage.count > 0 { Value::Text(damage.first) } else { Value::None })
+            .with("disk_gone", self.volume.disk().gone())
             .with("disk", Value::Fields(account::disk(&self.volume.disk().account())))
     }
 }

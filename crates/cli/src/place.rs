@@ -68,7 +68,10 @@ impl FromStr for VolumePlace {
         let place = Place::split(text)?;
         match place.volume {
             Some(volume) => Ok(VolumePlace { zone: place.zone, volume }),
-            None => Err(format!("'{text}' names no volume: write ZONE:VOLUME, for example {text}:home")),
+            None => {
+                let no_slash = if text.contains(':') { "; a volume's name has no '/'" } else { "" };
+                Err(format!("'{text}' names no volume: write ZONE:VOLUME, for example {text}:home{no_slash}"))
+            }
         }
     }
 }
@@ -181,6 +184,7 @@ mod tests {
         for text in ["/dev/dax0.0", "/a:b/c", "zone:", ":home", ""] {
             assert!(volume(text).is_err(), "{text}");
         }
+        assert!(volume("/a:b/c").unwrap_err().ends_with("a volume's name has no '/'"));
         let place: Place = "/a:b/c".parse().unwrap();
         assert_eq!((place.zone, place.volume), ("/a:b/c".into(), None));
     }

@@ -342,7 +342,7 @@ impl Served {
     pub(crate) fn roll_back(&self, volume: &str, to: &str, discard_newer: bool) -> Result<Fields, Failure> {
         self.with_volume(|volume| {
             self.check_writable()?;
-            Ok(volume.check_roll_back(to, discard_newer).map(drop)?)
+            volume.check_roll_back(to, discard_newer).map(drop).map_err(snapshots::not_rolled_back)
         })
         .leaving("nothing was changed")?;
         let mut shown = self.alone()?;

@@ -160,6 +160,8 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
     let refused = file.write_all(&vec![7; 8 << 20]).and_then(|()| file.sync_all()).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(5), "EIO: {refused}");
     drop(file);
+    let gone = || run(&format!("stats {dir} --json")).ok().json()["ext"]["disk_gone"].clone();
+    assert!(gone().as_str().is_some_and(|why| !why.is_empty()), "{}", gone());
     // Unmounted without its disk: what NVM has stays there, and that not all went well is said; its server had ended before that.
     let lost = "MiB that were written and never synced are lost";
     let if_lost = format!("if it is lost, 'amberfs zone remove-volume {zone} disk --force'");
@@ -178,6 +180,7 @@ fn a_disk_that_vanishes_below_a_mount_comes_back_without_loss() {
         });
         file.is_ok()
     });
+    assert!(gone().is_null(), "{}", gone());
     write_files(&dir, 60, 80);
     run(&format!("umount --detach {dir}")).ok();
     drop(server);

@@ -36,6 +36,11 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Why it cannot be reached, if it is known not to be. Waits for nothing.
+    fn gone(&self) -> Option<String> {
+        None
+    }
+
     /// The file by which the kernel reaches the same bytes, if there is one, for writing them asynchronously.
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None

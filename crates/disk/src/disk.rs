@@ -93,6 +93,11 @@ impl Disk {
         self.geometry.read_only
     }
 
+    /// Why it cannot be reached, if it is known not to be: of a disk behind a network, whose next request looks for it again.
+    pub fn gone(&self) -> Option<String> {
+        self.device.gone()
+    }
+
     /// What went over its wire since it was opened.
     pub fn account(&self) -> Account {
         self.ledger.account()

@@ -211,6 +211,13 @@ impl Device for Nbd {
         if durable && !fua { self.flush() } else { Ok(()) }
     }
 
+    fn gone(&self) -> Option<String> {
+        match self.connection.try_read() {
+            Some(connection) => connection.ended().map(|why| why.to_string()),
+            None => Some("its server is looked for".into()),
+        }
+    }
+
     /// A server that offers no flush has no cache that one could empty.
     fn flush(&self) -> io::Result<()> {
         let mut has_lost = self.flushing.lock();

@@ -62,11 +62,7 @@ pub(crate) fn of_unmounted(
             return prune(&snapshots, keep, true, |_| Ok(()));
         }
         Ask::RollBack { name, discard_newer } => {
-            let returned = native::roll_back(&region, name, *discard_newer).map_err(|error| {
-                let newer = matches!(error, native::Error::NewerSnapshots { .. });
-                let failure = Failure::new(error);
-                if newer { failure.remedy("remove them first, or add --discard-newer") } else { failure }
-            });
+            let returned = native::roll_back(&region, name, *discard_newer).map_err(not_rolled_back);
             return Ok(described(&returned?));
         }
         Ask::Clone { name, to } => {
@@ -80,6 +76,13 @@ pub(crate) fn of_unmounted(
     let answer = perform(&volume, ask)?;
     volume.close().doing("closing the volume")?;
     Ok(answer)
+}
+
+/// Why a volume was not returned to a snapshot.
+pub(crate) fn not_rolled_back(error: native::Error) -> Failure {
+    let newer = matches!(error, native::Error::NewerSnapshots { .. });
+    let failure = Failure::new(error);
+    if newer { failure.remedy("remove them first, or add --discard-newer") } else { failure }
 }
 
 /// Does what is asked; gives what is left of the snapshot.
