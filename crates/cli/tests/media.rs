@@ -146,3 +146,32 @@ fn a_zone_on_a_device_has_one_user_by_whatever_name() {
     run(&format!("zone create {device} --force")).fails(1, &["is in use", "the kernel has it mounted"]);
     shell(&format!("umount {dir} && e2fsck -fn {device} && losetup -d {device}")).ok();
 }
+
+/// One page of a copy that could not be read condemned the other copy as well.
+#[test]
+fn a_zone_of_which_one_entrance_cannot_be_read_is_used_by_the_other() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (below, dir) = (scratch.mount_point("below"), scratch.mount_point("mnt"));
+    shell(&format!("mount -t tmpfs -o size=40M tmpfs {below}")).ok();
+    let zone = format!("{below}/zone");
+    for at in [0, 1 << 20] {
+        run(&format!("zone create {zone} --size 32M --force")).ok();
+        run(&format!("mkfs {zone}:home --size 16M")).ok();
+        run(&format!("mount {zone}:home {dir}")).ok();
+        fs::write(scratch.path("mnt/file"), "amber").unwrap();
+        run(&format!("umount {dir}")).ok();
+        // A page that is not there, where none can be had, is as one that fails.
+        let hole = format!("fallocate -p -o {at} -l 4096 {zone}; dd if=/dev/zero of={below}/rest bs=4096");
+        shell(&hole).fails(1, &["No space left"]);
+        let told = run(&format!("zone show {zone}")).ok().out;
+        assert!(told.contains("the medium failed") && told.contains("home"), "{told}");
+        run(&format!("fsck {zone}:home")).fails(4, &[]);
+        let told = run(&format!("dump {zone} entrance")).ok().out;
+        assert!(told.contains("the medium failed") && told.contains("home"), "{told}");
+        shell(&format!("rm {below}/rest {zone}")).ok();
+    }
+    shell(&format!("umount {below}")).ok();
+}

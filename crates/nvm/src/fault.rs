@@ -61,6 +61,11 @@ impl Guard {
         }
     }
 
+    /// Takes the record of the first fault away, for who has found out what was lost.
+    pub(crate) fn forgive(&self) -> Option<u64> {
+        (self.poison.swap(0, Ordering::AcqRel) as u64).checked_sub(1)
+    }
+
     /// Marks this one only; the first fault stays on record.
     pub(crate) fn poison(&self, offset: u64) {
         let _ = self.poison.compare_exchange(0, offset as usize + 1, Ordering::AcqRel, Ordering::Relaxed);

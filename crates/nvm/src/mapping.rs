@@ -155,6 +155,11 @@ impl Mapping {
         self.poison.poisoned_at()
     }
 
+    /// The zone's first fault, which counts no longer.
+    pub(crate) fn forgive(&self) -> Option<u64> {
+        self.poison.forgive()
+    }
+
     /// Marks the zone poisoned: its medium failed at `offset`.
     pub(crate) fn poison(&self, offset: u64) {
         self.poison.poison(offset);

@@ -78,6 +78,8 @@ struct Inner {
     method: PersistMethod,
     method_reason: &'static str,
     health: EntranceHealth,
+    /// Where the medium failed in a copy of the entrance when the zone was opened.
+    entrance_failed: OnceLock<u64>,
     /// Names of volumes whose making had been cut off when the zone was opened.
     removed_unfinished: OnceLock<Vec<String>>,
     instruments: Arc<Instruments>,
@@ -128,7 +130,7 @@ impl Zone {
 
     /// Publishes `entrance`: the older copy first, then the other one. On a medium that has failed before, nothing is changed.
     fn publish(&self, state: &mut State, mut entrance: Entrance) -> Result<(), Error> {
-        self.check()?;
+        self.check_with_entrance()?;
         entrance.sequence = state.entrance.sequence + 1;
         state.entrance = entrance;
         let older = state.older_copy;
@@ -279,7 +281,7 @@ impl Zone {
         if bytes > u64::from(u32::MAX) * SEGMENT {
             return Err(refuse(bytes, "that is beyond what the system index can address"));
         }
-        self.check()?;
+        self.check_with_entrance()?;
         let before = place.bytes;
         if place.is_file() {
             place.extend(bytes)?;
@@ -337,16 +339,23 @@ impl Zone {
         self.inner.first_mapping.poisoned_at().map_or(Ok(()), |address| Err(MediaError { address }))
     }
 
+    /// The same, and no copy of the entrance was out of reach: then one change of it, cut off, would leave none.
+    fn check_with_entrance(&self) -> Result<(), MediaError> {
+        self.check()?;
+        self.inner.entrance_failed.get().map_or(Ok(()), |&address| Err(MediaError { address }))
+    }
+
     /// Both copies of the entrance, as they are on the medium now.
     pub fn entrance_copies(&self) -> [EntranceCopy; 2] {
         let state = self.inner.state.lock();
         let window = Window::new(state.mapping.clone(), 0, SEGMENT, self.inner.method);
-        opening::copies(&window)
+        opening::copies(&window, self.inner.entrance_failed.get().copied())
     }
 
     /// Writes a copy of the entrance anew that is damaged, from what the zone has. The other one stays as it is meanwhile.
     pub fn mend_entrance(&self) -> Result<(), Error> {
         self.refuse_read_only("write its entrance anew")?;
+        self.check_with_entrance()?;
         let copies = self.entrance_copies();
         let state = self.inner.state.lock();
         if let [first, second] = copies.map(|copy| copy.content.is_err())

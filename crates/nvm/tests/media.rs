@@ -3,9 +3,12 @@
 mod scratch;
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
-use nvm::{OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
+use nvm::{EntranceHealth, OpenOptions, Purpose, SEGMENT, VolumeKind, Zone};
+use rustix::fs::FallocateFlags;
 use scratch::directory;
 
 const BYTES: u64 = 8 * SEGMENT;
@@ -124,4 +127,60 @@ fn an_index_change_that_is_refused_has_not_been_made() {
     drop(zone);
     cut(&path, BYTES);
     is_as_it_was(&Zone::open(&path, &OpenOptions::default()).unwrap());
+}
+
+/// A copy that cannot be read condemned the other one as well. What the volumes have can be read and written; a change of the index that was
+/// cut off would leave none, and is refused.
+#[test]
+fn one_copy_of_the_entrance_that_cannot_be_read_leaves_the_other() {
+    if !rustix::process::geteuid().is_root() {
+        let _ = writeln!(std::io::stderr(), "LEFT OUT: only root can mount a tmpfs that becomes full");
+        return;
+    }
+    let directory = directory();
+    let below = directory.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    let mount = |command: &str, arguments: &[&str]| {
+        assert!(Command::new(command).args(arguments).arg(&below).status().unwrap().success(), "{command}");
+    };
+    for copy in [0, 1 << 20] {
+        mount("mount", &["-t", "tmpfs", "-o", "size=17M", "tmpfs"]);
+        let path = below.join("zone");
+        let zone = Zone::create(&path, 8 * SEGMENT, false, &OpenOptions::default()).unwrap();
+        zone.create_volume("home", VolumeKind::Native, Some(SEGMENT)).unwrap();
+        drop(zone);
+        // A page that is not there, where none can be had, is as one that fails.
+        let file = File::options().write(true).open(&path).unwrap();
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, punch, copy, 4096).unwrap();
+        let mut rest = File::create(below.join("rest")).unwrap();
+        while rest.write_all(&[1; 4096]).is_ok() {}
+        let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let opened = Zone::open(&path, &read_only).unwrap();
+        // Which may change what it has.
+        let zone = opened.scratch().unwrap();
+        for zone in [&opened, &zone] {
+            zone.check().unwrap();
+            let health = zone.info().entrance;
+            assert!(
+                matches!(&health, EntranceHealth::Damaged { copy: found, what, repaired: false }
+                    if *found == usize::from(copy != 0) && what.contains("the medium failed")),
+                "{health:?}"
+            );
+        }
+        let home = zone.volume("home").unwrap();
+        home.persist_u64(Purpose::Data, 64, 7).ignore();
+        home.check().unwrap();
+        assert_eq!(home.load_u64(64), 7);
+        drop(home);
+        for refused in [
+            zone.create_volume("new", VolumeKind::Native, None).map(drop),
+            zone.remove_volume("home"),
+            zone.mend_entrance(),
+        ] {
+            assert!(matches!(refused, Err(nvm::Error::Media(_))), "{refused:?}");
+        }
+        drop((zone, opened, file, rest));
+        mount("umount", &[]);
+    }
 }

@@ -96,10 +96,11 @@ fn check_entrance(zone: &Zone, repair: Repair) -> Result<Option<Problem>, Failur
     let Some((copy, what)) = copies.find_map(|(copy, there)| Some((copy, there.content.err()?))) else {
         return Ok(None);
     };
-    let repaired = repair != Repair::Nothing;
-    if repaired {
-        zone.mend_entrance().doing("writing the zone's entrance anew")?;
-    }
+    let repaired = repair != Repair::Nothing
+        && match zone.mend_entrance() {
+            Err(nvm::Error::Media(_)) => false,
+            mended => mended.map(|()| true).doing("writing the zone's entrance anew")?,
+        };
     Ok(Some(damaged_entrance(copy, &what, repaired)))
 }
 

@@ -21,25 +21,29 @@ use crate::volume::{Volume, VolumeEntry, VolumeKind};
 use crate::wear::WearMap;
 use crate::{BLOCK, SEGMENT, signature};
 
-fn raw_copy(window: &Window, copy: usize) -> Result<RawEntrance, Fault> {
-    let raw = RawEntrance::read_from_bytes(window.bytes(COPIES[copy], size_of::<RawEntrance>()))
-        .unwrap_or_else(|_| unreachable!("the slice has the structure's size"));
-    match window.poisoned_at() {
-        Some(address) => Err(Fault::Corrupt(MediaError { address }.to_string())),
-        None => Ok(raw),
-    }
+const COPY_BYTES: usize = size_of::<RawEntrance>();
+
+fn raw_copy(window: &Window, copy: usize) -> RawEntrance {
+    RawEntrance::read_from_bytes(window.bytes(COPIES[copy], COPY_BYTES))
+        .unwrap_or_else(|_| unreachable!("the slice has the structure's size"))
 }
 
-/// Reads one copy of the entrance, and verifies it.
-fn read_copy(window: &Window, copy: usize) -> Result<Entrance, Fault> {
-    Unverified(&raw_copy(window, copy)?).verify(copy)
+/// Reads one copy of the entrance, and verifies it. Where the medium fails, or `failed`, there are zeros, which are none.
+fn read_copy(window: &Window, copy: usize, failed: Option<u64>) -> Result<Entrance, Fault> {
+    let verified = Unverified(&raw_copy(window, copy)).verify(copy);
+    verified.map_err(|fault| match failed.or_else(|| window.poisoned_at()) {
+        Some(address) if (COPIES[copy]..COPIES[copy] + COPY_BYTES as u64).contains(&address) => {
+            Fault::Corrupt(MediaError { address }.to_string())
+        }
+        _ => fault,
+    })
 }
 
 /// Both copies, as far as they can be read.
-pub(super) fn copies(window: &Window) -> [EntranceCopy; 2] {
+pub(super) fn copies(window: &Window, failed: Option<u64>) -> [EntranceCopy; 2] {
     [0, 1].map(|copy| {
-        let doubtful = raw_copy(window, copy).ok().and_then(|raw| Unverified(&raw).doubtful());
-        EntranceCopy::of(COPIES[copy], read_copy(window, copy), doubtful)
+        let read = read_copy(window, copy, failed);
+        EntranceCopy::of(COPIES[copy], read, Unverified(&raw_copy(window, copy)).doubtful())
     })
 }
 
@@ -165,7 +169,7 @@ impl Zone {
             return Err(Self::refuse_small(&place));
         }
         let mapping = place.map(place.unit(), false, None)?;
-        Ok(copies(&Window::new(Arc::new(mapping), 0, SEGMENT, PersistMethod::Clflush)))
+        Ok(copies(&Window::new(Arc::new(mapping), 0, SEGMENT, PersistMethod::Clflush), None))
     }
 
     /// What a file too small for a zone is: a zone that was cut short, or none.
@@ -268,7 +272,8 @@ impl Zone {
         })
     }
 
-    /// Verifies the entrance and repairs it where that is allowed.
+    /// Verifies the entrance and repairs it where that is allowed. Of a zone that has lost a copy to its medium the volumes can be used, and
+    /// the index is not changed.
     fn open_in(
         path: PathBuf,
         place: Option<Place>,
@@ -277,8 +282,8 @@ impl Zone {
     ) -> Result<Zone, Error> {
         let mapping = Arc::new(mapping);
         let window = Window::new(mapping.clone(), 0, SEGMENT, PersistMethod::Clflush);
-        let writable = !options.read_only;
-        let (first, second) = (read_copy(&window, 0), read_copy(&window, 1));
+        let (first, second) = (read_copy(&window, 0, None), read_copy(&window, 1, None));
+        let writable = !options.read_only && window.poisoned_at().is_none();
         let (entrance, health, older_copy) = match (first, second) {
             (Ok(first), Ok(second)) if first == second => (first, EntranceHealth::Sound, 1),
             // Two zones' entrances in one place, or equal sequences of different content: no update does that.
@@ -323,7 +328,9 @@ impl Zone {
         }
         drop(window);
         let repair = writable && health != EntranceHealth::Sound;
+        let failed = mapping.forgive();
         let zone = Self::assemble(path, place, mapping, entrance, health, older_copy, options)?;
+        failed.map(|address| zone.inner.entrance_failed.set(address));
         if repair {
             let state = zone.inner.state.lock();
             zone.write_copy(&state, state.older_copy);
@@ -364,6 +371,7 @@ impl Zone {
             method,
             method_reason,
             health,
+            entrance_failed: OnceLock::new(),
             removed_unfinished: OnceLock::new(),
             instruments: Arc::new(Instruments::new(wear, spinner, method == PersistMethod::Msync)),
             entrance_volume: Arc::new(entrance_volume),
