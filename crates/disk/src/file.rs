@@ -108,6 +108,7 @@ fn open_as_asked(path: &Path, kind: FileType, direct: bool, read_only: bool) -> 
         rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
         Ok(file)
     };
+    let open = |write| loops::when_let_go(|| open(write));
     if read_only {
         return open(false).map(|file| (file, true));
     }

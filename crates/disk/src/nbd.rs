@@ -227,7 +227,8 @@ impl Device for Nbd {
         }
         let last = self.unflushed.lock().last();
         let flushed = connection.ask(Command::Flush, 0, 0, 0, &[]);
-        *has_lost = flushed.is_err();
+        // With a new connection all of it is written again.
+        *has_lost = flushed.is_err() && connection.ended().is_none();
         flushed?;
         let mut label = self.label.lock();
         self.unflushed.lock().flushed(last, |number, at, bytes| label.durable(Some(number), at, bytes));

@@ -1,10 +1,30 @@
-//! Loop devices: the same bytes have two names then, and who has one of them to himself has to have the other.
+//! Block devices to oneself. Of what a loop device shows the same bytes have two names, and who has one of them has to have the other.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// How long who ends may take to let go of a device: it closes one file after the other, and the lock that others wait for may be the first.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What `open` gives, which opens a device alone (`O_EXCL`), also if somebody who ends just now has it.
+pub fn when_let_go<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            opened => return opened,
+        }
+    }
+}
 
 /// The image that a loop device shows as a whole, and where it is; none if it shows a part, of which another may show another part, or if the
 /// image cannot be opened, from another mount namespace for instance.
@@ -33,4 +53,28 @@ pub fn device_of(file: &File) -> Option<PathBuf> {
         let same = (backing.dev(), backing.ino()) == (this.dev(), this.ino());
         same.then(|| Path::new("/dev").join(name))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_is_about_to_let_go_is_waited_for_and_nobody_else() {
+        let asked = Cell::new(0);
+        let busy_until = |number| {
+            asked.set(asked.get() + 1);
+            if asked.get() < number { Err(Errno::BUSY.into()) } else { Ok(asked.get()) }
+        };
+        assert_eq!(when_let_go(|| busy_until(4)).unwrap(), 4);
+        let begun = Instant::now();
+        let refused = when_let_go(|| busy_until(u32::MAX)).unwrap_err();
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::BUSY));
+        assert!(begun.elapsed() >= PATIENCE);
+        asked.set(0);
+        assert!(when_let_go(|| busy_until(0).and_then(|_| Err::<(), _>(Errno::ACCESS.into()))).is_err());
+        assert_eq!(asked.get(), 1);
+    }
 }

@@ -76,8 +76,8 @@ impl Volume {
 
     /// Ends changes, and the thread that makes checkpoints.
     fn stop(&self) {
-        self.core.closed.store(true, Ordering::Relaxed);
         self.core.begin_closing();
+        self.core.closed.store(true, Ordering::Relaxed);
         self.core.pressure.raise();
         if self.checkpointer.lock().take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the checkpoint thread panicked");

@@ -71,6 +71,8 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // First what nobody waits for: who gets the lock gets the rest.
+        self.alone = None;
         lock::give_back(&self.file);
         self.image.iter().for_each(lock::give_back);
     }
@@ -148,7 +150,8 @@ impl Place {
         // Of the device, whichever inode leads to it (`O_EXCL` without `O_CREAT`), and against the kernel, too.
         let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = (OFlags::EXCL | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-        match FileOptions::new().read(true).write(writable).custom_flags(flags).open(this) {
+        let open = || FileOptions::new().read(true).write(writable).custom_flags(flags).open(&this);
+        match loops::when_let_go(open) {
             Ok(alone) => self.alone = writable.then_some(alone),
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 return busy(

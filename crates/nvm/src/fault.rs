@@ -61,8 +61,12 @@ impl Guard {
         }
     }
 
-    /// Takes the record of the first fault away, for who has found out what was lost.
-    pub(crate) fn forgive(&self) -> Option<u64> {
+    /// Takes the record of the first fault away, for who has found out what was lost within `bytes` around it. None, and nothing is
+    /// forgiven, if there was no fault, or pages are larger: of each that fails all is zeros.
+    pub(crate) fn forgive(&self, bytes: u64) -> Option<u64> {
+        if self.page.load(Ordering::Relaxed) as u64 > bytes {
+            return None;
+        }
         (self.poison.swap(0, Ordering::AcqRel) as u64).checked_sub(1)
     }
 
@@ -257,6 +261,9 @@ mod tests {
         assert_eq!((first.poisoned_at(), second.poisoned_at()), (Some(17), Some(17)));
         second.poison_zone(18);
         assert_eq!(first.poisoned_at(), Some(17), "the first fault stays on record");
+        assert_eq!(first.forgive(2048), None, "the whole page is lost");
+        assert_eq!((first.forgive(4096), first.poisoned_at()), (Some(17), None));
+        assert_eq!(first.forgive(4096), None);
         unguard(second);
         unguard(first);
         let third = guard(4096, 4096, 4096, true, None).unwrap();

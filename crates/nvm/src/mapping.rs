@@ -155,9 +155,9 @@ impl Mapping {
         self.poison.poisoned_at()
     }
 
-    /// The zone's first fault, which counts no longer.
-    pub(crate) fn forgive(&self) -> Option<u64> {
-        self.poison.forgive()
+    /// The zone's first fault, which counts no longer, if it was in the first segment and took nothing else with it.
+    pub(crate) fn forgive_in_first_segment(&self) -> Option<u64> {
+        self.poison.forgive(SEGMENT)
     }
 
     /// Marks the zone poisoned: its medium failed at `offset`.

@@ -158,7 +158,8 @@ fn one_copy_of_the_entrance_that_cannot_be_read_leaves_the_other() {
         let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
         let opened = Zone::open(&path, &read_only).unwrap();
         // Which may change what it has.
-        let zone = opened.scratch().unwrap();
+        let home = opened.scratch("home").unwrap();
+        let zone = home.zone().clone();
         for zone in [&opened, &zone] {
             zone.check().unwrap();
             let health = zone.info().entrance;
@@ -168,7 +169,6 @@ fn one_copy_of_the_entrance_that_cannot_be_read_leaves_the_other() {
                 "{health:?}"
             );
         }
-        let home = zone.volume("home").unwrap();
         home.persist_u64(Purpose::Data, 64, 7).ignore();
         home.check().unwrap();
         assert_eq!(home.load_u64(64), 7);

@@ -53,20 +53,24 @@ fn what_was_stored_is_there_when_the_zone_is_opened_again() {
 
 /// What is done to it nobody else sees, and nothing is written; whether the zone was opened to be changed or not, and in memory.
 #[test]
-fn a_scratch_zone_changes_nothing() {
+fn a_scratch_volume_changes_nothing() {
     let directory = directory();
     let path = directory.path().join("zone");
-    drop(create(&path).create_volume("home", VolumeKind::Native, Some(3 * SEGMENT)).unwrap());
+    let home = create(&path).create_volume("home", VolumeKind::Native, Some(3 * SEGMENT)).unwrap();
+    let stored = home.stream(Purpose::Data, SEGMENT, b"there");
+    home.fence(stored).ignore();
+    drop(home);
     let before = std::fs::read(&path).unwrap();
     let in_memory = Zone::from_bytes(&before, &writable()).unwrap();
     let open = |options: &OpenOptions| Zone::open(&path, options).unwrap();
     let (opened, read) = (|| open(&writable()), || open(&read_only()));
     for zone in [&opened as &dyn Fn() -> Zone, &read, &|| in_memory.clone()] {
         let zone = zone();
-        let scratch = zone.scratch().unwrap();
+        let region = zone.scratch("home").unwrap();
+        assert_eq!(region.bytes(SEGMENT, 5), b"there");
+        let scratch = region.zone().clone();
         assert!(!scratch.is_read_only());
         assert_eq!(scratch.info().path, zone.info().path);
-        let region = scratch.volume("home").unwrap();
         region.store(Purpose::Data, 100, b"tried");
         region.persist_u64(Purpose::Metadata, 2 * SEGMENT, 7).ignore();
         scratch.create_volume("another", VolumeKind::Ext, None).unwrap();
@@ -75,6 +79,7 @@ fn a_scratch_zone_changes_nothing() {
         assert_eq!(zone.volumes().len(), 1);
         assert_eq!(zone.volume("home").unwrap().load_u64(2 * SEGMENT), 0);
         drop((region, scratch));
+        assert!(matches!(zone.scratch("nobody"), Err(Error::NoSuchVolume { .. })));
         assert!(std::fs::read(&path).unwrap() == before);
     }
 }

@@ -173,8 +173,7 @@ fn check_ext(region: &Region, repair: Repair) -> Result<Checked, Failure> {
     let volume = if changes {
         open_volume(region, None, &ext::Options { past_damage, ..ext::Options::default() })?
     } else {
-        let zone = region.zone().scratch().doing("mapping a copy of the zone")?;
-        open_scratch(&zone.volume(region.name()).doing("opening the volume")?)?
+        open_scratch(&region.zone().scratch(region.name()).doing("copying what NVM has")?)?
     };
     let checked = ext::check_volume(&volume).doing("checking the volume")?;
     if changes {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use zerocopy::FromBytes;
 
-use super::{Inner, MEMORY, OpenOptions, State, Zone};
+use super::{Inner, MEMORY, OpenOptions, Region, State, Zone};
 use crate::backing::{Backing, Place};
 use crate::entrance::{
     COPIES, Entrance, EntranceCopy, EntranceHealth, Fault, RawEntrance, Unverified, VERSION, ZONE_BYTES_MIN,
@@ -222,14 +222,17 @@ impl Zone {
             let actual = image.len() as u64;
             return Err(Error::TooSmall { path: MEMORY.into(), bytes: actual, min: ZONE_BYTES_MIN });
         }
-        Self::open_in(MEMORY.into(), None, Self::copied(image)?, options)
+        let bytes = image.len() as u64 / SEGMENT * SEGMENT;
+        let mapping = Self::copied(bytes, [(0, &image[..bytes as usize])])?;
+        Self::open_in(MEMORY.into(), None, mapping, options)
     }
 
-    /// The zone as it is now, of which what is changed stays in this process and ends with it: to try something out. The pages that are
-    /// stored to take memory; of a device or a file of huge pages, which can't be mapped so, all do.
+    /// A volume as it is now, of which what is changed stays in this process and ends with it: to try something out. The pages that are
+    /// stored to take memory; on a device or in a file of huge pages, which can't be mapped so, all of the volume does. It is in a zone of its
+    /// own, of whose other volumes nothing is to be expected.
     ///
-    /// What others change of the zone meanwhile may or may not be seen.
-    pub fn scratch(&self) -> Result<Zone, Error> {
+    /// The volume is not changed meanwhile.
+    pub fn scratch(&self, volume: &str) -> Result<Region, Error> {
         let options = OpenOptions {
             persist: None,
             read_only: false,
@@ -241,21 +244,32 @@ impl Zone {
         let state = self.inner.state.lock();
         let place = self.inner.place.lock();
         let bytes = state.entrance.bytes;
-        let mapped = place.as_ref().and_then(|place| place.map_copy(bytes));
-        let window = Window::new(state.mapping.clone(), 0, bytes, self.inner.method);
-        let mapping = mapped.unwrap_or_else(|| Self::copied(window.bytes(0, bytes as usize)))?;
-        Self::open_in(self.inner.path.clone(), None, mapping, &options)
+        let mapping = match place.as_ref().and_then(|place| place.map_copy(bytes)) {
+            Some(mapped) => mapped?,
+            None => {
+                let (_, VolumeEntry { start, bytes: length, .. }) = self.find(&state, volume)?;
+                let window = Window::new(state.mapping.clone(), 0, bytes, self.inner.method);
+                let parts = [(0, SEGMENT), (start, length)];
+                let mapping =
+                    Self::copied(bytes, parts.map(|(at, length)| (at, window.bytes(at, length as usize))))?;
+                // What cannot be read shows zeros.
+                self.check()?;
+                mapping
+            }
+        };
+        Self::open_in(self.inner.path.clone(), None, mapping, &options)?.volume(volume)
     }
 
-    /// `image` in memory, but for a last part of a segment.
-    fn copied(image: &[u8]) -> Result<Mapping, Error> {
-        let bytes = image.len() as u64 / SEGMENT * SEGMENT;
+    /// Memory for a zone of `bytes`, with copies of these parts, which begin at whole blocks.
+    fn copied<'a>(bytes: u64, parts: impl IntoIterator<Item = (u64, &'a [u8])>) -> Result<Mapping, Error> {
         let mapping = Arc::new(Self::map_memory(bytes, true)?);
         let window = Window::new(mapping.clone(), 0, bytes, PersistMethod::best());
         // Zeros are there already: leave their pages untouched.
-        for (index, block) in image[..bytes as usize].chunks(BLOCK as usize).enumerate() {
-            if block.iter().any(|&byte| byte != 0) {
-                window.store(index as u64 * BLOCK, block);
+        for (start, part) in parts {
+            for (block, at) in part.chunks(BLOCK as usize).zip((start..).step_by(BLOCK as usize)) {
+                if block.iter().any(|&byte| byte != 0) {
+                    window.store(at, block);
+                }
             }
         }
         drop(window);
@@ -328,7 +342,7 @@ impl Zone {
         }
         drop(window);
         let repair = writable && health != EntranceHealth::Sound;
-        let failed = mapping.forgive();
+        let failed = mapping.forgive_in_first_segment();
         let zone = Self::assemble(path, place, mapping, entrance, health, older_copy, options)?;
         failed.map(|address| zone.inner.entrance_failed.set(address));
         if repair {
