@@ -109,6 +109,15 @@ recover)
     must "mount again" amberfs mount "$zone:work" /mnt
     must "the new file is whole" cmp /usr/bin/amberfs /mnt/copy
     must "umount again" amberfs umount /mnt
+    must "the volume is removed" amberfs zone remove-volume "$zone" work --force
+    dd if=/dev/zero of=/tmp/disk bs=1M count=64 2> /dev/null
+    must "an ext4 image is made" mkfs.ext4 -q -F /tmp/disk
+    must "attach" amberfs attach "$zone:disk" /tmp/disk --size 32M
+    must "mount of the attached disk" amberfs mount "$zone:disk" /mnt
+    must "the disk takes a file" cp /bin/busybox /mnt/copy
+    must "umount of the attached disk" amberfs umount /mnt
+    must "fsck finds nothing on copies of both" amberfs fsck -n "$zone:disk"
+    must "detach" amberfs detach "$zone:disk"
     ;;
 modules) # proves the machine itself: used by `run.sh --machine`
     must "ndctl makes a $dax namespace" ndctl create-namespace -f -e namespace0.0 -m "$dax"
