@@ -20,6 +20,8 @@ pub(crate) enum Value {
     Seconds(f64),
     /// A number that need not be whole.
     Number(f64),
+    /// A time of the wall clock, in seconds since 1970: RFC 3339 in JSON.
+    Time(u64),
     Flag(bool),
     /// Names, or what else belongs together.
     List(Vec<String>),
@@ -29,6 +31,8 @@ pub(crate) enum Value {
     Fields(Fields),
     /// A table, all of whose rows have the same keys.
     Rows(Vec<Fields>),
+    /// What text has words for, and JSON all of.
+    Words(String, Box<Value>),
 }
 
 impl From<&str> for Value {
@@ -141,20 +145,28 @@ impl Serialize for Value {
             Value::Text(text) => serializer.serialize_str(text),
             Value::Count(count) | Value::Bytes(count) => serializer.serialize_u64(*count),
             Value::Seconds(number) | Value::Number(number) => serializer.serialize_f64(*number),
+            Value::Time(seconds) => serializer.serialize_str(&written_time(*seconds, "%FT%TZ")),
             Value::Flag(flag) => serializer.serialize_bool(*flag),
             Value::List(list) => list.serialize(serializer),
             Value::None => serializer.serialize_unit(),
             Value::Fields(fields) => fields.serialize(serializer),
             Value::Rows(rows) => rows.serialize(serializer),
+            Value::Words(_, value) => value.serialize(serializer),
         }
     }
 }
 
 impl Value {
+    /// Rows that text has in a few words each, in one line.
+    pub(crate) fn in_words(rows: impl Iterator<Item = (String, Fields)>) -> Value {
+        let (words, rows): (Vec<String>, Vec<Fields>) = rows.unzip();
+        Value::Words(words.join(", "), Box::new(Value::Rows(rows)))
+    }
+
     fn text(&self) -> String {
         match self {
             // What others named must not look like a line of ours.
-            Value::Text(text) => printable(text).replace('\n', "\u{FFFD}"),
+            Value::Text(text) | Value::Words(text, _) => printable(text).replace('\n', "\u{FFFD}"),
             Value::List(list) => Value::Text(list.join(", ")).text(),
             Value::Count(count) => count.to_string(),
             Value::Bytes(bytes) => size::human(*bytes),
@@ -162,6 +174,7 @@ impl Value {
             Value::Seconds(seconds) if *seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
             Value::Seconds(seconds) => format!("{seconds:.1} s"),
             Value::Number(number) => format!("{number:.2}"),
+            Value::Time(seconds) => date(*seconds),
             Value::Flag(flag) => if *flag { "yes" } else { "no" }.to_string(),
             Value::None => "-".to_string(),
             Value::Fields(_) | Value::Rows(_) => String::new(),
@@ -291,8 +304,12 @@ fn write_answer(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Re
 
 /// A time of the wall clock, in UTC: `2026-11-21 20:59:03`.
 pub(crate) fn date(seconds: u64) -> String {
+    written_time(seconds, "%F %T")
+}
+
+fn written_time(seconds: u64, form: &str) -> String {
     match i64::try_from(seconds).map(Timestamp::from_second) {
-        Ok(Ok(time)) => time.strftime("%F %T").to_string(),
+        Ok(Ok(time)) => time.strftime(form).to_string(),
         _ => format!("{seconds} s after 1970"), // beyond the calendar
     }
 }
@@ -320,6 +337,7 @@ mod tests {
         assert_eq!(date(951_782_400), "2000-02-29 00:00:00");
         assert_eq!(date(1_763_758_743), "2025-11-21 20:59:03");
         assert_eq!(date(u64::MAX), "18446744073709551615 s after 1970");
+        assert_eq!(serde_json::to_value(Value::Time(951_782_400)).unwrap(), "2000-02-29T00:00:00Z");
     }
 
     /// The directory of another user's mount had a line end in its name, and what followed looked like a zone.

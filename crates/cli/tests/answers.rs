@@ -16,6 +16,8 @@ fn a_zone_is_shown_as_it_is() {
     for key in ["created", "format_version", "backing", "persist", "persist_reason"] {
         assert!(!answer[key].is_null(), "{key}");
     }
+    let created = answer["created"].as_str().unwrap();
+    assert!(created.contains('T') && created.ends_with('Z'), "{created} says no zone of time");
     let volume = &answer["volumes"][0];
     assert_eq!((&volume["name"], &volume["kind"]), (&"home".into(), &"native".into()));
     assert_eq!(volume["bytes"], 32 << 20);
@@ -23,7 +25,7 @@ fn a_zone_is_shown_as_it_is() {
 
     let list = run(&format!("zone list {} --json", scratch.text(""))).ok().json();
     assert_eq!(list["zones"][0]["path"], zone.as_str());
-    assert_eq!(list["zones"][0]["volumes"], serde_json::json!(["home"]));
+    assert_eq!(list["zones"][0]["volumes"], serde_json::json!([{ "name": "home", "unfinished": false }]));
     assert_eq!(list["zones"][0]["mounted"], serde_json::json!([]));
 }
 

@@ -91,7 +91,12 @@ fn a_volume_that_was_detached_in_use_is_said_to_be() {
     assert_eq!(bytes(run(&format!("df {zone}:home --json"))), before);
     let detached = ["was detached from", "in use still", "and once more"];
     let listed = run(&format!("zone list {zone} --json")).ok().json();
-    assert_eq!(listed["zones"][0]["mounted"], serde_json::json!([format!("home detached from {dir}")]));
+    assert_eq!(
+        listed["zones"][0]["mounted"],
+        serde_json::json!([{ "volume": "home", "dir": dir, "detached": true }])
+    );
+    let words = format!("home detached from {dir}");
+    assert!(run(&format!("zone list {zone}")).ok().out.contains(&words));
     for command in [
         "mount {zone}:home {dir}",
         "umount {zone}:home",

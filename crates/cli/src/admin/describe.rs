@@ -97,7 +97,7 @@ fn native(
     Ok(fields
         .with("uuid", report::hyphenated(info.uuid))
         .with("label", info.label)
-        .with("created", report::date(u64::try_from(info.created.sec).unwrap_or(0)))
+        .with("created", Value::Time(u64::try_from(info.created.sec).unwrap_or(0)))
         .with("formatted", true)
         .with("clean", info.clean)
         .with("bytes", Value::Bytes(info.bytes))

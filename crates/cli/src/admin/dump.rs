@@ -4,7 +4,7 @@ use native::{Datum, Shown};
 use nvm::{EntranceCopy, VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
-use crate::report::{self, Fields, Value};
+use crate::report::{Fields, Value};
 
 /// A structure of a volume that nobody mounts meanwhile, or the zone's entrance; as much of it as can be read.
 pub(crate) fn dump(zone: &Zone, volume: Option<&str>, structure: &str) -> (Fields, Result<(), Failure>) {
@@ -51,7 +51,7 @@ pub(crate) fn entrance(copies: [EntranceCopy; 2]) -> Fields {
                 .with("uuid", content.uuid.to_string())
                 .with("sequence", Value::Count(content.sequence))
                 .with("bytes", Value::Count(content.bytes))
-                .with("created", report::date(content.created_s))
+                .with("created", Value::Time(content.created_s))
                 .with(
                     "index",
                     Value::Rows(

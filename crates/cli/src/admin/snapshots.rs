@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admin::zone::make_volume;
 use crate::failure::{Explain, Failure};
-use crate::report::{self, Fields, Value};
+use crate::report::{Fields, Value};
 use crate::retention::{Policy, Scheduled};
 
 /// What is asked of a volume.
@@ -174,7 +174,7 @@ pub(crate) fn clone_to(
 pub(crate) fn described(snapshot: &native::Snapshot) -> Fields {
     Fields::new()
         .with("name", snapshot.name.as_str())
-        .with("taken", report::date(u64::try_from(snapshot.taken.sec).unwrap_or(0)))
+        .with("taken", Value::Time(u64::try_from(snapshot.taken.sec).unwrap_or(0)))
         .with("version", Value::Count(snapshot.version.into()))
         .with("holds", Value::List(snapshot.holds.clone()))
         .with("comment", snapshot.comment.as_str())

@@ -3,7 +3,7 @@
 use nvm::{EntranceHealth, Region, VolumeKind, Zone};
 
 use crate::failure::{Explain, Failure};
-use crate::report::{self, Fields, Value};
+use crate::report::{Fields, Value};
 use crate::size;
 
 /// What a zone really is.
@@ -25,7 +25,7 @@ pub(crate) fn describe(zone: &Zone) -> Fields {
         .with("uuid", info.uuid.to_string())
         .with("bytes", Value::Bytes(info.bytes))
         .with("free_bytes", Value::Bytes(info.free_bytes))
-        .with("created", report::date(info.created_s))
+        .with("created", Value::Time(info.created_s))
         .with("format_version", Value::Count(info.version.into()))
         .with("backing", info.backing.to_string())
         .with("persist", info.persist.to_string())

@@ -32,7 +32,7 @@ pub(crate) fn describe(path: &Path, no_zone: Failure) -> Result<Fields, Failure>
         .with("kind", info.generation)
         .with("uuid", report::hyphenated(info.uuid))
         .with("label", info.label)
-        .with("created", report::date(info.created))
+        .with("created", Value::Time(info.created))
         .with("clean", info.clean)
         .with("has_errors", info.has_errors)
         .with("disk_bytes", Value::Bytes(disk.bytes()))

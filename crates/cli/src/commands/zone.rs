@@ -127,27 +127,26 @@ fn served_row(path: &Path, mut client: Client) -> Result<Fields, Failure> {
 
 /// A zone, its volumes, and those that `server` has mounted.
 fn listed(path: &Path, json: &Json, server: Option<u32>, mounted: &[Mounted]) -> Fields {
-    let name = |volume: &Json| {
-        let name = volume["name"].as_str()?.to_string();
-        Some(if volume["unfinished"] == true { name + " (unfinished)" } else { name })
+    let volume = |volume: &Json| {
+        let (name, unfinished) = (volume["name"].as_str()?, volume["unfinished"] == true);
+        let words = if unfinished { format!("{name} (unfinished)") } else { name.to_string() };
+        Some((words, Fields::new().with("name", name).with("unfinished", unfinished)))
     };
-    let names: Vec<String> = json["volumes"].as_array().into_iter().flatten().filter_map(name).collect();
     let place = |mount: &Mounted| {
-        let dir = mount.dir.display();
-        match mount_table::whereabouts(&mount.device, &mount.dir) {
-            Whereabouts::Nowhere if !server.is_some_and(mount_namespace::is_other) => {
-                format!("{} detached from {dir}", mount.volume)
-            }
-            _ => format!("{} on {dir}", mount.volume),
-        }
+        let (name, dir) = (mount.volume.as_str(), mount.dir.display().to_string());
+        let whereabouts = mount_table::whereabouts(&mount.device, &mount.dir);
+        let detached = whereabouts == Whereabouts::Nowhere && !server.is_some_and(mount_namespace::is_other);
+        let words = format!("{name} {} {dir}", if detached { "detached from" } else { "on" });
+        (words, Fields::new().with("volume", name).with("dir", dir).with("detached", detached))
     };
+    let volumes = json["volumes"].as_array().into_iter().flatten().filter_map(volume);
     Fields::new()
         .with("path", path.display().to_string())
         .with("bytes", Value::Bytes(json["bytes"].as_u64().unwrap_or(0)))
         .with("free_bytes", Value::Bytes(json["free_bytes"].as_u64().unwrap_or(0)))
         .with("backing", json["backing"].as_str().unwrap_or_default())
-        .with("volumes", Value::List(names))
-        .with("mounted", Value::List(mounted.iter().map(place).collect()))
+        .with("volumes", Value::in_words(volumes))
+        .with("mounted", Value::in_words(mounted.iter().map(place)))
 }
 
 pub(crate) fn grow(arguments: &ZoneGrow) -> Result<(), Failure> {

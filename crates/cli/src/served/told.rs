@@ -10,7 +10,7 @@ use super::{Promise, Served, Shown};
 use crate::admin::account;
 use crate::mount_table::Whereabouts;
 use crate::read_disk;
-use crate::report::{self, Fields, Value};
+use crate::report::{Fields, Value};
 
 impl Promise {
     fn described(self, fields: Fields) -> Fields {
@@ -76,7 +76,7 @@ impl Served {
             .with("dir", self.place().display().to_string())
             .with("options", self.option_list.as_str())
             .with("pid", Value::Count(std::process::id().into()))
-            .with("mounted_since", report::date(since))
+            .with("mounted_since", Value::Time(since))
             .with("seconds", Value::Seconds(self.started.elapsed().as_secs_f64()))
             .with("user", Value::Fields(user));
         let fields = self.promise.described(fields);
