@@ -157,7 +157,7 @@ impl Nat {
 
     /// The cached entry of `nid`, its version, and then its block, if the node has been verified and lies where nodes can.
     /// For who looks without a lock: nothing is loaded into the cache.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn verified(&self, nid: u32) -> Option<(Sight<'_>, u32, u64)> {
         if nid >> NID_BITS != 0 {
             return None;

@@ -9,6 +9,8 @@ use std::ops::Sub;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::LINE;
+
 /// What a store is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -130,43 +132,57 @@ struct Shard([AtomicU64; 16]);
 
 /// The counters of one volume.
 pub(crate) struct Ledger {
-    shards: Box<[Shard]>,
+    /// Those that threads lease, and the one that the others share.
+    shards: Box<[Shard; SHARDS + 1]>,
 }
 
 impl Ledger {
     pub(crate) fn new() -> Ledger {
-        Ledger { shards: (0..=SHARDS).map(|_| Shard([const { AtomicU64::new(0) }; 16])).collect() }
+        Ledger { shards: Box::new([const { Shard([const { AtomicU64::new(0) }; 16]) }; SHARDS + 1]) }
     }
 
+    /// Adds to some cells of a shard.
     #[inline]
-    fn add(&self, cell: usize, count: u64) {
-        let shard = lease();
-        let cell = &self.shards[shard as usize].0[cell];
-        if shard == SHARED {
-            cell.fetch_add(count, Ordering::Relaxed);
-        } else {
-            cell.store(cell.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    fn add<const N: usize>(&self, counts: [(usize, u64); N]) {
+        let shard = SHARD.get();
+        if shard >= SHARED {
+            return self.add_shared(&counts);
+        }
+        let cells = &self.shards[shard as usize].0;
+        for (cell, count) in counts {
+            cells[cell].store(cells[cell].load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        }
+    }
+
+    /// The same of a thread that shares a shard with others, or has not asked for one yet.
+    #[cold]
+    fn add_shared(&self, counts: &[(usize, u64)]) {
+        let cells = &self.shards[lease() as usize].0;
+        for (cell, count) in counts {
+            cells[*cell].fetch_add(*count, Ordering::Relaxed);
         }
     }
 
     #[inline]
     pub(crate) fn stored(&self, purpose: Purpose, bytes: u64) {
-        self.add(purpose as usize * KINDS + BYTES, bytes);
+        self.add([(purpose as usize * KINDS + BYTES, bytes)]);
     }
 
     #[inline]
     pub(crate) fn flushed(&self, purpose: Purpose, lines: u64) {
-        self.add(purpose as usize * KINDS + FLUSHED, lines);
+        self.add([(purpose as usize * KINDS + FLUSHED, lines)]);
     }
 
+    /// So many lines were stored past the caches.
     #[inline]
     pub(crate) fn streamed(&self, purpose: Purpose, lines: u64) {
-        self.add(purpose as usize * KINDS + STREAMED, lines);
+        let first = purpose as usize * KINDS;
+        self.add([(first + BYTES, lines * LINE), (first + STREAMED, lines)]);
     }
 
     #[inline]
     pub(crate) fn fenced(&self) {
-        self.add(FENCES, 1);
+        self.add([(FENCES, 1)]);
     }
 
     pub(crate) fn account(&self) -> Account {
@@ -212,14 +228,11 @@ impl Drop for Lease {
     }
 }
 
-#[inline]
+/// This thread's shard.
 fn lease() -> u32 {
-    let shard = SHARD.get();
-    if shard == UNASSIGNED { lease_first() } else { shard }
-}
-
-#[cold]
-fn lease_first() -> u32 {
+    if SHARD.get() != UNASSIGNED {
+        return SHARD.get();
+    }
     let leased = FREE.lock().ok().and_then(|mut pool| {
         pool.returned.pop().or_else(|| {
             let unused = pool.unused;

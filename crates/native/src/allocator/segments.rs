@@ -211,6 +211,10 @@ impl Segments {
 
     /// The same of blocks side by side.
     pub(super) fn give_up_run(&mut self, medium: &Medium, mut first: u64, mut length: u64) {
+        if length == 1 {
+            self.give_up(medium, first);
+            return;
+        }
         while length > 0 {
             let (segment, from) = medium.geometry.segment_of(first);
             let here = length.min(SEGMENT_BLOCKS - from as u64);

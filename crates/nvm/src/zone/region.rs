@@ -193,7 +193,6 @@ impl Region {
             return self.stream_pieces(purpose, at, bytes);
         }
         self.window.stream_lines(at, bytes);
-        self.volume.ledger.stored(purpose, len);
         self.volume.ledger.streamed(purpose, len / LINE);
         Flushed::new()
     }
@@ -205,7 +204,6 @@ impl Region {
             return self.stream_zero_pieces(purpose, at, len);
         }
         self.window.stream_zero_lines(at, len);
-        self.volume.ledger.stored(purpose, len);
         self.volume.ledger.streamed(purpose, len / LINE);
         Flushed::new()
     }
@@ -440,7 +438,6 @@ impl Region {
         } else {
             store();
         }
-        self.volume.ledger.stored(purpose, len);
         self.volume.ledger.streamed(purpose, len / LINE);
         self.sent(at, len);
     }
@@ -465,7 +462,6 @@ impl Region {
             } else {
                 store();
             }
-            self.volume.ledger.stored(purpose, len);
             self.volume.ledger.streamed(purpose, len / LINE);
             self.sent(at, len);
         }
