@@ -14,6 +14,8 @@
 //! A block of a file that the disk refuses has a frame, too, until the disk takes it: [`refused`].
 
 mod refused;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -42,6 +44,8 @@ const BATCH: usize = 1024;
 struct Frame {
     /// Which block, if there is one.
     block: u64,
+    /// Which of all that were put into frames: the same block may come to the same frame again, and its bytes anew.
+    tenancy: u64,
     kind: Kind,
     used: bool,
     dirty: bool,
@@ -67,6 +71,8 @@ struct State {
     dirty: VecDeque<u32>,
     refused: BTreeMap<u64, Refused>,
     hand: usize,
+    /// Blocks that were put into frames so far.
+    tenancies: u64,
     /// Free ones that are kept for what is being committed.
     reserved: usize,
 }
@@ -125,6 +131,7 @@ impl Frames {
             dirty,
             refused,
             hand: 0,
+            tenancies: 0,
             reserved: 0,
         };
         Frames { region, area, disk, state: RwLock::new(state), refused: count }
@@ -429,7 +436,7 @@ impl Frames {
             }
             let unlisted: Vec<(u32, u64)> = std::mem::take(&mut state.unlisted)
                 .into_iter()
-                .map(|n| (n, state.frames[n as usize].block))
+                .map(|n| (n, state.frames[n as usize].tenancy))
                 .collect();
             (parts, unlisted, std::mem::take(&mut state.freed))
         };
@@ -464,14 +471,15 @@ impl Frames {
         self.region.fence(flushed)
     }
 
-    /// Writes the entries of frames that still hold the block that they held when `_bytes` became durable.
+    /// Writes the entries of frames that hold what they held, by its tenancy, before `_bytes` became durable: also if it was given up since
+    /// and came again, the bytes of now are others.
     fn write_entries(&self, unlisted: &[(u32, u64)], _bytes: Durable) -> Durable {
         let mut flushed = Flushed::none();
         for batch in unlisted.chunks(BATCH) {
             let state = &mut *self.state.write();
-            for (n, block) in batch {
+            for (n, tenancy) in batch {
                 let frame = &mut state.frames[*n as usize];
-                if !frame.used || frame.block != *block {
+                if !frame.used || frame.tenancy != *tenancy {
                     continue;
                 }
                 frame.listed = true;
@@ -480,7 +488,7 @@ impl Frames {
                 let dirty = if frame.dirty { DIRTY } else { 0 };
                 // In one line, and so in this order.
                 self.region.store_u64(Purpose::Allocation, at + 8, u64::from(which) | u64::from(ino) << 32);
-                self.region.store_u64(Purpose::Allocation, at, USED | dirty | block);
+                self.region.store_u64(Purpose::Allocation, at, USED | dirty | frame.block);
                 let (fault, bytes) = (Fault::EntriesNotFlushed, super::area::ENTRY);
                 flushed = flushed.and(fault::flush(&self.region, fault, Purpose::Allocation, at, bytes));
             }
@@ -493,6 +501,7 @@ impl Frame {
     fn free() -> Frame {
         Frame {
             block: 0,
+            tenancy: 0,
             kind: Kind::Bitmap,
             used: false,
             dirty: false,
@@ -507,7 +516,9 @@ impl State {
     /// A free frame holds a block now.
     fn put(&mut self, n: u32, kind: Kind, block: u64, dirty: bool) {
         let stored = self.frames[n as usize].stored;
-        self.frames[n as usize] = Frame { block, kind, used: true, stored, ..Frame::free() };
+        self.tenancies += 1;
+        let tenancy = self.tenancies;
+        self.frames[n as usize] = Frame { block, tenancy, kind, used: true, stored, ..Frame::free() };
         self.of.insert(block, n);
         self.unlisted.push(n);
         if dirty {
