@@ -414,6 +414,7 @@ impl Volume {
         if self.has_handles() {
             return Err(vfs::Error::Busy.into());
         }
+        self.finish_rest()?;
         self.sync_and_note_damage()?;
         // A damaged descriptor keeps nothing else from going back: who mends it counts what is free.
         let free = self.reading(|| self.free());

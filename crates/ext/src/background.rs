@@ -110,6 +110,7 @@ impl Volume {
     fn tend(&self) -> Result<()> {
         self.note_damage();
         // As above.
+        drop(self.finish_rest());
         drop(self.offer_refused());
         // A file that cannot be written does not keep the others' bytes in the log.
         let synced = self.syncfs_all();

@@ -45,13 +45,17 @@ impl Volume {
         let mut done = 0;
         while done < length {
             let most = (length - done).min(PIECE) as usize;
-            let read = self.read_bytes(&source, start + done, &mut buffer[..most])?;
-            if read == 0 {
-                break; // somebody has cut the source
-            }
-            match self.write_bytes(caller, &sink, Some(at + done), &buffer[..read]) {
-                Ok(_) => done += read as u64,
-                Err(Error::NoSpace | Error::NotPermitted) if done > 0 => break,
+            let copied = self.read_bytes(&source, start + done, &mut buffer[..most]).and_then(|read| {
+                if read == 0 {
+                    return Ok(0); // somebody has cut the source
+                }
+                self.write_bytes(caller, &sink, Some(at + done), &buffer[..read])
+            });
+            match copied {
+                Ok(0) => break,
+                Ok(copied) => done += copied as u64,
+                // What has been copied is: the next call is told of what it meets first.
+                Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }

@@ -79,6 +79,7 @@ mod superblock;
 #[allow(dead_code, reason = "tests of the outside use more of it")]
 mod support;
 mod sync;
+mod unfinished;
 mod unwritten;
 mod volume;
 mod work;

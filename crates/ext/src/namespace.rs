@@ -392,6 +392,7 @@ impl Volume {
             }
             self.check_writable()?;
             check_addition(core, caller, &parent)?;
+            let _spared = core.space.spare(core, caller);
             let new = New { mode, rdev: 0, target: b"" };
             let mut inode = make(core, caller, &parent, &new, 0, Time::now())?;
             orphans::insert(core, &mut inode)?;
@@ -471,7 +472,8 @@ impl Volume {
             }
             unlink(self, core, victim.number, at)
         })?;
-        left.map_or(Ok(()), |number| self.remove_unnamed(number))
+        left.into_iter().for_each(|number| self.finish(number));
+        Ok(())
     }
 
     pub(crate) fn list(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {

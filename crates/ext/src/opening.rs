@@ -67,10 +67,11 @@ impl Volume {
         };
         // Who took the last name before it was closed has seen it open; who does so later finds it closed.
         match self.reading(|| inode::links(&self.core, number)) {
-            Ok(0) => self.remove_unnamed(number),
-            Ok(_) | Err(Error::Stale) => Ok(()),
-            Err(error) => Err(error),
+            Ok(0) => self.finish(number),
+            Ok(_) | Err(Error::Stale) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
     /// Whether somebody has something open.

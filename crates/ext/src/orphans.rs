@@ -115,7 +115,7 @@ fn remove_some(core: &Core, mut inode: Inode, told: Told) -> Result<bool> {
 }
 
 /// Part of an operation: `inode` has lost its last link. It is removed, or joins the list, if it is open or is to be removed by
-/// [`Volume::remove_unnamed`]; whether by that.
+/// [`Volume::finish`]; whether by that.
 pub(crate) fn unlinked(volume: &Volume, core: &Core, mut inode: Inode) -> Result<bool> {
     let is_open = volume.is_open(inode.number);
     let is_large = inode.blocks > SECTORS_MAX;
@@ -142,14 +142,13 @@ fn has_map(core: &Core, inode: &Inode) -> bool {
 }
 
 impl Volume {
-    /// Removes inode `number` if it has neither link nor handle, with what it has.
-    pub(crate) fn remove_unnamed(&self, number: u32) -> Result<()> {
-        let file = self.files.get(number);
+    /// Removes an inode if it has neither link nor handle, with what it has.
+    pub(crate) fn remove_unnamed(&self, file: &Held<'_>) -> Result<()> {
         let mut is_done = false;
         while !is_done {
             // Without the file's lock: the log may have to be drained.
             self.commit_if_large()?;
-            let done = self.with_log(|| self.remove_some_unnamed(&file))?;
+            let done = self.with_log(|| self.remove_some_unnamed(file))?;
             let Some(done) = done else { return Ok(()) };
             is_done = done;
         }
@@ -227,6 +226,9 @@ impl Volume {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(error) => {
+                    if is_listed && matches!(error, Error::Io(_)) {
+                        self.unfinished.lock().insert(number, error.clone());
+                    }
                     self.leave(number, error)?;
                     // Else it would join the list once more when it is cut or removed.
                     let leaves = |core: &Core| {

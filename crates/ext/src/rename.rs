@@ -116,7 +116,8 @@ impl Volume {
             };
             self.carry_out(core, &pair, (name, left_behind), new_name, at)
         })?;
-        left.map_or(Ok(()), |number| self.remove_unnamed(number))
+        left.into_iter().for_each(|number| self.finish(number));
+        Ok(())
     }
 
     /// As [`unlink`]. The old name leads to what is left behind, or is gone.

@@ -1,7 +1,7 @@
 //! Lengths: files are cut and grow without being written to.
 //!
 //! A cut is one operation, but for what is freed: that may be more than one transaction should have, and then follows in several, the file
-//! being in the list of orphans meanwhile, so that what a crash interrupts is finished behind it.
+//! being in the list of orphans meanwhile, so that what a crash interrupts is finished behind it. It is done when the first has been: [`crate::unfinished`].
 
 use std::ops::Range;
 
@@ -26,7 +26,10 @@ impl Volume {
     ) -> Result<()> {
         self.go_on_cutting(file)?;
         self.with_room(|| self.resize_alone(file, &mut file.alone(), size, true, &with))?;
-        self.go_on_cutting(file)
+        if file.is_being_cut() {
+            self.finish(file.number);
+        }
+        Ok(())
     }
 
     /// Frees what lies behind the end of a file that is being cut. Called without locks: the log may have to be drained.

@@ -19,6 +19,7 @@ use crate::options::{Options, Sync};
 use crate::replay::Replayed;
 use crate::store::{LOG_FULL, Most, Store};
 use crate::superblock::{self, Superblock};
+use crate::unfinished::Unfinished;
 use crate::work::Work;
 
 /// What came to NVM when the disk was mounted.
@@ -95,6 +96,7 @@ pub struct Volume {
     pub(crate) writing_out: Mutex<()>,
     /// Files made by `O_TMPFILE` that may get a name and have none yet.
     pub(crate) linkable: Mutex<InoSet<u32>>,
+    pub(crate) unfinished: Unfinished,
     pub(crate) refused: Mutex<Refusals>,
     recovery: Recovery,
     pub(crate) replayed: Replayed,
@@ -212,6 +214,7 @@ impl Volume {
             queue: None,
             writing_out: Mutex::default(),
             linkable: Mutex::default(),
+            unfinished: Mutex::default(),
             refused: Mutex::default(),
             recovery: Recovery::default(),
             replayed: Replayed::default(),
@@ -252,6 +255,7 @@ impl Volume {
             queue: Some(Mutex::new(Queue::new(disk, QUEUE_DEPTH))),
             writing_out: Mutex::default(),
             linkable: Mutex::default(),
+            unfinished: Mutex::default(),
             refused: Mutex::default(),
             recovery: Recovery::default(),
             replayed: Replayed::default(),

@@ -24,6 +24,7 @@ mod rounds;
 mod shared_attributes;
 mod support;
 mod torture;
+mod unfinished;
 mod vanishing;
 mod versions;
 mod written;

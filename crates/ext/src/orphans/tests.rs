@@ -261,7 +261,7 @@ fn a_file_in_many_runs_joins_the_list() {
         } else {
             match told {
                 Told::InFile => assert_eq!(scene.volume.reclaim_one(number, false, |_| Ok(())), Ok(true)),
-                _ => scene.volume.remove_unnamed(number).unwrap(),
+                _ => scene.volume.remove_unnamed(&scene.volume.files.get(number)).unwrap(),
             }
             assert_eq!(listed(&scene), []);
             scene.commit();
