@@ -60,10 +60,12 @@ impl Volume {
         if flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync_file(&file) } else { Ok(()) }
     }
 
-    /// Frees the blocks of a range, and fills the rest of it with zeros. A large range goes in parts.
+    /// Frees the blocks of a range, and fills the rest of it with zeros. A large range goes in parts. What no file can have is a hole.
     fn punch(&self, caller: &Caller, file: &Held<'_>, offset: u64, length: u64) -> Result<()> {
         let block = self.core.superblock.block;
-        let range = self.reading_file(file, |inode| self.range(inode, offset, length))?;
+        let most = self.reading_file(file, |inode| Ok(map::bytes_max(&self.core.superblock, inode)))?;
+        let end = offset.checked_add(length).ok_or(Error::FileTooLarge)?.min(most);
+        let range = offset.min(end)..end;
         self.with_room(|| {
             let mut state = file.alone();
             let mut draft = self.reading(|| {

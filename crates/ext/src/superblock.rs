@@ -25,6 +25,8 @@ const STATE_ERRORS: u16 = 2;
 const FLAG_UNSIGNED_HASH: u32 = 2;
 /// In `default_mount_options`.
 const BSD_GROUPS: u32 = 2;
+/// The system that made a file system: Linux.
+const LINUX: u32 = 0;
 /// The only kind of metadata checksum there is.
 const CHECKSUM_CRC32C: u8 = 1;
 /// Bytes of an inode that all versions have.
@@ -152,6 +154,8 @@ pub(crate) struct Superblock {
     pub(crate) features: Features,
     /// It is of a revision that can have features.
     pub(crate) has_features: bool,
+    /// Whether inodes have the checksums that they should: where another system made the file system, Linux neither sets nor looks at them.
+    pub(crate) checks_inodes: bool,
     /// Bytes of a block: 1024, 2048 or 4096.
     pub(crate) block: u64,
     /// Blocks of the file system, less than 2^48.
@@ -454,6 +458,7 @@ impl RawSuperblock {
         Ok(Superblock {
             features,
             has_features: dynamic,
+            checks_inodes: has_checksums && self.creator_os.get() == LINUX,
             block,
             blocks,
             first_block,

@@ -130,3 +130,25 @@ fn the_first_large_file_brings_its_feature() {
         image.fsck();
     }
 }
+
+/// A hole that ended behind what a map of pointers can reach was refused, and nothing was punched.
+#[test]
+fn a_hole_may_end_behind_what_a_file_can_have() {
+    for kind in ["ext3", "ext4"] {
+        let image = Image::make("16M", &["-t", kind, "-b", "1024"]);
+        let disk = image.disk(false);
+        let (_zone, _, volume) = attach(&disk);
+        let (_, handle) = make(&volume, "file");
+        let root = Caller::root();
+        volume.write(&root, handle, 0, &[7; 100_000]).unwrap();
+        let punch = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+        volume.fallocate(&root, handle, punch, 50_000, 1 << 44).unwrap();
+        volume.fallocate(&root, handle, punch, 1 << 50, 1 << 44).unwrap();
+        assert_eq!(volume.fallocate(&root, handle, punch, 1, u64::MAX), Err(Error::FileTooLarge), "{kind}");
+        assert!(read(&volume, "file") == [vec![7; 50_000], vec![0; 50_000]].concat(), "{kind}");
+        volume.release(handle).unwrap();
+        volume.detach().unwrap();
+        drop((volume, disk));
+        image.fsck();
+    }
+}

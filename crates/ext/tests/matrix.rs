@@ -4,8 +4,10 @@ use crate::support;
 use crate::support::cases::{self, Case};
 use crate::support::contents;
 use crate::support::maker::Kernel;
-use crate::support::tree;
-use vfs::FileSystem;
+use crate::support::{Image, tree};
+use ext::{Options, Volume};
+use nvm::{OpenOptions, VolumeKind, Zone};
+use vfs::{Caller, FileSystem, ROOT_INO};
 
 fn check(cases: Vec<Case>) {
     if !support::can_mount() {
@@ -94,4 +96,32 @@ fn hash_functions() {
 #[test]
 fn large_things() {
     check(cases::large_things());
+}
+
+/// Linux gives inodes no checksums where another system made the file system: what it had written was damage, and the disk was said to have errors.
+#[test]
+fn what_another_system_made() {
+    if !support::can_mount() {
+        return;
+    }
+    let image = Image::make("64M", &["-t", "ext4", "-o", "FreeBSD", "-O", "metadata_csum"]);
+    let mounted = image.mount("");
+    std::fs::create_dir(mounted.dir.join("dir")).unwrap();
+    std::fs::write(mounted.dir.join("dir/file"), "by the kernel").unwrap();
+    drop(mounted);
+    let disk = image.disk(false);
+    let zone = Zone::anonymous(40 << 20, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("disk", VolumeKind::Ext, Some(32 << 20)).unwrap();
+    ext::attach(&region, &disk).unwrap();
+    let volume = Volume::mount(&region, disk.clone(), &Options::default()).unwrap();
+    let root = Caller::root();
+    let dir = volume.lookup(&root, ROOT_INO, b"dir").unwrap().ino;
+    assert_eq!(volume.lookup(&root, dir, b"file").unwrap().size, 13);
+    volume.mkdir(&root, dir, b"by us", 0o755).unwrap();
+    assert!(ext::check_volume(&volume).unwrap().is_clean());
+    volume.detach().unwrap();
+    drop((volume, disk));
+    assert!(!ext::info(&image.disk(true)).unwrap().has_errors);
+    let mounted = image.mount("ro");
+    assert!(mounted.dir.join("dir/by us").is_dir() && mounted.dir.join("dir/file").is_file());
 }

@@ -85,7 +85,7 @@ pub(super) fn decode(
     let (extra, tail_bytes) = split_extra(superblock, &bytes[SHORT..]).map_err(|found| {
         corrupt("inode", of, "the size of its fields", found, "a multiple of 4 that fits")
     })?;
-    if superblock.features.has_metadata_csum() {
+    if superblock.checks_inodes {
         once(&|| {
             let (found, expected) =
                 checksums(superblock, number, bytes, raw.generation.get(), extra.bytes.get());
@@ -161,7 +161,7 @@ pub(super) fn remains(superblock: &Superblock, number: u32, bytes: &[u8]) -> Rem
     Remains {
         links: raw.links.get().into(),
         is_timeless: raw.links.get() == 0 && raw.mode.get() != 0 && raw.dtime.get() == 0,
-        is_sealed: !superblock.features.has_metadata_csum() || is_empty || is_right() == Some(true),
+        is_sealed: !superblock.checks_inodes || is_empty || is_right() == Some(true),
     }
 }
 
