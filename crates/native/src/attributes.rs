@@ -9,11 +9,9 @@ use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
 use crate::data::blocks_for;
 use crate::geometry::{BLOCK, FILE_MAX};
-use crate::index;
 use crate::inode::{Inode, Layout};
 use crate::namespace::NAMES_BLOCKS;
 use crate::node::number;
-use crate::pointer::DataPointer;
 use crate::record::Item;
 use crate::xattr;
 
@@ -118,18 +116,7 @@ impl Core {
     /// those. In time that follows the blocks cut.
     fn gives_back(&self, inode: Inode<'_>, set: &SetAttr) -> Result<bool> {
         let Some(size) = set.size.filter(|size| *size <= inode.hot().size.get()) else { return Ok(false) };
-        if inode.layout() == Layout::Inline {
-            return Ok(false);
-        }
-        let (first, medium) = (size.div_ceil(BLOCK), &self.medium);
-        let mut own_blocks = 0;
-        let count = &mut |index, pointer: DataPointer| {
-            medium.check_main("file index", inode.block, format_args!("pointer"), pointer.block())?;
-            own_blocks += u64::from(index >= first && !self.nodes.allocator.is_shared(pointer.block()));
-            Ok(())
-        };
-        index::walk(&self.nodes, inode, first..u64::MAX, &mut |_, _| Ok(()), count)?;
-        Ok(own_blocks > BLOCKS)
+        Ok(self.own_blocks(inode, size.div_ceil(BLOCK)..u64::MAX)? > BLOCKS)
     }
 
     /// Opens a file and empties it.

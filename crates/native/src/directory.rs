@@ -432,6 +432,9 @@ pub(crate) fn list(
 ) -> vfs::Result<()> {
     expect_directory(dir)?;
     let mut from = from;
+    if from >= 1 << KEY_BITS {
+        return Ok(());
+    }
     // A directory has no more buckets than the volume has nodes; one that seems to leads in a circle.
     let mut left = nodes.node_count();
     while let Some((slot, bucket)) = descend(nodes, dir, from)? {

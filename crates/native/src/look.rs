@@ -96,7 +96,7 @@ impl Reader {
                 return Ok(());
             }
         }
-        let first = if from < FIRST_KEY { 0 } else { from + 1 };
+        let first = if from < FIRST_KEY { 0 } else { from.saturating_add(1) };
         directory::list(self, inode, first, &mut |entry: &Entry<'_>| {
             sink(DirEntry {
                 ino: base | Ino::from(entry.ino),

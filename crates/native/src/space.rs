@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rules};
 
-use crate::allocator::Urgency;
+use crate::allocator::{Room, Urgency};
 use crate::core::{Core, Operation};
 use crate::data::{MAP_LOG, blocks_for, end_of_range};
 use crate::geometry::BLOCK;
 use crate::index;
 use crate::inode::{Inode, Layout};
 use crate::pointer::DataPointer;
+use crate::reader::Reader;
 use crate::record::Item;
 
 /// Blocks that one transaction preallocates at most.
@@ -33,6 +34,47 @@ fn cut(range: &Range<u64>) -> Cut {
         return Cut { head: range.clone(), blocks: 0..0, tail: 0..0 };
     }
     Cut { head: range.start..first, blocks: first / BLOCK..last / BLOCK, tail: last..range.end }
+}
+
+/// Blocks that preallocating takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Missing {
+    holes: u64,
+    /// In place of what has data.
+    replaced: u64,
+}
+
+impl Missing {
+    /// With copies of index nodes, and of blocks at the edges.
+    fn blocks(&self) -> u64 {
+        blocks_for(self.holes + self.replaced + 3)
+    }
+}
+
+/// What is to be preallocated.
+struct Wanted {
+    blocks: Range<u64>,
+    /// Of them, those that are to read as zeros.
+    zeroed: Range<u64>,
+    /// Where all of it ends.
+    bytes_end: u64,
+}
+
+impl Wanted {
+    /// Whether a small file's inode has room for it.
+    fn is_inline_in(&self, inode: Inode<'_>) -> bool {
+        inode.layout() == Layout::Inline && self.bytes_end <= inode.inline_capacity() as u64
+    }
+
+    /// The run from block `index` of a file on, up to `end`: all of it is to read as zeros, or none. An inline file has no blocks.
+    fn run(&self, nodes: &Reader, inode: Inode<'_>, index: u64, end: u64) -> Result<(DataPointer, u64)> {
+        let edges = [self.zeroed.start, self.zeroed.end].into_iter();
+        let end = edges.filter(|at| *at > index).fold(end, u64::min);
+        match inode.layout() {
+            Layout::Mapped => index::run(nodes, inode, index, end - index),
+            _ => Ok((DataPointer::HOLE, end - index)),
+        }
+    }
 }
 
 /// Logs that what an inline file has of `range` is zeros.
@@ -123,11 +165,44 @@ impl Core {
         if opened.flags.intersects(OpenFlags::SYNC | OpenFlags::DSYNC) { self.sync() } else { Ok(()) }
     }
 
-    /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays.
+    /// How many of these blocks of a file no snapshot has. In time that follows those that it has there.
+    pub(crate) fn own_blocks(&self, inode: Inode<'_>, blocks: Range<u64>) -> Result<u64> {
+        if inode.layout() != Layout::Mapped {
+            return Ok(0);
+        }
+        let mut own = 0;
+        let count = &mut |index, pointer: DataPointer| {
+            let field = format_args!("pointer");
+            self.medium.check_main("file index", inode.block, field, pointer.block())?;
+            own += u64::from(blocks.contains(&index) && !self.nodes.allocator.is_shared(pointer.block()));
+            Ok(())
+        };
+        index::walk(&self.nodes, inode, blocks.clone(), &mut |_, _| Ok(()), count)?;
+        Ok(own)
+    }
+
+    /// Makes a range read as zeros and its whole blocks holes, as one transaction. The file's length stays. It is a deletion, and may use what
+    /// is kept for those, if it gives back more blocks that no snapshot has than it takes.
     fn punch(&self, caller: &Caller, handle: Handle, mode: FallocateMode, range: Range<u64>) -> Result<()> {
-        let mut operation = self.begin(blocks_for(4), EDGES_LOG, Urgency::Change)?;
+        const BLOCKS: u64 = blocks_for(4);
+        let gives_back = |inode| Ok::<_, Error>(self.own_blocks(inode, cut(&range).blocks)? > BLOCKS);
+        let (mut operation, has_to_give_back) = match self.begin(BLOCKS, EDGES_LOG, Urgency::Change) {
+            Err(Error::NoSpace) => {
+                {
+                    let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+                    if !gives_back(self.nodes.regular(ino)?)? {
+                        return Err(Error::NoSpace);
+                    }
+                }
+                (self.begin(BLOCKS, EDGES_LOG, Urgency::Deletion)?, true)
+            }
+            begun => (begun?, false),
+        };
         let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
         let inode = self.to_allocate(ino, mode)?;
+        if has_to_give_back && !gives_back(inode)? {
+            return Err(Error::NoSpace); // others were there before
+        }
         let size = inode.size();
         match inode.layout() {
             Layout::Mapped => {
@@ -155,28 +230,61 @@ impl Core {
         }
     }
 
-    /// `ENOSPC` if the holes among these blocks of a file are more than could be had: who is refused half-way keeps what they have got.
-    fn check_room(&self, handle: Handle, blocks: Range<u64>) -> Result<()> {
+    /// `ENOSPC` if the holes among the blocks wanted are more than could be had: who is refused half-way keeps what they have got.
+    fn check_room(&self, handle: Handle, wanted: &Wanted) -> Result<()> {
         if self.snapshots.read().is_giving_back() {
             return Ok(()); // more is to come
         }
         let (room, _) = self.space();
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
-        let inode = self.nodes.regular(ino)?;
-        let (mut index, mut holes) = (blocks.start, 0);
+        let missing = self.missing(self.nodes.regular(ino)?, wanted.blocks.clone(), wanted)?;
+        if missing.holes <= room { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// What preallocating some of the blocks wanted takes.
+    fn missing(&self, inode: Inode<'_>, blocks: Range<u64>, wanted: &Wanted) -> Result<Missing> {
+        let mut missing = Missing::default();
+        if wanted.is_inline_in(inode) {
+            return Ok(missing);
+        }
+        let mut index = blocks.start;
         while index < blocks.end {
-            let rest = blocks.end - index;
-            let (pointer, length) = match inode.layout() {
-                Layout::Mapped => index::run(&self.nodes, inode, index, rest)?,
-                _ => (DataPointer::HOLE, rest),
-            };
-            holes += if pointer.is_hole() { length } else { 0 };
-            if holes > room {
-                return Err(Error::NoSpace);
+            let (old, length) = wanted.run(&self.nodes, inode, index, blocks.end)?;
+            if old.is_hole() {
+                missing.holes += length;
+            } else if old.has_data() && wanted.zeroed.contains(&index) {
+                missing.replaced += length;
             }
             index += length;
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// Begins to preallocate blocks from `index` on, with room for what that takes: little, where they are there. Gives up to which, and what it
+    /// may take; the caller looks again under the lock.
+    fn begin_to_allocate(
+        &self,
+        handle: Handle,
+        index: u64,
+        wanted: &Wanted,
+    ) -> Result<(Operation<'_>, u64, Missing)> {
+        for most in [CHUNK_BLOCKS, OWN_CHUNK as u64 / BLOCK] {
+            let stop = wanted.blocks.end.min(index + most);
+            let missing = {
+                let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;
+                self.missing(self.nodes.regular(ino)?, index..stop, wanted)?
+            };
+            let (blocks, log) = (missing.blocks(), EDGES_LOG + (stop - index) as usize * MAP_LOG);
+            if missing.holes > 0 {
+                return Ok((self.begin(blocks, log, Urgency::Ordinary)?, stop, missing));
+            }
+            // What replaces what it has comes back with the next checkpoint: as where it is written over, in pieces on a full volume.
+            let is_small = missing.replaced <= OWN_CHUNK as u64 / BLOCK;
+            if is_small || self.nodes.allocator.room_for(blocks) == Room::Now {
+                return Ok((self.begin(blocks, log, Urgency::Change)?, stop, missing));
+            }
+        }
+        Err(Error::NoSpace)
     }
 
     /// Allocates blocks, not written yet, to all holes in a range, in transactions of bounded size; to zero it also in
@@ -195,16 +303,18 @@ impl Core {
         let zeroed = if zero { parts.blocks } else { 0..0 };
         let end = range.end.div_ceil(BLOCK);
         let mut index = range.start / BLOCK;
+        let wanted = Wanted { blocks: index..end, zeroed, bytes_end: range.end };
         if end - index > CHUNK_BLOCKS {
-            self.check_room(handle, index..end)?;
+            self.check_room(handle, &wanted)?;
         }
         loop {
-            let stop = end.min(index + CHUNK_BLOCKS);
-            let log = EDGES_LOG + (stop - index) as usize * MAP_LOG;
-            let mut operation = self.begin(blocks_for(stop - index + 3), log, Urgency::Ordinary)?;
+            let (mut operation, stop, expected) = self.begin_to_allocate(handle, index, &wanted)?;
             let (ino, _lock) = self.open_for_change(handle, OpenFlags::WRITE)?;
             let inode = self.to_allocate(ino, mode)?;
-            if inode.layout() == Layout::Inline && range.end <= inode.inline_capacity() as u64 {
+            if self.missing(inode, index..stop, &wanted)? != expected {
+                continue; // others were there before
+            }
+            if wanted.is_inline_in(inode) {
                 // A small file's space is its inode's.
                 if zero {
                     log_inline_zeros(&mut operation, inode, &range);
@@ -229,13 +339,8 @@ impl Core {
                 self.log_zeros(&mut operation, inode, parts.head.clone())?;
             }
             while index < stop {
-                let limit =
-                    [zeroed.start, zeroed.end].into_iter().filter(|at| *at > index).fold(stop, u64::min);
-                let (old, mut length) = match spills {
-                    true => (DataPointer::HOLE, limit - index),
-                    false => index::run(&self.nodes, inode, index, limit - index)?,
-                };
-                if old.is_hole() || (old.has_data() && zeroed.contains(&index)) {
+                let (old, mut length) = wanted.run(&self.nodes, inode, index, stop)?;
+                if old.is_hole() || (old.has_data() && wanted.zeroed.contains(&index)) {
                     let (block, got) = operation.allocate(ino, index, length)?;
                     let pointer = DataPointer::unwritten(block);
                     operation.log(&Item::Map { ino, index, count: got as u32, pointer });

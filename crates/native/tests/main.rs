@@ -1,5 +1,6 @@
 //! What holds of native volumes, by theme. One program: what they share is built once, and those that wait do it beside those that work.
 
+mod allocated;
 mod beside;
 mod block_model;
 mod bounded;

@@ -67,6 +67,10 @@ pub(super) fn a_refused_entry_comes_again(s: &Scene<'_>) {
     .unwrap();
     assert_eq!(asked, 1);
     assert!(s.list(s.dir, rest.last().unwrap().3, 100).is_empty());
+    // Nor is anything behind the largest cookies, where programs look for the end.
+    for from in [i64::MAX as u64, u64::MAX] {
+        assert!(s.list(s.dir, from, 100).is_empty(), "behind {from}");
+    }
 }
 
 pub(super) fn kinds_are_shown(s: &Scene<'_>) {
