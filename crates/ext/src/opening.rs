@@ -67,9 +67,9 @@ impl Volume {
         };
         // Who took the last name before it was closed has seen it open; who does so later finds it closed.
         match self.reading(|| inode::links(&self.core, number)) {
-            Ok(0) => self.finish(number),
-            Ok(_) | Err(Error::Stale) => {}
-            Err(error) => return Err(error),
+            Ok(1..) | Err(Error::Stale) => {}
+            // Whether it has a name is looked at again by who removes it.
+            Ok(0) | Err(_) => self.finish(number),
         }
         Ok(())
     }

@@ -92,10 +92,10 @@ impl Scene {
     }
 }
 
-/// `unlink`, and `rename` over a name, said `EIO` of what was done, and the files that had lost their names kept their space.
+/// `unlink`, `rename` over a name, and `close` said `EIO` of what was done, and the files that had lost their names kept their space.
 #[test]
 fn a_name_is_gone_whether_its_file_can_be_removed_or_not() {
-    let scene = Scene::new("32M", &[(b"kept", 1 << 20)]);
+    let scene = Scene::new("40M", &[(b"kept", 1 << 20)]);
     let free = {
         let volume = scene.attach();
         volume.detach().unwrap();
@@ -103,9 +103,9 @@ fn a_name_is_gone_whether_its_file_can_be_removed_or_not() {
     };
     let volume = scene.attach();
     let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
-    for name in [&b"one"[..], b"other"] {
+    for name in [&b"one"[..], b"other", b"open"] {
         let made = volume.create(&root, ROOT_INO, name, 0o644, flags).unwrap();
-        volume.fallocate(&root, made.handle, FallocateMode::empty(), 0, 9 << 20).unwrap();
+        volume.fallocate(&root, made.handle, FallocateMode::empty(), 0, 8 << 20).unwrap();
         volume.release(made.handle).unwrap();
     }
     volume.detach().unwrap();
@@ -120,9 +120,15 @@ fn a_name_is_gone_whether_its_file_can_be_removed_or_not() {
         volume.release(handle).unwrap();
     }
     volume.lookup(&root, ROOT_INO, b"kept").unwrap();
+    let ino = volume.lookup(&root, ROOT_INO, b"open").unwrap().ino;
+    let open = volume.open(&root, ino, flags).unwrap();
+    volume.unlink(&root, ROOT_INO, b"open").unwrap();
+    let before = volume.statfs().unwrap().blocks_free;
     scene.device.reads.store(-1, SeqCst);
     volume.unlink(&root, ROOT_INO, b"one").unwrap();
     volume.rename(&root, ROOT_INO, b"kept", ROOT_INO, b"other", RenameFlags::empty()).unwrap();
+    volume.release(open).unwrap();
+    assert_eq!(volume.statfs().unwrap().blocks_free, before, "nothing was left to be freed");
     for gone in [&b"one"[..], b"kept"] {
         assert_eq!(volume.lookup(&root, ROOT_INO, gone).unwrap_err(), Error::NotFound);
     }
