@@ -351,6 +351,7 @@ fn is_mapped(place: Place) -> bool {
 
 /// What of a range is of blocks that are not wholly in it.
 fn edges(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
-    let cut = blocks(range.clone(), block).filter(move |(_, within)| within.len() as u64 != block);
-    cut.map(move |(number, within)| number * block + within.start as u64..number * block + within.end as u64)
+    let (first, last) = (range.start.next_multiple_of(block), range.end / block * block);
+    let edges = if first > last { [range, 0..0] } else { [range.start..first, last..range.end] };
+    edges.into_iter().filter(|edge| !edge.is_empty())
 }
