@@ -6,6 +6,7 @@
 #   bench   for `make bench`, `make bench-ext` and `make bench-snapshots`
 #   bench-fio          for `make bench-fio`
 #   bench-journaling   for `make bench-journaling`
+#   programs           for `make crash-programs`
 #   tools   the programs that `amberfs bench --tool` runs
 #
 # Only missing packages are installed, and apt's lists are fetched once. Without root it says what to install.

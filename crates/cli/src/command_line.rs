@@ -199,7 +199,7 @@ pub(crate) struct Mount {
     /// Where
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Mount options, separated by commas; `amberfs mount --help` lists them
+    /// Mount options, separated by commas: see the list of them
     #[arg(short = 'o', long = "options")]
     pub(crate) options: Vec<String>,
     /// Serve in this process instead of in the background

@@ -384,7 +384,11 @@ pub(crate) fn documented() -> Vec<(String, String)> {
     }
     let others = [
         (
-            "defaults, noauto, user, _netdev, relatime, x-* and other options of mount(8)",
+            "user, users, owner, group",
+            "as in fstab: the first two are nosuid, nodev and noexec, the others nosuid and nodev, unless what follows says otherwise",
+        ),
+        (
+            "defaults, noauto, _netdev, relatime, x-* and other options of mount(8)",
             "accepted; those that concern mount(8) and fstab alone change nothing here",
         ),
         (

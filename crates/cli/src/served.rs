@@ -267,6 +267,7 @@ impl Served {
         asker: &mut Asker,
     ) -> Result<Fields, Failure> {
         self.with_volume(|volume| {
+            volume.snapshot(name).doing("copying the snapshot")?; // before a volume is made for it
             let copy = |to: &Region| volume.clone_snapshot(name, to, &mut asker.progress());
             snapshots::clone_to(zone, volume.region().len(), to, copy)
         })

@@ -169,7 +169,7 @@ impl Server {
                 self.handle(Request::CopyFileRange, || Ok(CopyFileRangeOut { copied: self.copy(message)? })),
             ),
             Opcode::Ioctl => self.answer_ioctl(message, reply),
-            // Nothing here waits long enough to be worth interrupting.
+            // What waits here waits for a disk, and what is on its way there cannot be called back.
             Opcode::Interrupt => reply.error(Errno::NOSYS),
             Opcode::Destroy => reply.data(&[]),
             // Once, before anything else: see `handshake.rs`.

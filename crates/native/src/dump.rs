@@ -325,7 +325,7 @@ fn attributes(inode: Inode<'_>) -> Shown {
         .number("links", attr.nlink)
         .number("uid", attr.uid)
         .number("gid", attr.gid)
-        .number("size_bytes", attr.size)
+        .number("size_bytes", inode.hot().size.get())
         .number("blocks", inode.derived().blocks)
         .number("generation", attr.generation)
         .text("flags", format!("{:#x}", attr.flags));

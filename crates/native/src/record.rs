@@ -58,7 +58,7 @@ pub(crate) enum Item<'a> {
     Inline { ino: u32, offset: u16, bytes: &'a [u8] },
     /// An inline file becomes a mapped one, empty.
     Spill { ino: u32 },
-    /// Bytes of a file's data block changed (differential logging). Older logs have 0 for the inode, which other items tell.
+    /// Bytes of a file's data block changed (differential logging). With 0 for the inode, the other items tell.
     Bytes { ino: u32, block: u64, offset: u16, bytes: &'a [u8] },
     /// An extended attribute is set.
     SetXattr { ino: u32, name: &'a [u8], value: &'a [u8] },

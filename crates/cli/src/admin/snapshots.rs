@@ -66,6 +66,10 @@ pub(crate) fn of_unmounted(
             return Ok(described(&returned?));
         }
         Ask::Clone { name, to } => {
+            // Before a volume is made for it. What a damaged list has is found, or not, when it is copied.
+            if native::snapshots(&region).is_ok_and(|all| all.iter().all(|snapshot| snapshot.name != *name)) {
+                return Err(native::Error::NoSnapshot(name.clone())).doing("copying the snapshot");
+            }
             let copy = |to: &Region| native::clone_snapshot(&region, name, to, progress);
             return clone_to(zone, region.len(), to, copy);
         }
