@@ -15,8 +15,8 @@
 mod before;
 mod cached;
 mod contents;
-mod extent;
 mod operation;
+mod size;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -34,8 +34,8 @@ pub(crate) use before::Changing;
 use before::{Before, Parts, Whole};
 pub(crate) use cached::{Block, Sight};
 use cached::{Cached, evict};
-pub(crate) use extent::{LOG_FULL, Most};
 use operation::Operation;
+pub(crate) use size::{LOG_FULL, Most};
 
 /// The copy of a block that a journal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

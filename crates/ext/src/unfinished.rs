@@ -5,15 +5,9 @@
 //! disk that is away for a moment, say, does not give the bitmaps that were not in NVM yet. What is left is in the list of orphans, and so is
 //! finished at the next mount, if not before: it is gone on with whenever the volume is tended. A disk is not detached while there is such.
 
-use std::collections::BTreeMap;
-
-use parking_lot::Mutex;
 use vfs::{Error, Result};
 
 use crate::volume::Volume;
-
-/// Inodes, and what kept them from being removed or cut.
-pub(crate) type Unfinished = Mutex<BTreeMap<u32, Error>>;
 
 impl Volume {
     /// Removes inode `number` if it has neither link nor handle, and frees what is behind its end if it is being cut; if that fails, later.

@@ -1,5 +1,6 @@
 //! An open file system.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,6 @@ use crate::options::{Options, Sync};
 use crate::replay::Replayed;
 use crate::store::{LOG_FULL, Most, Store};
 use crate::superblock::{self, Superblock};
-use crate::unfinished::Unfinished;
 use crate::work::Work;
 
 /// What came to NVM when the disk was mounted.
@@ -96,7 +96,8 @@ pub struct Volume {
     pub(crate) writing_out: Mutex<()>,
     /// Files made by `O_TMPFILE` that may get a name and have none yet.
     pub(crate) linkable: Mutex<InoSet<u32>>,
-    pub(crate) unfinished: Unfinished,
+    /// Inodes that are to be removed or cut, and what keeps them from that.
+    pub(crate) unfinished: Mutex<BTreeMap<u32, vfs::Error>>,
     pub(crate) refused: Mutex<Refusals>,
     recovery: Recovery,
     pub(crate) replayed: Replayed,

@@ -8,13 +8,13 @@
 //! `tests/lock_model` transcribes this file; a change here must be made there too.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::allocator::Stock;
 use crate::alone::Alone;
 use crate::geometry::LANES;
+use crate::per_thread;
 
 /// What an operation has to itself.
 pub(crate) struct Lane {
@@ -42,45 +42,16 @@ pub(crate) struct Place {
 
 pub(crate) struct Lanes(Box<[Alone<Mutex<Lane>>]>);
 
-/// Spreads threads over the lanes.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Relaxed) % LANES);
     /// The lane this thread used last.
-    static MINE: Cell<usize> = Cell::new(NUMBER.get());
-}
-
-/// The calling thread's number, below [`LANES`].
-fn thread_number() -> usize {
-    NUMBER.get()
+    static MINE: Cell<usize> = Cell::new(per_thread::number());
 }
 
 /// Gives the calling thread a number, from which follows which parts of a volume's log and numbers it uses. Threads
 /// have one in the order in which they come; who wants to repeat a run to the byte chooses.
 pub fn number_this_thread(number: usize) {
-    NUMBER.set(number % LANES);
-    MINE.set(number % LANES);
-}
-
-/// One for each number that threads have: who stores to the calling thread's takes its line from nobody, as long as there are
-/// no more threads than numbers.
-pub(crate) struct PerThread<T>(Box<[Alone<T>]>);
-
-impl<T> PerThread<T> {
-    /// `make` is told the thread's number.
-    pub(crate) fn new(make: impl FnMut(usize) -> T) -> PerThread<T> {
-        PerThread((0..LANES).map(make).map(Alone::new).collect())
-    }
-
-    /// The calling thread's.
-    pub(crate) fn mine(&self) -> &T {
-        &self.0[thread_number()]
-    }
-
-    /// Everybody's.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|one| &**one)
-    }
+    per_thread::set_number(number);
+    MINE.set(per_thread::number());
 }
 
 impl Lanes {

@@ -72,6 +72,7 @@ mod orphans;
 mod outside;
 mod page;
 mod paths;
+mod per_thread;
 mod pointer;
 mod protection;
 mod read_only;

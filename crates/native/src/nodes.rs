@@ -19,9 +19,9 @@ use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
-use crate::lanes::PerThread;
 use crate::nat::{FANOUT, NID_BITS};
 use crate::node::{Edit, FIRST_NID, HEADER, NodeHeader, each_part, header_of, on_medium};
+use crate::per_thread::PerThread;
 use crate::reader::Reader;
 use crate::slots::Slots;
 

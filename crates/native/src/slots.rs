@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use crate::inode::number_of;
-use crate::lanes::PerThread;
+use crate::per_thread::PerThread;
 
 /// Block locks of a volume at most, and at least: a small one is opened sooner with few.
 const STRIPES_MAX: u64 = 256;

@@ -16,7 +16,7 @@ use vfs::{DirEntry, Error, FileKind, Ino, InoMap, InoSet, ROOT_INO, Result, Time
 
 use crate::directory::FIRST_KEY;
 use crate::handles::Handles;
-use crate::lanes::PerThread;
+use crate::per_thread::PerThread;
 use crate::read_only::ReadOnly;
 use crate::view::SnapshotView;
 

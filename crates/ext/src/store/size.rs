@@ -13,7 +13,7 @@ pub(crate) const LOG_FULL: Error = Error::QuotaExceeded;
 
 /// How much of a transaction there is.
 #[derive(Clone, Copy)]
-pub(crate) struct Extent {
+pub(crate) struct Size {
     pub(crate) number: u64,
     /// About how many its record will have.
     pub(crate) bytes: u64,
@@ -68,7 +68,7 @@ impl Store {
 
     /// The same, unless the transaction has come to more than so many times [what it may](Most): then false, and nothing is begun.
     pub(crate) fn begin_within(&self, times: u64) -> bool {
-        let Extent { number, bytes, blocks } = self.running();
+        let Size { number, bytes, blocks } = self.running();
         let Most { bytes: bytes_max, blocks: blocks_max } = self.most;
         if bytes > bytes_max.saturating_mul(times) || blocks > blocks_max.saturating_mul(times) {
             return false;
@@ -80,9 +80,9 @@ impl Store {
     }
 
     /// What the transaction that runs comes to.
-    pub(crate) fn running(&self) -> Extent {
+    pub(crate) fn running(&self) -> Size {
         let running = self.running.lock();
         let blocks = running.blocks.len() as u64;
-        Extent { number: running.transaction, bytes: running.bytes, blocks }
+        Size { number: running.transaction, bytes: running.bytes, blocks }
     }
 }
