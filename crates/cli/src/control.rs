@@ -227,42 +227,51 @@ pub(crate) fn unpack(mut answer: Json) -> (String, Json) {
 }
 
 impl Listener {
-    /// Listens for the server of the zone with this UUID. The zone's lock keeps a second server away from its file; but a copy of that has the
-    /// same UUID, and others may read a zone that nobody can write to: if somebody listens there, this one does beside it.
+    /// Listens for the server of the zone with this UUID.
     pub(crate) fn start(
         zone_uuid: &str,
         handler: Handler,
         answering: Arc<Answering>,
     ) -> Result<Listener, Failure> {
-        let dir = RuntimeDirectory::make()?;
+        Listener::at(&RuntimeDirectory::make()?, zone_uuid, handler, answering)
+    }
+
+    /// The zone's lock keeps a second server away from its file; but a copy of that has the same UUID, and others may read a zone that nobody can
+    /// write to: if somebody listens there, this one does beside it.
+    pub(crate) fn at(
+        dir: &RuntimeDirectory,
+        zone_uuid: &str,
+        handler: Handler,
+        answering: Arc<Answering>,
+    ) -> Result<Listener, Failure> {
+        let failed = |error| Failure::new(format!("cannot listen in {}: {error}", dir.path.display()));
+        // From the look at who listens on: of two that begin at once, the second sees the first.
+        let _lock = dir.lock().map_err(failed)?;
         let mut name = format!("{zone_uuid}.sock");
         if dir.connect(OsStr::new(&name)).is_ok() {
             name = format!("{zone_uuid}-{}.sock", std::process::id());
         }
-        Listener::at(&dir, &name, handler, answering)
-    }
-
-    pub(crate) fn at(
-        dir: &RuntimeDirectory,
-        name: &str,
-        handler: Handler,
-        answering: Arc<Answering>,
-    ) -> Result<Listener, Failure> {
-        let path = dir.path.join(name);
-        let failed = |error| Failure::new(format!("cannot listen on {}: {error}", path.display()));
-        let _lock = dir.lock().map_err(failed)?;
+        let path = dir.path.join(&name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let socket = dir.bind(name).map_err(failed)?;
+        let socket = dir.bind(&name).map_err(failed)?;
         let listener = Listener { path };
         let listen = move || {
             // Nobody else can reach the socket; who does all the same is not answered.
             let may_ask = |stream: &UnixStream| {
                 peer(stream).is_ok_and(|peer| peer.uid() == this_user() || peer.uid() == 0)
             };
-            for stream in socket.incoming().flatten().filter(may_ask) {
+            for stream in socket.incoming() {
+                let Ok(stream) = stream else {
+                    // There is no descriptor for it, most likely, and it will be there at once again.
+                    std::thread::sleep(Duration::from_millis(10));
+                    continue;
+                };
+                if !may_ask(&stream) {
+                    continue;
+                }
                 let (handler, answering) = (handler.clone(), answering.clone());
                 // Who asks where there is no thread to be had is hung up on; the others have theirs.
                 let _ = Builder::new().spawn(move || answer(stream, &handler, &answering));

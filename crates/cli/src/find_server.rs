@@ -297,7 +297,7 @@ mod tests {
                 });
             }
             for round in 0..2000 {
-                let listener = Listener::at(&dir, "zone.sock", handler.clone(), Arc::default());
+                let listener = Listener::at(&dir, "zone", handler.clone(), Arc::default());
                 let alive = listener.is_ok() && path.exists();
                 done.store(!alive, Relaxed);
                 assert!(alive, "round {round}");

@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -57,9 +59,15 @@ impl Launch {
 
     /// Waits for the report: what recovery did, or why there is no mount.
     pub(crate) fn wait(mut self) -> Result<Json, Failure> {
-        self.stop_if_interrupted()?;
+        let is_over = self.stop_if_interrupted()?;
         let mut line = String::new();
         let read = self.report.read_line(&mut line);
+        if is_over.swap(true, Relaxed) {
+            // Interrupted before that: it ends, and so does this process, by the thread that has seen it.
+            loop {
+                std::thread::park();
+            }
+        }
         match serde_json::from_str(&line) {
             Ok(Report::Mounted(answer)) => Ok(answer),
             Ok(Report::Failed(failure)) => {
@@ -95,14 +103,16 @@ impl Launch {
         if is_its && is_dead() { fuse::unmount(&self.dir, true) } else { Ok(()) }
     }
 
-    /// An interrupted caller takes the server with it.
-    fn stop_if_interrupted(&self) -> Result<(), Failure> {
+    /// A caller that is interrupted takes the server with it, until the waiting is over: that is told to each other by what this gives.
+    fn stop_if_interrupted(&self) -> Result<Arc<AtomicBool>, Failure> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let was_over = is_over.clone();
         let child = rustix::process::Pid::from_child(&self.child);
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
             Failure::new(format!("cannot watch signals: {error}")).exit(exit::MOUNT_SYSTEM)
         })?;
         let interrupted = move || {
-            if signals.forever().next().is_some() {
+            if signals.forever().next().is_some() && !was_over.swap(true, Relaxed) {
                 let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
                 tell(format_args!("amberfs: interrupted: the server was told to end"));
                 std::process::exit(exit::MOUNT_INTERRUPTED.into());
@@ -110,7 +120,7 @@ impl Launch {
         };
         // Without it an interruption ends this process alone, and the server goes on.
         let _ = std::thread::Builder::new().spawn(interrupted);
-        Ok(())
+        Ok(is_over)
     }
 }
 

@@ -66,6 +66,8 @@ struct State {
     served: BTreeMap<String, Arc<Served>>,
     /// Of these, volumes whose mount has ended, and which are being closed.
     ending: BTreeSet<String>,
+    /// A signal has ended all mounts: there are no more.
+    is_ending: bool,
     /// Volumes that somebody is at work on: nobody else mounts or changes them meanwhile, and the zone stays open.
     at_work: BTreeMap<String, Work>,
     /// None while the socket could not be opened, and at the end.
@@ -109,6 +111,7 @@ pub(crate) fn run(
             opened: Some(opened),
             served: BTreeMap::new(),
             ending: BTreeSet::new(),
+            is_ending: false,
             at_work: BTreeMap::new(),
             listener: None,
             failures: BTreeMap::new(),
@@ -211,6 +214,9 @@ impl Server {
         let Some(opened) = state.opened.clone() else {
             return Err(Failure::ending("the zone's server"));
         };
+        if state.is_ending {
+            return Err(Failure::ending("the zone's server"));
+        }
         if let Some(served) = state.served.get(name) {
             let Whereabouts::Shown(there) = served.whereabouts() else {
                 return Err(served.is_mounted());
@@ -259,8 +265,14 @@ impl Server {
         let recovery = served.recovery();
         let mut state = self.lock();
         state.failures.remove(name);
-        state.served.insert(name.to_string(), served);
+        state.served.insert(name.to_string(), served.clone());
         let _ = hand_over.send(mount); // it waits for that
+        if state.is_ending {
+            // It was told to unmount all while this one was opened.
+            drop(state);
+            served.unmount(true)?;
+            return Err(Failure::ending("the zone's server"));
+        }
         Ok(json!({ "recovery": recovery }))
     }
 
@@ -315,9 +327,14 @@ impl Server {
 
     /// Unmounts all, lazily where files are open; or does not wait for those, and closes what is served.
     fn end_mounts(&self, at_once: bool) {
-        let served: Vec<Arc<Served>> = self.lock().served.values().cloned().collect();
+        let served: Vec<Arc<Served>> = {
+            let mut state = self.lock();
+            state.is_ending = true;
+            state.served.values().cloned().collect()
+        };
         for served in &served {
             if at_once {
+                let _ = served.unmount(true);
                 let _ = served.close();
             } else if let Err(error) = served.unmount(false) {
                 let lazily = served.unmount(true).is_ok();

@@ -148,7 +148,7 @@ pub(crate) fn open_alone(path: &Path, change: bool) -> Result<Zone, Failure> {
 }
 
 /// Opens it for a server: for writing, wherever its file can be written to, whatever the first mount asks for: other volumes of the zone are to be
-/// mounted and changed beside it, and a mount that is read-only is so by its own options.
+/// mounted and changed beside it, and a mount that is read-only is so by its own options. One that another server has meanwhile is in use.
 pub(crate) fn open_to_serve(place: &VolumePlace, options: &Options) -> Result<Zone, Failure> {
     let open = |read_only| {
         let how = OpenOptions {
@@ -160,7 +160,8 @@ pub(crate) fn open_to_serve(place: &VolumePlace, options: &Options) -> Result<Zo
         let patience = Instant::now() + SERVER_PATIENCE;
         loop {
             match Zone::open(&place.zone, &how) {
-                Err(nvm::Error::Locked { .. }) if Instant::now() < patience => {
+                // Who has it may be a command, a server that ends, or one that is just begun, which is to be asked then.
+                Err(nvm::Error::Locked { .. }) if Instant::now() < patience && !has_mounts(&place.zone) => {
                     std::thread::sleep(ENDING_PAUSE)
                 }
                 opened => return opened,
@@ -174,6 +175,11 @@ pub(crate) fn open_to_serve(place: &VolumePlace, options: &Options) -> Result<Zo
     let zone = opened.doing("opening the zone")?;
     tell_of_unfinished(&zone);
     Ok(zone)
+}
+
+/// Whether a server has something of the zone mounted.
+fn has_mounts(zone: &Path) -> bool {
+    find_server::of_zone(zone).is_some_and(|client| !client.hello.mounts.is_empty())
 }
 
 /// Whether that is what the system says of a file that may be read and not written.

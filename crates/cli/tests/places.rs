@@ -221,6 +221,12 @@ fn of_mounts_over_each_other_each_is_known() {
     run(&format!("mount {zone}:upper {dir}")).ok();
     assert_eq!(info(&dir)["volume"], "upper");
     assert_eq!((df(&format!("{zone}:home")), df(&format!("{zone}:upper"))), (lower, space(&dir)));
+    // The upper one was unmounted for the lower one, and its disk made plain with --detach.
+    for option in ["", "--detach "] {
+        run(&format!("umount {option}{zone}:home"))
+            .fails(32, &[&format!("{zone}:upper over it"), "nothing was unmounted"]);
+    }
+    assert_eq!(info(&dir)["volume"], "upper");
     run(&format!("umount {dir}")).ok();
     assert_eq!(info(&dir)["volume"], "home");
 
@@ -321,4 +327,47 @@ fn paths_that_are_no_text_are_refused() {
     let arguments = ["zone", "create", "--size", "16M"].map(OsStr::new);
     amberfs(&[&arguments[..], &[new.as_os_str()]].concat()).fails(1, &words);
     assert!(!new.exists());
+}
+
+/// Who came second while a zone was opened waited until he gave up, five seconds, and asked its server only then.
+#[test]
+fn volumes_of_a_zone_are_mounted_at_once() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let others = ["one", "two", "three"];
+    run(&format!("zone grow {zone} --size 160M")).ok();
+    for name in others {
+        run(&format!("mkfs {zone}:{name} --size 16M")).ok();
+        scratch.mount_point(name);
+    }
+    let began = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for name in others {
+            let line = format!("mount {zone}:{name} {}", scratch.text(name));
+            scope.spawn(move || run(&line).ok());
+        }
+    });
+    let took = began.elapsed();
+    assert!(took < std::time::Duration::from_secs(4), "{took:?}");
+    run(&format!("mount {zone}:home {dir}")).ok();
+    for name in others.map(|name| scratch.text(name)).iter().chain([&dir]) {
+        run(&format!("umount {name}")).ok();
+    }
+}
+
+/// A server that was told to end, and waits for an open file, mounted what came then, and left it without a server at the second signal.
+#[test]
+fn a_server_that_ends_mounts_nothing() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let other = scratch.mount_point("other");
+    run(&format!("mkfs {zone}:other --size 16M")).ok();
+    run(&format!("mount {zone}:home {dir}")).ok();
+    let server = pid(&dir);
+    let open = File::create(scratch.path("mnt/open")).unwrap();
+    shell(&format!("kill {server}")).ok();
+    let is_mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {dir} "));
+    eventually("it is detached", || !is_mounted());
+    run(&format!("mount {zone}:other {other}")).fails(32, &["just ending"]);
+    drop(open);
+    eventually("it ends", || run(&format!("mount {zone}:other {other}")).code == 0);
+    run(&format!("umount {other}")).ok();
 }

@@ -30,11 +30,17 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     if let Some(namespace) = &arguments.namespace {
         mount_namespace::enter(namespace).map_err(fail)?;
     }
-    let dir = mount_table::resolve(&place_of(&arguments.dir).map_err(fail)?)
+    let (dir, source) = place_of(&arguments.dir).map_err(fail)?;
+    let dir = mount_table::resolve(&dir)
         .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
     // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
     let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
     let entry = find(&dir).map_err(fail)?;
+    if let Some(source) = source.filter(|source| *source != entry.source) {
+        let what = format!("{source} is mounted on {}, and {} over it", dir.display(), entry.source);
+        let remedy = format!("'amberfs umount {}' unmounts what is over it", dir.display());
+        return Err(fail(Failure::new(what).leaving("nothing was unmounted").remedy(remedy)));
+    }
     if let Some(user) = entry.user.filter(|user| *user != this_user())
         && arguments.detach
     {
@@ -120,13 +126,14 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Where what is named is mounted, if that is a volume; else what is named. A volume that is mounted in several places does not say which is meant.
-fn place_of(named: &Path) -> Result<PathBuf, Failure> {
+/// Where what is named is mounted, and as what, if that is a volume; else what is named. A volume that is mounted in several places does not say
+/// which is meant.
+fn place_of(named: &Path) -> Result<(PathBuf, Option<String>), Failure> {
     let source = || {
         let Place { zone, volume } = named.to_str()?.parse().ok()?;
         VolumePlace { zone, volume: volume? }.absolute().ok()
     };
-    let Some(place) = source() else { return Ok(named.to_path_buf()) };
+    let Some(place) = source() else { return Ok((named.to_path_buf(), None)) };
     let source = place.to_string();
     let its = mount_table::read()?.into_iter().filter(|entry| entry.is_amberfs() && entry.source == source);
     let mut dirs: Vec<PathBuf> = its.map(|entry| entry.dir).collect();
@@ -137,9 +144,9 @@ fn place_of(named: &Path) -> Result<PathBuf, Failure> {
             {
                 return Err(failure.leaving("nothing was unmounted"));
             }
-            Ok(named.to_path_buf())
+            Ok((named.to_path_buf(), None))
         }
-        1 => Ok(dirs.remove(0)),
+        1 => Ok((dirs.remove(0), Some(source))),
         _ => {
             let places: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
             let what = format!("{source} is mounted on {}", places.join(" and on "));

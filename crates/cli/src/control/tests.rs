@@ -18,7 +18,7 @@ fn a_long_list_ended_the_connection() {
         }
         _ => serde_json::to_value(&answer).map_err(Failure::new),
     });
-    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let _listener = Listener::at(&dir, "zone", handler, Arc::default()).unwrap();
     let stream = dir.connect(OsStr::new("zone.sock")).unwrap();
     let mut client = Client::meet(stream, this_user(), Duration::from_secs(60)).unwrap();
     let listed = client.ask(&Request::Zone).unwrap();
@@ -36,7 +36,7 @@ fn who_does_not_read_is_not_waited_for() {
         done.send(()).map_err(Failure::new)?;
         Ok(Json::Bool(true))
     });
-    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let _listener = Listener::at(&dir, "zone", handler, Arc::default()).unwrap();
     let mut stream = dir.connect(OsStr::new("zone.sock")).unwrap();
     stream.write_all(b"{\"request\":\"zone\"}\n").unwrap();
     is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for the client");
@@ -56,7 +56,7 @@ fn a_panic_is_answered() {
         Request::Grow { bytes } => panic!("{bytes} bytes"),
         _ => Ok(Json::Bool(true)),
     });
-    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let _listener = Listener::at(&dir, "zone", handler, Arc::default()).unwrap();
     let stream = dir.connect(OsStr::new("zone.sock")).unwrap();
     let mut client = Client::meet(stream, this_user(), Duration::from_secs(60)).unwrap();
     assert_eq!(client.ask(&Request::Grow { bytes: 7 }).unwrap_err().what, "the server panicked: 7 bytes");
@@ -69,7 +69,7 @@ fn requests_that_come_together_are_answered_in_turn() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = RuntimeDirectory::open(scratch.path(), this_user()).unwrap();
     let handler: Handler = Arc::new(|_, _| Ok(Json::Bool(true)));
-    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let _listener = Listener::at(&dir, "zone", handler, Arc::default()).unwrap();
     let mut stream = dir.connect(OsStr::new("zone.sock")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.write_all(&b"{\"request\":\"zone\"}\n".repeat(3)).unwrap();
@@ -151,7 +151,7 @@ fn a_server_answers_its_own_user_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = RuntimeDirectory::open(scratch.path(), 0).unwrap();
     let handler: Handler = Arc::new(|_, _| Ok(Json::Bool(true)));
-    let _listener = Listener::at(&dir, "zone.sock", handler, Arc::default()).unwrap();
+    let _listener = Listener::at(&dir, "zone", handler, Arc::default()).unwrap();
     let path = scratch.path().join("zone.sock");
     for (path, mode) in [(scratch.path(), 0o755), (&*path, 0o777)] {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
