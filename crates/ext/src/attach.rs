@@ -414,7 +414,13 @@ impl Volume {
         if self.has_handles() {
             return Err(vfs::Error::Busy.into());
         }
-        self.finish_rest()?;
+        if let Err(error) = self.finish_rest() {
+            // A disk that is away takes nothing back. One of which a place cannot be read is given back, for e2fsck.
+            if superblock::load(self.disk()).is_err() {
+                return Err(error.into());
+            }
+            self.core.met.note(&format!("an inode could not be removed or cut: {error}"));
+        }
         self.sync_and_note_damage()?;
         // A damaged descriptor keeps nothing else from going back: who mends it counts what is free.
         let free = self.reading(|| self.free());

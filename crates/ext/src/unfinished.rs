@@ -3,7 +3,8 @@
 //!
 //! **That these fail is no failure of the operation**, which cannot be taken back: who was told so would believe that the name is still there. A
 //! disk that is away for a moment, say, does not give the bitmaps that were not in NVM yet. What is left is in the list of orphans, and so is
-//! finished at the next mount, if not before: it is gone on with whenever the volume is tended. A disk is not detached while there is such.
+//! finished at the next mount, if not before: it is gone on with whenever the volume is tended, and before a detach. What cannot be finished then, since a place of the disk cannot be read, is
+//! said to be an error in the file system: e2fsck finds it in the list.
 
 use vfs::{Error, Result};
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 use disk::{Device, Disk, Geometry, Memory};
 use ext::{Options, Volume};
@@ -16,6 +16,8 @@ use crate::support::Image;
 struct Fading {
     memory: Memory,
     reads: AtomicI64,
+    /// A place that can never be read, if it is not 0.
+    bad: AtomicU64,
 }
 
 impl Fading {
@@ -36,6 +38,11 @@ impl Device for Fading {
     fn read(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.reads.fetch_sub(1, SeqCst);
         self.check()?;
+        let bad = self.bad.load(SeqCst);
+        let bytes: u64 = into.iter().map(|part| part.len() as u64).sum();
+        if bad != 0 && (at..at + bytes).contains(&bad) {
+            return Err(Errno::IO.into());
+        }
         self.memory.read(at, into)
     }
 
@@ -60,7 +67,7 @@ impl Scene {
     fn new(size: &str, files: &[(&[u8], u64)]) -> Scene {
         let image = Image::make(size, &["-t", "ext4", "-b", "1024"]);
         let memory = Memory::new(std::fs::read(&image.path).unwrap(), false);
-        let device = Arc::new(Fading { memory, reads: AtomicI64::new(i64::MAX) });
+        let device = Arc::new(Fading { memory, reads: AtomicI64::new(i64::MAX), bad: AtomicU64::new(0) });
         let disk = Arc::new(Disk::over("disk".into(), device.clone()));
         let zone = Zone::anonymous(24 << 20, &OpenOptions::default()).unwrap();
         let region = zone.create_volume("disk", VolumeKind::Ext, Some(16 << 20)).unwrap();
@@ -162,4 +169,32 @@ fn a_file_is_cut_whether_all_it_had_can_be_freed_or_not() {
         break;
     }
     assert_eq!(were_left, 1, "nothing was left to be freed");
+}
+
+/// A disk of which a place can never be read is given back all the same; that it has errors is said, and e2fsck mends them.
+#[test]
+fn a_bad_place_does_not_keep_a_disk_from_being_detached() {
+    // Its blocks are in all groups.
+    let scene = Scene::new("32M", &[(b"large", 20 << 20)]);
+    // Where the blocks of the second group are told of.
+    let image = Image::of(&scene.device.memory.image());
+    let told = crate::support::run("dumpe2fs", &[&image.path.display().to_string()]);
+    let mut bitmaps = told.lines().filter_map(|line| line.trim().strip_prefix("Block bitmap at "));
+    let second = bitmaps.nth(1).and_then(|rest| rest.split([' ', ',']).next()).unwrap();
+    let volume = scene.attach();
+    let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+    let ino = volume.lookup(&root, ROOT_INO, b"large").unwrap().ino;
+    let handle = volume.open(&root, ino, flags).unwrap();
+    volume.write(&root, handle, 0, b"new bytes").unwrap();
+    volume.release(handle).unwrap();
+    scene.device.bad.store(second.parse::<u64>().unwrap() * 1024, SeqCst);
+    volume.unlink(&root, ROOT_INO, b"large").unwrap();
+    volume.detach().unwrap();
+    drop(volume);
+    scene.device.bad.store(0, SeqCst);
+    assert!(ext::info(&scene.disk).unwrap().has_errors);
+    let image = Image::of(&scene.device.memory.image());
+    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(&image.path).output().unwrap();
+    assert_eq!(mended.status.code(), Some(1), "{}", String::from_utf8_lossy(&mended.stdout));
+    image.fsck();
 }

@@ -279,9 +279,14 @@ impl Core {
                 return Ok((self.begin(blocks, log, Urgency::Ordinary)?, stop, missing));
             }
             // What replaces what it has comes back with the next checkpoint: as where it is written over, in pieces on a full volume.
-            let is_small = missing.replaced <= OWN_CHUNK as u64 / BLOCK;
-            if is_small || self.nodes.allocator.room_for(blocks) == Room::Now {
+            if missing.replaced <= OWN_CHUNK as u64 / BLOCK {
                 return Ok((self.begin(blocks, log, Urgency::Change)?, stop, missing));
+            }
+            if self.nodes.allocator.room_for(blocks) == Room::Now {
+                match self.begin(blocks, log, Urgency::Ordinary) {
+                    Err(Error::NoSpace) => {} // others have got it
+                    begun => return Ok((begun?, stop, missing)),
+                }
             }
         }
         Err(Error::NoSpace)
