@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) orphans: Mutex<()>,
     /// Some inode without a name found no room to be removed.
     pub(crate) owes_reclaims: AtomicBool,
+    /// One at a time makes up for that; taken before all others.
+    pub(crate) reclaiming: Mutex<()>,
     pub(crate) pressure: Pressure,
     sealing: Sealing,
     pub(crate) collector: Collector,
@@ -154,6 +156,7 @@ impl Core {
             tree_shape: Mutex::new(()),
             orphans: Mutex::new(()),
             owes_reclaims: AtomicBool::new(false),
+            reclaiming: Mutex::new(()),
             pressure: Pressure::default(),
             sealing,
             collector: Collector::default(),

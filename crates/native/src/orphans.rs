@@ -117,8 +117,10 @@ impl Core {
         }
     }
 
-    /// Removes inodes without a name that found no room to be removed when they were closed, as far as there is room now.
+    /// Removes inodes without a name that found no room to be removed when they were closed, as far as there is room now. What another thread
+    /// is about is done, too, when this returns.
     pub(crate) fn reclaim_owed(&self) {
+        let _reclaiming = self.reclaiming.lock();
         if !self.owes_reclaims.swap(false, Ordering::Relaxed) {
             return;
         }

@@ -121,6 +121,11 @@ impl Instruments {
         len > 0 && sought.is_some_and(|sought| watch::has_any(sought, at / WORD, (at + len - 1) / WORD))
     }
 
+    /// Whether it makes a difference to anybody that words of `[at, at + len)` are read.
+    pub(crate) fn tells_of_reads(&self, at: u64, len: u64) -> bool {
+        self.on(SPIN | READ_GATE) || self.on(WATCH) && self.seeks(at, len)
+    }
+
     /// Gives the watch to `with`, if there is one.
     pub(crate) fn watched<R>(&self, with: impl FnOnce(&mut Watch) -> R) -> Option<R> {
         self.watch.lock().as_mut().map(with)

@@ -74,6 +74,24 @@ fn what_watches_stores_does_not_change_them() {
 }
 
 #[test]
+fn the_first_word_that_is_sought_is_found_in_its_bounds() {
+    let spinning = OpenOptions { technology: nvm::Technology::Pcm, ..OpenOptions::default() };
+    for options in [OpenOptions::default(), spinning] {
+        let region = region(&options);
+        let words = [(0x2000, 1), (0x2040, 7), (0x3008, 7), (0x5fc0, 7)];
+        words.into_iter().for_each(|(at, word)| region.store_u64(Purpose::Data, at, word));
+        let find = |at, end| region.find_u64(at, end, |word| word == 7);
+        assert_eq!(find(0x2000, 0x6000), Some(0x2040));
+        assert_eq!(find(0x2040, 0x2041), Some(0x2040));
+        // What lies between the lines' words is not looked at.
+        assert_eq!(find(0x2080, 0x6000), Some(0x5fc0));
+        assert_eq!(find(0x2088, 0x6000), Some(0x3008));
+        assert_eq!(find(0x2080, 0x5fc0), None);
+        assert_eq!(find(0x2040, 0x2040), None);
+    }
+}
+
+#[test]
 fn a_file_has_the_bytes_that_were_fenced() {
     // The temporary directory is mostly a plain file system, the other one memory: msync and flushes.
     for directory in [tempfile::tempdir().unwrap(), directory()] {

@@ -57,6 +57,17 @@ fn what_is_read_is_told_in_order_and_only_if_it_mattered() {
     assert_eq!([9, 2, 71, 5].map(stored), [0xff, 0x7f, 4, 0]);
 }
 
+#[test]
+fn of_many_lines_that_are_looked_at_those_that_matter_are_told() {
+    let (zone, region, first) = watched();
+    zone.watched(|watch| watch.seek([3..4, 200..201].map(|run| first + run.start..first + run.end))).unwrap();
+    region.store_u64(P, 300 * 64 + 8, 7);
+    assert_eq!(region.find_u64(8, 400 * 64, |word| word == 7), Some(300 * 64 + 8));
+    let read: Vec<_> =
+        zone.watched(|watch| watch.read().iter().map(|look| words_of(*look, first)).collect()).unwrap();
+    assert_eq!(read, [(3, 2), (200, 2)]);
+}
+
 /// Line, counted from `first`, and words of a look at words.
 fn words_of(look: Look, first: u64) -> (u64, u8) {
     match look {

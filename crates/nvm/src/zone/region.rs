@@ -36,6 +36,9 @@ pub struct Region {
     zone: Zone,
 }
 
+/// Bytes of which is asked at once whether anybody learns that they are looked at.
+const SEARCHED_AT_ONCE: u64 = 4096;
+
 /// Lines that `[at, at + len)` touches. Regions start on a line, so region addresses tell.
 #[inline]
 fn lines(at: u64, len: u64) -> u64 {
@@ -128,6 +131,25 @@ impl Region {
             self.read_slowly(at, 8, 1);
         }
         self.window.load_u64(at)
+    }
+
+    /// Where the first of the aligned words at `at`, `at + LINE` and so on is, below `end`, that is sought. As with
+    /// [`Region::load_u64`] for each; but many lines of which nobody learns that they are looked at take little more than to come.
+    pub fn find_u64(&self, at: u64, end: u64, is_sought: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut from = at;
+        while from < end {
+            let to = end.min(from + SEARCHED_AT_ONCE);
+            let mut places = (from..to).step_by(LINE as usize);
+            let found = match self.instruments.tells_of_reads(self.zone_address(from), to - from) {
+                true => places.find(|at| is_sought(self.load_u64(*at))),
+                false => places.find(|at| is_sought(self.window.load_u64(*at))),
+            };
+            if found.is_some() {
+                return found;
+            }
+            from += SEARCHED_AT_ONCE;
+        }
+        None
     }
 
     /// Asks for the line of `at`, which will be read soon: it comes while something else is done.

@@ -7,6 +7,7 @@
 //!
 //! What stays: damage to the last record of all is not told from a record that was torn.
 
+use std::mem::offset_of;
 use std::ops::RangeInclusive;
 
 use nvm::Region;
@@ -16,6 +17,8 @@ use zerocopy::little_endian::U64;
 use super::*;
 use crate::fault::planted;
 
+/// Where in a record its number is.
+const NUMBER: u64 = offset_of!(RawRecord, number) as u64;
 /// Bytes in which a whole record is looked for behind one that is not.
 const SEARCHED_MAX: u64 = 4 << 20;
 /// Bytes of what looks like records there whose checksums are tried, in all: who can write to NVM makes no mount last for ever.
@@ -182,14 +185,20 @@ impl<'a> FoundLog<'a> {
 
     /// The first whole record, with one of these numbers, behind one that begins at `at` and is not whole; where in the half, and its number.
     fn search(&mut self, half: u64, at: u64, salt: u64, numbers: RangeInclusive<u64>) -> Option<(u64, u64)> {
-        let end = self.area.half.min(at + SEARCHED_MAX);
         let claimed = self.header(half, at).map(|header| at + u64::from(header.bytes.get()));
-        let claimed = claimed.filter(|at| *at > end && at.is_multiple_of(LINE));
-        for at in (at..end).step_by(LINE as usize).chain(claimed) {
+        let claimed = claimed.filter(|claimed| claimed.is_multiple_of(LINE));
+        let end = at.saturating_add(SEARCHED_MAX);
+        let mut next = at;
+        loop {
+            let found = self.numbered(half, next, end, &numbers);
+            // Behind all that is searched, there may be the one that the damaged one speaks of.
+            let Some(at) = found.or_else(|| claimed.filter(|claimed| *claimed >= end.max(next))) else {
+                break;
+            };
+            next = at + LINE;
             let Some(header) = self.header(half, at) else { break };
             let bytes = u64::from(header.bytes.get());
-            let fits = bytes >= LINE && bytes.is_multiple_of(LINE) && bytes <= self.area.half - at;
-            if !numbers.contains(&header.number.get()) || !fits {
+            if bytes < LINE || !bytes.is_multiple_of(LINE) || bytes > self.area.half - at {
                 continue;
             }
             if self.whole(half, at, salt, numbers.clone()).is_some() {
@@ -204,6 +213,14 @@ impl<'a> FoundLog<'a> {
             self.to_try = left;
         }
         None
+    }
+
+    /// Where in a half the first is, of what may be records from `at` up to `end`, that has one of these numbers.
+    fn numbered(&self, half: u64, at: u64, end: u64, numbers: &RangeInclusive<u64>) -> Option<u64> {
+        let end = end.min(self.area.half.saturating_sub(RECORD as u64 - 1));
+        let found =
+            self.region.find_u64(half + at + NUMBER, half + end + NUMBER, |number| numbers.contains(&number));
+        found.map(|found| found - half - NUMBER)
     }
 
     /// What a record at `at` of a half begins with, if the half goes as far.
