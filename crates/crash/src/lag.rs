@@ -232,7 +232,7 @@ mod tests {
     /// A file that holds these bytes.
     fn holding(bytes: &[u8]) -> Contents {
         let blocks = (0..).zip(bytes.chunks(BLOCK as usize).map(<[u8]>::to_vec));
-        let blocks = blocks.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)).collect();
+        let blocks = blocks.filter(|(_, bytes)| !nvm::is_zero(bytes)).collect();
         Contents { size: bytes.len() as u64, blocks }
     }
 

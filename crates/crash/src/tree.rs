@@ -386,7 +386,7 @@ impl<'a> Reading<'a> {
             return Err(Error::Corrupt(format!("a read of {} bytes gives {count}", to - from)));
         }
         for (index, block) in (from / BLOCK..).zip(bytes.chunks(BLOCK as usize)) {
-            if block.iter().all(|byte| *byte == 0) {
+            if nvm::is_zero(block) {
                 continue;
             }
             self.mix(index);

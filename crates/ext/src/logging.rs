@@ -322,7 +322,7 @@ mod tests {
         scene.fsync();
         let found = scene.cut().contents();
         assert_eq!(found.len(), (300 << 10) + 10);
-        assert!(found[100..300 << 10].iter().all(|byte| *byte == 0));
+        assert!(nvm::is_zero(&found[100..300 << 10]));
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(after.contents(), [vec![b'A'; 100], vec![b'B'; 40_000]].concat());
         after.resize(30_000);
         after.resize(50_000);
-        assert!(after.contents()[30_000..].iter().all(|byte| *byte == 0));
+        assert!(nvm::is_zero(&after.contents()[30_000..]));
         after.fsck();
     }
 
@@ -376,7 +376,7 @@ mod tests {
         scene.fsync();
         scene.resize(4096);
         scene.fsync();
-        assert!(scene.contents()[110..].iter().all(|byte| *byte == 0));
-        assert!(scene.cut().contents()[110..].iter().all(|byte| *byte == 0));
+        assert!(nvm::is_zero(&scene.contents()[110..]));
+        assert!(nvm::is_zero(&scene.cut().contents()[110..]));
     }
 }

@@ -51,7 +51,7 @@ impl Draft {
         }
         if let Some(Tail { number, end, is_needed }) = self.tail {
             let at = self.pages.iter().position(|(other, ..)| *other == number).expect("it has a page");
-            if self.pages[at].1.bytes()[end..].iter().all(|byte| *byte == 0) {
+            if nvm::is_zero(&self.pages[at].1.bytes()[end..]) {
                 self.tail = None;
                 if !is_needed {
                     self.pages.remove(at);

@@ -95,7 +95,7 @@ fn hash_functions() {
 
 #[test]
 fn large_things() {
-    check(cases::large_things());
+    check(cases::large_things().into());
 }
 
 /// Linux gives inodes no checksums where another system made the file system: what it had written was damage, and the disk was said to have errors.

@@ -124,8 +124,15 @@ fn hash_functions() {
 }
 
 #[test]
-fn large_things() {
-    check(cases::large_things());
+fn large_things_in_small_blocks() {
+    let [small, _] = cases::large_things();
+    check(vec![small]);
+}
+
+#[test]
+fn large_things_in_large_blocks() {
+    let [_, large] = cases::large_things();
+    check(vec![large]);
 }
 
 /// What cannot be written as a whole is refused before anything is changed, and the message says why.

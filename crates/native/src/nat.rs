@@ -396,7 +396,7 @@ impl Merge<'_> {
         if !old.is_null() {
             self.allocator.free_from(self.frozen, old.block());
         }
-        if block.iter().all(|byte| *byte == 0) {
+        if nvm::is_zero(&block) {
             return Ok(NodePointer::default());
         }
         self.write(&block, level, first)

@@ -89,7 +89,7 @@ fn stamped(index: u64, writer: u64, count: u64) -> Vec<u8> {
 }
 
 fn assert_whole(block: &[u8], index: u64) {
-    if block.iter().all(|byte| *byte == 0) {
+    if nvm::is_zero(block) {
         return;
     }
     let word = |n: usize| u64::from_le_bytes(block[n * 8..n * 8 + 8].try_into().unwrap());

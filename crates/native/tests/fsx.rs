@@ -103,10 +103,10 @@ impl Exercise {
     /// What a hole says is zero, is zero.
     fn seek(&mut self, volume: &dyn FileSystem, handle: Handle, offset: u64) {
         match volume.seek(handle, SeekFrom::Data(offset)) {
-            Ok(data) => assert!(self.file[offset as usize..data as usize].iter().all(|byte| *byte == 0)),
+            Ok(data) => assert!(nvm::is_zero(&self.file[offset as usize..data as usize])),
             Err(Error::NoSuchOffset) => {
                 let rest = self.file.get(offset as usize..).unwrap_or_default();
-                assert!(rest.iter().all(|byte| *byte == 0), "{}", self.last);
+                assert!(nvm::is_zero(rest), "{}", self.last);
             }
             Err(error) => panic!("{error}: {}", self.last),
         }

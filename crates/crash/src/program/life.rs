@@ -62,7 +62,7 @@ impl Life {
             bytes_at,
         };
         for (index, piece) in self.image.chunks(PIECE).enumerate() {
-            if piece.iter().any(|&byte| byte != 0) {
+            if !nvm::is_zero(piece) {
                 let at = (index * PIECE) as u64;
                 before.push(event(EventKind::Stream, 0, at, piece.len(), Some(whole.bytes.len() as u64)));
                 whole.bytes.extend_from_slice(piece);

@@ -151,8 +151,8 @@ pub(crate) fn hash_functions() -> Vec<Case> {
 
 /// A directory of 10,000 entries in small blocks has a tree of two levels, one of 70,000 directories no count of them, and a file
 /// of so many pieces a tree of extents two levels high.
-pub(crate) fn large_things() -> Vec<Case> {
-    vec![
+pub(crate) fn large_things() -> [Case; 2] {
+    [
         Case::ext4(1024, &[]).scaled(Scale {
             entries: 12_000,
             directories: 100,

@@ -267,7 +267,7 @@ impl Zone {
         // Zeros are there already: leave their pages untouched.
         for (start, part) in parts {
             for (block, at) in part.chunks(BLOCK as usize).zip((start..).step_by(BLOCK as usize)) {
-                if block.iter().any(|&byte| byte != 0) {
+                if !crate::is_zero(block) {
                     window.store(at, block);
                 }
             }

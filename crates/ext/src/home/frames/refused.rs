@@ -185,6 +185,6 @@ mod tests {
         frames.reserve(once(30)).unwrap();
         frames.apply(once((30, Kind::Bitmap, u64::MAX, &bytes(30)[..])), &[]);
         assert_eq!(frames.refused_among(20..21).unwrap(), [(20, bytes(20).into())]);
-        assert!(memory.image().iter().all(|byte| *byte == 0), "nothing was dirty");
+        assert!(nvm::is_zero(&memory.image()), "nothing was dirty");
     }
 }

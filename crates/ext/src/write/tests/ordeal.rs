@@ -179,15 +179,11 @@ impl Ordeal {
         }
         let data = volume.seek(handle, SeekFrom::Data(offset));
         let data = if data == Err(Error::NoSuchOffset) { size } else { data.unwrap() };
-        assert!(file[offset as usize..data as usize].iter().all(|byte| *byte == 0), "{}", self.at());
+        assert!(nvm::is_zero(&file[offset as usize..data as usize]), "{}", self.at());
         let hole = volume.seek(handle, SeekFrom::Hole(data.min(size - 1))).unwrap();
         assert!(hole <= size);
         let next = volume.seek(handle, SeekFrom::Data(hole.min(size - 1))).unwrap_or(size);
-        assert!(
-            hole == size || file[hole as usize..next as usize].iter().all(|byte| *byte == 0),
-            "{}",
-            self.at()
-        );
+        assert!(hole == size || nvm::is_zero(&file[hole as usize..next as usize]), "{}", self.at());
     }
 
     fn compare(&self, volume: &Volume) {
