@@ -3,6 +3,7 @@
 //! Every change is one [`Operation`]: it reserves blocks and log space, locks inodes, streams data to new blocks, logs
 //! one transaction, and applies it. Only reservations can fail for want of space, so a commit is never regretted.
 
+mod checkpointing;
 mod collector;
 mod operation;
 mod pressure;
@@ -12,28 +13,26 @@ mod transplant;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nvm::Flushed;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use vfs::{Error, Result, Time};
 
-use crate::allocator::Frozen;
-use crate::checkpoint::{self, Changes, Checkpoint, Facts};
-use crate::fault::{self, Fault, planted};
+use crate::checkpoint::Checkpoint;
+use crate::fault::{Fault, planted};
 use crate::geometry::{LANES, Medium, VERSIONS};
 use crate::handles::Handles;
 use crate::inode::Inode;
 use crate::journal::Journal;
-use crate::kept::{Kept, Record};
+use crate::kept::Kept;
 use crate::lanes::Lanes;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::options::Shares;
 use crate::per_thread::PerThread;
-use crate::removal::{Newest, Place};
 use crate::superblock::{Left, Root};
 use crate::views::Views;
-use crate::{Durability, MountOptions, Recovery, sit};
+use crate::{Durability, MountOptions, Recovery};
 
+pub(crate) use checkpointing::{Aim, NextLog};
 use collector::Collector;
 pub(crate) use collector::Memory;
 pub(crate) use operation::Operation;
@@ -86,38 +85,10 @@ const GENERATIONS: u32 = u32::MAX / LANES as u32;
 /// Recovery may skip a few versions.
 pub(crate) const LAST_VERSION: u32 = VERSIONS - 1024;
 
-fn all_versions_used() -> Error {
-    Error::Io(
-        "the volume has made all the checkpoints that its format can number; copy its files to a new one"
-            .into(),
-    )
-}
-
 /// One checkpoint is made at a time.
 pub(crate) struct Publisher {
     pub(crate) root: Root,
     pub(crate) newest: Checkpoint,
-}
-
-/// What a checkpoint is for.
-pub(crate) enum Aim<'a> {
-    /// The state of the running tree, until the next one.
-    Newest,
-    /// The same, and it is kept, under this record.
-    Keep(Box<Record>),
-    /// The same, in which blocks that snapshots have are elsewhere.
-    Move(Box<Transplant<'a>>),
-    /// The tree of this older checkpoint takes the running one's place. Nothing was changed since the last checkpoint,
-    /// nothing is read or changed afterwards.
-    Return(Checkpoint),
-}
-
-/// Whether the next epoch's log begins when the epoch does, or, after a crash, only when the log it was recovered from
-/// is no longer needed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NextLog {
-    WithEpoch,
-    OncePublished,
 }
 
 impl Core {
@@ -179,160 +150,6 @@ impl Core {
     fn is_crowded(&self, part: u64) -> bool {
         let (changes, maps) = (self.nodes.nat.dirty_count() as u64, self.nodes.allocator.maps());
         changes * part >= self.shares.changes || maps > self.shares.maps
-    }
-
-    /// Makes and publishes a checkpoint of everything that returned before (HMFS §3.2).
-    pub(crate) fn checkpoint(&self, next_log: NextLog) -> Result<()> {
-        if self.options.read_only {
-            return Ok(());
-        }
-        self.checkpoint_for(&mut self.publisher.lock(), next_log, Aim::Newest)
-    }
-
-    /// The same, for whoever decides what it is for while nobody else makes one.
-    pub(crate) fn checkpoint_for(
-        &self,
-        publisher: &mut Publisher,
-        next_log: NextLog,
-        aim: Aim<'_>,
-    ) -> Result<()> {
-        self.make_checkpoint(publisher, next_log, aim).inspect_err(|error| self.fail(error))
-    }
-
-    /// Waits for the checkpoint being made; none is made while the result is held.
-    pub(crate) fn publisher(&self) -> MutexGuard<'_, Publisher> {
-        self.publisher.lock()
-    }
-
-    fn make_checkpoint(&self, publisher: &mut Publisher, next_log: NextLog, aim: Aim<'_>) -> Result<()> {
-        let nodes = &self.nodes;
-        let medium = &*self.medium;
-        let predecessor = publisher.newest;
-        let is_plain = matches!(aim, Aim::Newest);
-        let (aim, mut moved) = match aim {
-            Aim::Move(moved) => (Aim::Newest, *moved),
-            aim => (aim, Transplant::default()),
-        };
-        // The epoch ends: nobody is in the middle of an operation.
-        let (mut frozen, dirty, facts, in_place) = {
-            let mut lanes = self.lanes.all();
-            // A checkpoint that failed, or an operation that was applied by halves, is not to be published over.
-            if let Some(failure) = self.failure.get() {
-                return Err(failure.clone());
-            }
-            lanes.iter_mut().for_each(|lane| nodes.allocator.give_back(&mut lane.stock));
-            if nodes.nat.dirty_count() == 0
-                && !self.journal.has_transactions()
-                && next_log == NextLog::WithEpoch
-                && is_plain
-                && !self.snapshots.read().has_changes()
-            {
-                // Operations that failed may have taken all of the log.
-                self.journal.rewind(&mut lanes);
-                return Ok(());
-            }
-            moved.switch()?;
-            let version = nodes.version();
-            if version >= LAST_VERSION && next_log == NextLog::WithEpoch {
-                return Err(all_versions_used());
-            }
-            let in_place = match next_log {
-                NextLog::WithEpoch => self.journal.begin(version + 1, &mut lanes),
-                NextLog::OncePublished => Vec::new(),
-            };
-            nodes.set_version(version + 1);
-            nodes.refresh_nids();
-            let mut facts = Facts {
-                version,
-                previous: predecessor.body.version.get(),
-                next_nid: if planted(Fault::HighWaterStale) {
-                    predecessor.body.next_nid.get()
-                } else {
-                    nodes.next_nid()
-                },
-                nodes: nodes.node_count(),
-                inodes: nodes.inode_count() as u32,
-                sequence: if planted(Fault::SequenceStale) {
-                    predecessor.body.sequence.get()
-                } else {
-                    self.journal.next()
-                },
-                blocks: 0, // known when its tree is
-            };
-            if let Aim::Return(Checkpoint { body, .. }) = &aim {
-                facts.next_nid = body.next_nid.get();
-                (facts.nodes, facts.inodes) = (body.nodes.get(), body.inodes.get());
-                nodes.allocator.recount(body.blocks.get());
-            }
-            // What is to be kept must not change from now on; what is no longer kept may, as its list has said so.
-            let kept = match aim {
-                Aim::Keep(_) if !planted(Fault::KeptTooLate) => version,
-                _ if planted(Fault::KeptLoweredEarly) => {
-                    self.snapshots.read().kept().next_back().map_or(0, |record| record.version)
-                }
-                _ => self.snapshots.read().newest(),
-            };
-            (nodes.allocator.freeze(version + 1, kept), nodes.nat.take_dirty(), facts, in_place)
-        };
-        let dirty = dirty.sorted();
-        let (base, keep) = match aim {
-            Aim::Newest | Aim::Move(_) => (predecessor.body.tree(), None),
-            Aim::Keep(record) => (predecessor.body.tree(), Some(*record)),
-            Aim::Return(older) => (older.body.tree(), None),
-        };
-        let touched = std::mem::take(&mut moved.touched);
-        let list = |frozen: &mut Frozen, tree, block| {
-            let newest = Newest { version: facts.version, block, tree };
-            let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
-            let mut kept = self.snapshots.write();
-            moved.records.drain(..).for_each(|record| kept.put(record));
-            drop(moved.for_list.take()); // it is about to be used
-            let (list, listed) = place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
-            Ok((list, moved.flushed.take().unwrap_or_else(Flushed::none).and(listed)))
-        };
-        let changes = Changes { base, nodes: &dirty, touched: &touched, in_place: &in_place };
-        let (checkpoint, journal, durable) =
-            checkpoint::prepare(nodes, &predecessor, &mut frozen, &changes, list, &facts)?;
-        if planted(Fault::SettledBeforePublished) {
-            medium.region.fence(sit::settle(medium, &journal)).ignore();
-        }
-        checkpoint::publish(medium, &predecessor, durable).ignore();
-        if planted(Fault::RootBeforeSettled) {
-            publisher.root.write_next(&medium.region, checkpoint.block, Left::InUse).ignore();
-        }
-        let settled = sit::settle(medium, &journal);
-        fault::fence(&medium.region, Fault::SettleFence, settled).ignore();
-        publisher.root.write_next(&medium.region, checkpoint.block, Left::InUse).ignore();
-        publisher.newest = checkpoint;
-        nodes.nat.publish(checkpoint.body.tree(), facts.version);
-        // An inode's block may have been copied for a neighbour's sake while somebody looked at the old one.
-        self.locks.wait_for_all();
-        drop(self.orphans.lock());
-        if !moved.is_empty() {
-            self.views.reopen();
-        }
-        nodes.allocator.release(&frozen);
-        if next_log == NextLog::OncePublished {
-            self.begin_log(facts.version + 1);
-        }
-        self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.check_versions();
-        if self.snapshots.read().has_changes() {
-            self.pressure.raise();
-        }
-        medium.check_media()
-    }
-
-    /// Lets nothing more be changed if the running epoch could have no checkpoint.
-    pub(crate) fn check_versions(&self) {
-        if self.nodes.version() >= LAST_VERSION {
-            self.fail(&all_versions_used());
-        }
-    }
-
-    /// Begins the log of the running epoch, whose number is `version`, which has no transactions yet.
-    pub(crate) fn begin_log(&self, version: u32) {
-        let _none_in_place = self.journal.begin(version, &mut self.lanes.all());
     }
 
     /// A clean end: everything is in the checkpoint, and the root slot says so.
