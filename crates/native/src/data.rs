@@ -6,11 +6,13 @@
 //! rewritten where they are, unless a snapshot has the block: then it is copied first (HMFS §3.1, Stacking Write). Bytes
 //! beyond the end of a file's last block are zero, always.
 
-use nvm::LINE;
+mod part;
+
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
 
+use self::part::{DIFFERENCE_MAX, Part, is_small};
 use crate::allocator::{Room, Urgency};
 use crate::bia;
 use crate::core::{Core, Operation};
@@ -29,17 +31,6 @@ const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
-/// Largest change of a block that is logged as a difference (Shortcut-JFS §III.A: half a block).
-const DIFFERENCE_MAX: usize = BLOCK as usize / 2;
-
-/// Whether a change of `bytes` of a block is logged as a difference. Half a block is as many bytes either way: what stays of one to
-/// which is `appended` was written lately, and is copied sooner than a difference is stored twice.
-fn is_small(bytes: usize, appended: bool) -> bool {
-    bytes < DIFFERENCE_MAX || bytes == DIFFERENCE_MAX && !appended
-}
-/// A new block that begins with no more than this is soon changed again, in place: it is stored so that the caches keep
-/// it, and not streamed past them.
-const BEGINNING_MAX: usize = BLOCK as usize / 4;
 /// Bytes of a logged run of blocks.
 pub(crate) const MAP_LOG: usize = 32;
 
@@ -69,13 +60,6 @@ struct Blocks<'a> {
     index: u64,
     bytes: &'a [u8],
     hot: Hot,
-}
-
-/// Part of one block.
-struct Part<'a> {
-    index: u64,
-    offset: usize,
-    bytes: &'a [u8],
 }
 
 impl Core {
@@ -381,82 +365,6 @@ impl Core {
     fn changes_in_place(&self, block: u64) -> bool {
         self.options.durability == Durability::Snapshot
             && bia::Entry::read(&self.medium, block).version == self.nodes.version()
-    }
-
-    /// Logs a change of part of a block.
-    fn log_part(&self, operation: &mut Operation<'_>, inode: Inode<'_>, part: &Part<'_>) -> Result<()> {
-        let moved =
-            if inode.layout() == Layout::Inline && part.index == 0 { inode.inline_bytes() } else { &[] };
-        let old = match inode.layout() {
-            Layout::Mapped => operation.look_up(inode, part.index, 1)?.0,
-            _ => DataPointer::HOLE,
-        };
-        if old.has_data() {
-            let is_difference = self.options.durability != Durability::Snapshot
-                && match self.options.journaling {
-                    Journaling::Adaptive => {
-                        let end = part.index * BLOCK + (part.offset + part.bytes.len()) as u64;
-                        is_small(part.bytes.len(), end > inode.size())
-                    }
-                    Journaling::Difference => true,
-                    Journaling::Block | Journaling::BlockSwitch => false,
-                }
-                && (!self.nodes.allocator.is_shared(old.block()) || planted(Fault::SharedChangedInPlace));
-            if is_difference || self.changes_in_place(old.block()) {
-                let offset = part.offset as u16;
-                // Where they go once their record is durable: the lines come while it is on its way.
-                let at = old.block() * BLOCK + part.offset as u64;
-                for line in (0..part.bytes.len() as u64).step_by(LINE as usize) {
-                    self.medium.region.prefetch(at + line);
-                }
-                let (ino, block) = (inode.ino, old.block());
-                operation.log(&Item::Bytes { ino, block, offset, bytes: part.bytes });
-                return Ok(());
-            }
-        }
-        let region = &self.medium.region;
-        let end = part.offset + part.bytes.len();
-        if old.has_data() && !self.rewrites() && (part.offset | end).is_multiple_of(LINE as usize) {
-            // Whole lines go straight to the new block; those that stay come while it is looked for.
-            let from = old.block() * BLOCK;
-            for line in (0..part.offset as u64).chain(end as u64..BLOCK).step_by(LINE as usize) {
-                region.prefetch(from + line);
-            }
-            let (at, _) = operation.allocate(inode.ino, part.index, 1)?;
-            operation.stream(at * BLOCK, region.bytes(from, part.offset));
-            operation.stream(at * BLOCK + part.offset as u64, part.bytes);
-            let tail = region.bytes(from + end as u64, BLOCK as usize - end);
-            operation.stream(at * BLOCK + end as u64, tail);
-            let pointer = DataPointer::written(at);
-            operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
-            return Ok(());
-        }
-        let mut block = [0; BLOCK as usize];
-        if old.has_data() {
-            // Only what stays: reading costs, too.
-            region.read(old.block() * BLOCK, &mut block[..part.offset]);
-            region.read(old.block() * BLOCK + end as u64, &mut block[end..]);
-        } else {
-            block[..moved.len()].copy_from_slice(moved);
-        }
-        block[part.offset..end].copy_from_slice(part.bytes);
-        if old.has_data() && self.rewrites() && !self.nodes.allocator.is_shared(old.block()) {
-            let (ino, at) = (inode.ino, old.block());
-            operation.log(&Item::Bytes { ino, block: at, offset: 0, bytes: &block });
-            return Ok(());
-        }
-        let at = match old.is_unwritten() {
-            true => old.block(),
-            false => operation.allocate(inode.ino, part.index, 1)?.0,
-        };
-        let is_begun = !old.has_data() && part.bytes.len() <= BEGINNING_MAX;
-        match self.options.journaling {
-            Journaling::Adaptive if is_begun => operation.store(at * BLOCK, &block),
-            _ => self.log_run(operation, inode.ino, at, &block),
-        }
-        let pointer = DataPointer::written(at);
-        operation.log(&Item::Map { ino: inode.ino, index: part.index, count: 1, pointer });
-        Ok(())
     }
 
     /// Brings `bytes`, filled up with zeros, to a new block and logs it as block `index` of the file.
