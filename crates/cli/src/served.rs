@@ -178,7 +178,17 @@ impl Served {
         for entry in mount_table::showing(&self.device)?.into_iter().filter(is_it) {
             fuse::unmount(&entry.dir, lazy)?;
         }
-        Ok(())
+        // No path leads to one that is covered, so nobody can unmount it.
+        let covered =
+            mount_table::read()?.into_iter().find(|entry| entry.device == self.device && is_it(entry));
+        match covered {
+            Some(entry) => {
+                let what =
+                    format!("something else is mounted over {} on {}", self.source, entry.dir.display());
+                Err(Failure::new(what).remedy("unmount what covers it, then this one"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// How it is mounted, as a hello tells it. JSON is made of characters.

@@ -240,6 +240,23 @@ fn of_mounts_over_each_other_each_is_known() {
     run(&format!("umount {dir}")).ok();
 }
 
+/// A server that was told to end said nothing about a mount that it could not unmount, and stayed.
+#[test]
+fn a_server_says_which_covered_mount_keeps_it() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let log = scratch.text("log");
+    run(&format!("mount {zone}:home {dir} -o log={log}")).ok();
+    shell(&format!("mount -t tmpfs tmpfs {dir} && kill -TERM {}", pid(&format!("{zone}:home")))).ok();
+    let told = || fs::read_to_string(&log).unwrap_or_default();
+    eventually("it says so", || told().contains("still mounted"));
+    for words in [&*format!("mounted over {zone}:home on {dir}"), "unmount what covers it"] {
+        assert!(told().contains(words), "{}", told());
+    }
+    shell(&format!("umount {dir}")).ok();
+    run(&format!("umount {dir}")).ok();
+    assert_eq!(info(&format!("{zone}:home"))["clean"], true);
+}
+
 /// What was synced was whatever the path led to, and what programs had written was missing in the snapshot.
 #[test]
 fn a_snapshot_lacked_pages_of_a_mount_that_was_elsewhere() {

@@ -266,7 +266,8 @@ fn resolve(dir: &Path) -> Result<PathBuf, Error> {
 pub(crate) struct MountId {
     /// As `/proc/self/mountinfo` writes it.
     device: String,
-    number: u64,
+    /// Not known of one that was covered before anybody could ask.
+    number: Option<u64>,
 }
 
 /// `STATX_MNT_ID_UNIQUE`; kernels that don't know it give the number that is used again.
@@ -278,12 +279,26 @@ impl MountId {
         MountId::in_directory(CWD, dir)
     }
 
+    /// Of the mount that was just made on `dir`, and is served by `connection`: somebody else may have mounted over it since.
+    pub(crate) fn of_new(dir: &Path, connection: &OwnedFd) -> io::Result<MountId> {
+        let seen = MountId::of(dir)?;
+        match device_of(connection) {
+            Some(device) if device != seen.device => Ok(MountId { device, number: None }),
+            _ => Ok(seen),
+        }
+    }
+
+    /// Whether something else covers it since it was made.
+    pub(crate) fn is_covered(&self) -> bool {
+        self.number.is_none()
+    }
+
     /// The same of a path from a directory.
     fn in_directory(above: impl AsFd, dir: &Path) -> io::Result<MountId> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let found = statx(above, dir, flags, StatxFlags::MNT_ID | UNIQUE)?;
         let device = format!("{}:{}", found.stx_dev_major, found.stx_dev_minor);
-        Ok(MountId { device, number: found.stx_mnt_id })
+        Ok(MountId { device, number: Some(found.stx_mnt_id) })
     }
 
     /// Of the file system that is mounted, as `major:minor`.
@@ -291,7 +306,11 @@ impl MountId {
         &self.device
     }
 
-    /// Where this mount is now; `None` if nowhere.
+    fn is(&self, found: &MountId) -> bool {
+        self.device == found.device && (self.is_covered() || self.number == found.number)
+    }
+
+    /// Where this mount is now, and is seen; `None` if nowhere.
     pub(crate) fn mounted_at(&self) -> io::Result<Option<PathBuf>> {
         let table = fs::read("/proc/self/mountinfo")?;
         for line in table.split(|&byte| byte == b'\n') {
@@ -299,7 +318,7 @@ impl MountId {
             if fields.next() == Some(self.device.as_bytes())
                 && let Some(path) =
                     fields.nth(1).map(|field| PathBuf::from(OsString::from_vec(unescape(field))))
-                && MountId::of(&path).is_ok_and(|found| found == *self)
+                && MountId::of(&path).is_ok_and(|found| self.is(&found))
             {
                 return Ok(Some(path));
             }
@@ -308,9 +327,49 @@ impl MountId {
     }
 }
 
+/// The device of the file system that a connection serves, where the kernel tells that (6.18 does).
+fn device_of(connection: &OwnedFd) -> Option<String> {
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", connection.as_raw_fd())).ok()?;
+    let number = told.lines().find_map(|line| line.strip_prefix("fuse_connection:"))?;
+    let number: u32 = number.trim().parse().ok()?;
+    // As the kernel has it: twenty bits of minor number.
+    Some(format!("{}:{}", number >> 20, number & 0xf_ffff))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
+
+    /// Of two who mounted on one directory at once, the one below took the other's mount for its own, and ended that.
+    #[test]
+    fn a_mount_that_was_covered_at_once_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let attach = || attach_as_root(dir.path(), 0o40_755, &MountOptions::default());
+        let below = match attach() {
+            Ok(below) => below,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "LEFT OUT: mounting needs root and /dev/fuse: {error}");
+                return;
+            }
+        };
+        let Some(device) = device_of(&below) else {
+            let _ =
+                writeln!(io::stderr(), "LEFT OUT: this kernel does not tell which mount a connection serves");
+            return unmount(dir.path(), true).unwrap();
+        };
+        let alone = MountId::of_new(dir.path(), &below).unwrap();
+        assert_eq!((alone.device(), alone.is_covered()), (&*device, false));
+        let above = attach().unwrap();
+        let covered = MountId::of_new(dir.path(), &below).unwrap();
+        assert_eq!((covered.device(), covered.is_covered()), (&*device, true));
+        assert_eq!(covered.mounted_at().unwrap(), None, "it is not seen");
+        assert!(!MountId::of_new(dir.path(), &above).unwrap().is_covered());
+        unmount(dir.path(), true).unwrap();
+        assert_eq!(covered.mounted_at().unwrap().as_deref(), Some(dir.path()), "now it is");
+        unmount(dir.path(), true).unwrap();
+    }
 
     #[test]
     fn option_values_are_quoted() {

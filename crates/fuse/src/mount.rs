@@ -50,12 +50,16 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         error => error,
     })?;
     let connection = attach(&dir, options)?;
+    let id = MountId::of_new(&dir, &connection);
+    let is_covered = id.as_ref().is_ok_and(MountId::is_covered);
     let not_answering = |source| {
-        // Whatever failed, leave no dead mount behind.
-        let _ = point.unmount_whatever(true);
+        // Whatever failed, leave no dead mount behind; what covers it is another's.
+        if !is_covered {
+            let _ = point.unmount_whatever(true);
+        }
         Error::NotAnswering { dir: dir.clone(), source }
     };
-    let id = MountId::of(&dir).map_err(not_answering)?;
+    let id = id.map_err(not_answering)?;
     let device = Arc::new(Device::new(connection, id.clone()));
     let server = Arc::new(Server::new(volume, options, Arc::downgrade(&device)));
     let session = Arc::new(Session(server.clone()));
@@ -64,8 +68,11 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
     // Asking for the root directory proves that the threads serve. Asking for its creation, too, the kernel learns whether
     // it need ever ask for one.
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let answer = apart(|| statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map(drop));
-    answer.and_then(|answer| Ok(answer?)).map_err(not_answering)?;
+    // No path leads to one that is covered.
+    if !is_covered {
+        let answer = apart(|| statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map(drop));
+        answer.and_then(|answer| Ok(answer?)).map_err(not_answering)?;
+    }
     let unmounter = Unmounter { dir, id, session: serving, turn: Arc::default() };
     Ok(Mount { threads, server, device, over_rings, unmounter })
 }
