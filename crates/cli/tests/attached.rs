@@ -138,6 +138,10 @@ fn a_removed_file_that_is_damaged_stays_alone() {
     run(&format!("mount {disk} {dir} -o ro")).ok();
     assert_eq!(fs::read(at("kept")).unwrap(), b"kept");
     assert!(!at("big").exists());
+    // It was called a zone that is open read-only, and what was told to do about that led nowhere.
+    let other = scratch.mount_point("other");
+    run(&format!("mount {disk}:home {other}"))
+        .fails(32, &["is no zone, and has no volumes", "nothing was mounted"]);
     run(&format!("umount {dir}")).ok();
 }
 

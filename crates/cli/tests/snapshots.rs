@@ -221,7 +221,8 @@ fn a_volume_returns_to_a_snapshot_and_a_snapshot_becomes_a_volume() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "three");
     run(&format!("umount {dir}")).ok();
 
-    run(&format!("snapshot rollback {zone}:home first")).fails(1, &["second, third", "would be lost"]);
+    run(&format!("snapshot rollback {zone}:home first"))
+        .fails(1, &["second, third", "would be lost", "nothing was changed"]);
     run(&format!("snapshot rollback {zone}:home first --discard-newer")).ok();
     run(&format!("fsck {zone}:home")).ok();
     run(&format!("fsck {zone}:copy")).ok();

@@ -84,9 +84,14 @@ pub(crate) fn of_unmounted(
 
 /// Why a volume was not returned to a snapshot.
 pub(crate) fn not_rolled_back(error: native::Error) -> Failure {
-    let newer = matches!(error, native::Error::NewerSnapshots { .. });
-    let failure = Failure::new(error);
-    if newer { failure.remedy("remove them first, or add --discard-newer") } else { failure }
+    use native::Error::{NewerSnapshots, NoSnapshot, SnapshotHeld};
+    let has_newer = matches!(error, NewerSnapshots { .. });
+    let is_refused = has_newer || matches!(error, NoSnapshot(_) | SnapshotHeld { .. });
+    let mut failure = Failure::new(error);
+    if has_newer {
+        failure = failure.remedy("remove them first, or add --discard-newer");
+    }
+    if is_refused { failure.leaving("nothing was changed") } else { failure }
 }
 
 /// Does what is asked; gives what is left of the snapshot.

@@ -33,6 +33,10 @@ impl Server {
         if let Some(served) = state.served.get(name) {
             return Err(is_mounted_already(served, request, options));
         }
+        if matches!(opened, Opened::Disk(_)) && !matches!(request.source, MountSource::Disk(_)) {
+            let what = format!("{} is no zone, and has no volumes", self.path.display());
+            return Err(Failure::new(what).leaving("nothing was mounted"));
+        }
         if self.read_only && !options.read_only {
             let path = self.path.display();
             return Err(Failure::new(format!("{path} cannot be written to, and the zone is open read-only"))
@@ -42,7 +46,7 @@ impl Server {
         }
         let _at_work = self.begin(&mut state, name, Work::Opening)?;
         drop(state);
-        let medium = self.medium(opened, request, options)?;
+        let medium = Server::medium(opened, request, options)?;
         // Before there is anything that it has to wait for.
         let hand_over = self.clone().finish_when_ended(name.to_string())?;
         let (served, mount) = Served::mount(request, options, medium)?;
@@ -61,18 +65,14 @@ impl Server {
     }
 
     /// What is to be mounted, if it can be.
-    fn medium(&self, opened: Opened, request: &MountRequest, options: &Options) -> Result<Medium, Failure> {
+    fn medium(opened: Opened, request: &MountRequest, options: &Options) -> Result<Medium, Failure> {
         let name = request.source.volume();
         match opened {
             Opened::Zone(zone) => {
                 let region = mountable(&zone, name, options)?;
                 Ok(Medium::Volume { region, account: zone.volume(name)? })
             }
-            Opened::Disk(disk) if matches!(request.source, MountSource::Disk(_)) => Ok(Medium::Disk(disk)),
-            Opened::Disk(_) => {
-                Err(Failure::new(format!("{} is no zone, and has no volumes", self.path.display()))
-                    .leaving("nothing was mounted"))
-            }
+            Opened::Disk(disk) => Ok(Medium::Disk(disk)),
         }
     }
 

@@ -16,19 +16,19 @@ use crate::report::{self, Form};
 impl Server {
     /// What a volume is: in use, at rest, or while somebody changes it.
     pub(super) fn info(&self, volume: &str) -> Result<Json, Failure> {
-        let zone = self.zone()?;
         let mut state = self.when_not_opening(volume);
         if let Some(served) = state.served.get(volume).cloned() {
             drop(state);
-            let fields = describe::volume(&zone, volume, served.list_snapshots())?;
+            let fields = describe::volume(&self.zone()?, volume, served.list_snapshots())?;
             return Ok(pack(&served.describe(fields)));
         }
         let at_work = self.begin(&mut state, volume, Work::Opening);
         drop(state);
-        // Who changes the volume has its disk, and may be about to remove it.
+        // Who changes the volume has its disk, and may be about to remove it. The zone is let go of first: when nobody is at work any more,
+        // the server may end.
         let fields = match at_work {
-            Ok(_at_work) => describe::at_rest(&zone, volume)?,
-            Err(at_work) => describe::at_work(&zone, volume, at_work)?,
+            Ok(_at_work) => describe::at_rest(&self.zone()?, volume)?,
+            Err(at_work) => describe::at_work(&self.zone()?, volume, at_work)?,
         };
         Ok(pack(&fields))
     }
