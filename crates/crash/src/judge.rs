@@ -1,26 +1,28 @@
 //! What is done with a state: recover it, check it, compare it, use it, and crash its recovery.
 
+mod crashed;
+mod life;
 mod recovery;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use nvm::{Line, LineWords, Look, Recording, RecordingOptions, Region, WatchMark};
+use nvm::{LineWords, Look, Recording, WatchMark};
 use vfs::Time;
 
 use crate::arena::Arena;
 use crate::cut;
-use crate::hash::{self, IdentityHasher};
-use crate::judge::recovery::{Crashed, Gathered, Looks, Recovery};
+use crate::hash::IdentityHasher;
+use crate::judge::crashed::{Crashed, Gathered, Looks};
+use crate::judge::recovery::{Recovered, Recovery};
 use crate::lag::Allowed;
 use crate::machine::{Machine, lines_of};
-use crate::memo::{Runs, Step, Universe};
+use crate::memo::{Runs, Universe};
 use crate::search::{Choices, Run, search};
-use crate::subject::{Mounted, Promise, Subject};
+use crate::subject::{Promise, Subject};
 use crate::tree::Tree;
 use crate::unit::Units;
-use crate::usage;
 use crate::violation::Violation;
 
 /// The clock while a state is judged: later than any workload's.
@@ -31,8 +33,6 @@ const CRASHED_MAX: usize = 200_000;
 pub(crate) const STEPS_MAX: usize = 6_000_000;
 /// Questions remembered at most, when a point begins: some 100 MB.
 const QUESTIONS_MAX: usize = 1_000_000;
-/// Steps that take as much as one stored line.
-const STORED_STEPS: usize = size_of::<(LineWords, Line)>().div_ceil(size_of::<Step>());
 
 /// How many states there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,33 +79,17 @@ impl Fault {
     }
 }
 
-/// What a recovery did.
-struct Recovered {
-    /// The words that it stored, by their lines, and what they hold since.
-    stored: Vec<(LineWords, Line)>,
-    /// The hash of these.
-    hash: u64,
-    /// The hash of its recording, if there is one.
-    recorded: Option<u64>,
+/// What is looked at by a recovery, or by what comes of it.
+struct Looked {
+    /// In order: all of it; or, if that was known, what may be something else in other states of the point.
+    looks: Vec<Look>,
+    /// If it was known, and is gathered: all that is not gathered yet.
+    known: Option<Vec<Look>>,
 }
 
-impl Recovered {
-    /// Whether another one did something else.
-    fn differs(&self, other: &Recovered) -> bool {
-        let recorded = self.recorded.zip(other.recorded).is_some_and(|(this, other)| this != other);
-        recorded || self.stored != other.stored
-    }
-
-    /// The words of a line that it stored.
-    fn words_stored(&self, line: u32) -> u8 {
-        let found = self.stored.binary_search_by_key(&line, |(stored, _)| stored.line);
-        found.map_or(0, |index| self.stored[index].0.words)
-    }
-
-    /// Of these words, those that it did not store.
-    fn left(&self, read: LineWords) -> Option<LineWords> {
-        let words = read.words & !self.words_stored(read.line);
-        (words != 0).then_some(LineWords { words, ..read })
+impl Looked {
+    fn to_gather(&self) -> &[Look] {
+        self.known.as_ref().unwrap_or(&self.looks)
     }
 }
 
@@ -152,6 +136,29 @@ pub(crate) struct Point<'p> {
     /// What the recovered tree may be.
     pub(crate) allowed: &'p Allowed,
     pub(crate) seed: u64,
+}
+
+/// One state of a crash point.
+struct State<'s> {
+    point: &'s Point<'s>,
+    /// The point's number, among all points.
+    number: u64,
+    /// What the point's states differ in.
+    units: &'s Units,
+    /// When memory is in this state.
+    mark: WatchMark,
+}
+
+impl State<'_> {
+    /// Whether other states of the point may hold something else in these words.
+    fn may_differ(&self, words: LineWords) -> bool {
+        self.units.of_line(words.line).is_some()
+    }
+
+    /// Whether its recovery is crashed.
+    fn is_deep(&self) -> bool {
+        self.point.depth > 1
+    }
 }
 
 impl Judge {
@@ -240,132 +247,35 @@ impl Judge {
         }
     }
 
-    /// Recovers the state in memory, one of the `number`th point, and judges it. Also says on which words of `units` it depends, in
-    /// order.
-    fn judge(&mut self, units: &Units, point: &Point<'_>, number: u64) -> (Verdict, Vec<LineWords>) {
-        let arena = self.arena.clone();
-        let (state, deep) = (arena.mark(), point.depth > 1);
-        let in_units = |words: LineWords| units.of_line(words.line).is_some();
-        // What is gathered is so when memory is at `state` again.
-        let (mut all_looks, mut all_looked_at) = (Vec::new(), Vec::new());
-        let mut looks: Vec<Look> = Vec::new();
-        let known = arena.known(&mut self.recoveries, number, in_units, &mut looks);
-        let known = known.filter(|it| !deep || it.recorded.is_some());
-        let (mut opened, mut recording, mut is_new) = (None, None, false);
-        let recovered = match known {
-            Some(recovered) if !self.doubts => {
-                if let Some(gathered) = self.gathered.last() {
-                    all_looks = arena.looks_of(&mut self.recoveries, gathered.looks.list);
-                }
-                arena.store(&recovered.stored);
-                recovered
-            }
-            known => {
-                let list = self.next_number();
-                let looks_then = known.as_ref().map(|_| arena.looks_of(&mut self.recoveries, list));
-                if deep {
-                    arena.zone.start_recording(RecordingOptions::default());
-                }
-                arena.seek(self.universe.runs());
-                let found = guarded(|| self.open());
-                recording = arena.zone.stop_recording();
-                looks = arena.looks();
-                match found {
-                    Ok(found) => opened = Some(found),
-                    Err(what) => return (Err(Fault::of(format!("it does not open: {what}"))), Vec::new()),
-                }
-                let stored = arena.stored_since(state);
-                is_new = !self.cover(stored.iter().map(|(words, _)| line_run(words.line)));
-                let hash = stored.iter().fold(0, |sum, (words, held)| {
-                    let place = u64::from(words.line) << 8 | u64::from(words.words);
-                    hash::mix(hash::mix(sum, place), hash::of_words(words.words, held))
-                });
-                let recovered =
-                    Recovered { stored, hash, recorded: recording.as_ref().map(recovery::hash_of) };
-                if !self.gathered.is_empty() {
-                    all_looks.clone_from(&looks);
-                }
-                let looked_the_same = looks_then.is_none_or(|then| then == looks);
-                if known.is_some_and(|known| known.differs(&recovered) || !looked_the_same) {
-                    return (Err(Fault::of("its recovery is not what is known of it".into())), Vec::new());
-                }
-                Rc::new(recovered)
-            }
-        };
-        let mut looked_at: Vec<Look> = Vec::new();
-        let list = self.next_number();
-        let lives = self.lives.entry(recovered.hash).or_default();
-        let differ = |words| in_units(words) && recovered.left(words).is_some();
-        let known = arena.known(lives, number, differ, &mut looked_at);
-        let live = match known {
-            Some(live) if !self.doubts => {
-                if let Some(gathered) = self.gathered.last() {
-                    all_looked_at = arena.looks_of(lives, gathered.looks.list);
-                }
-                if let Some(opened) = opened {
-                    opened.abandon();
-                }
-                live
-            }
-            known => {
-                self.counts.checked += 1;
-                let looked_at_then = known.as_ref().map(|_| arena.looks_of(lives, list));
-                let again = || {
-                    arena.put_back(state);
-                    guarded(|| self.open()).map_err(|what| format!("it opens once, but not again: {what}"))
-                };
-                let opened = match opened.map_or_else(again, Ok) {
-                    Ok(opened) => opened,
-                    Err(what) => return (Err(Fault::of(what)), Vec::new()),
-                };
-                let after = arena.mark();
-                arena.seek(self.universe.runs());
-                let live = self.live(opened).map(|tree| self.interned(&tree)).map_err(Fault::of);
-                looked_at = arena.looks();
-                arena.put_back(after);
-                if !self.gathered.is_empty() {
-                    all_looked_at.clone_from(&looked_at);
-                }
-                let hash = |live: &Verdict| {
-                    live.as_ref().map(|tree| tree.hash()).map_err(|fault| fault.what.clone())
-                };
-                let looked_the_same = looked_at_then.is_none_or(|then| then == looked_at);
-                if known.is_some_and(|known| hash(&known) != hash(&live) || !looked_the_same) {
-                    return (Err(Fault::of("what comes of it is not what is known".into())), Vec::new());
-                }
-                let lives = self.lives.entry(recovered.hash).or_default();
-                self.steps += lives.insert(&arena.steps(&looked_at), live.clone());
-                live
-            }
-        };
-        arena.put_back(state);
+    /// Recovers the state in memory, judges what comes of it, remembers all that, and crashes the recovery. Gives the words of the units that
+    /// this depends on, in order.
+    fn judge(&mut self, state: &State<'_>) -> Result<Vec<LineWords>, Fault> {
+        let Recovery { did, looked, is_new, recording, opened } = self.recovered(state)?;
+        let life = self.life_of(state, &did, opened)?;
+        // What looks find in the state can only be told while memory is in it.
+        self.arena.put_back(state.mark);
         if let Some(gathered) = self.gathered.last_mut() {
-            gathered.add(&arena, &all_looks, None);
-            gathered.add(&arena, &all_looked_at, Some(&recovered));
+            gathered.add(&self.arena, looked.to_gather(), None);
+            gathered.add(&self.arena, life.looked.to_gather(), Some(&did));
         }
         if is_new {
-            let steps = self.recoveries.insert(&arena.steps(&looks), recovered.clone());
-            if steps > 0 {
-                self.steps += steps + recovered.stored.len() * STORED_STEPS;
-            }
+            self.remember_recovery(&did, &looked.looks);
         }
-        let mut read = arena.words_of(&looks, |line| units.has(line));
-        let looked_at = arena.words_of(&looked_at, |line| units.has(line));
-        read.extend(looked_at.into_iter().filter_map(|words| recovered.left(words)));
-        let verdict = match (live, recovered.recorded) {
-            (Ok(tree), Some(recorded)) if deep => {
-                let recovery = Recovery { state, recorded, recording, tree: &tree };
-                match self.crash_recovery(recovery, units, point, number) {
-                    Ok(looks) => {
-                        read.extend(arena.words_of(&looks, |line| units.has(line)));
-                        Ok(tree)
-                    }
-                    Err(fault) => Err(fault),
-                }
-            }
-            (live, _) => live,
-        };
-        (verdict, read)
+        let tree = life.verdict?;
+        let mut read = self.words_of(&looked.looks, state);
+        let looked_at = self.words_of(&life.looked.looks, state);
+        read.extend(looked_at.into_iter().filter_map(|words| did.left(words)));
+        if let Some(recorded) = did.recorded.filter(|_| state.is_deep()) {
+            let looks = self.crash_recovery(state, recorded, recording, &tree)?;
+            read.extend(self.words_of(&looks, state));
+        }
+        state.point.allowed.admits(&tree).map_err(Fault::of)?;
+        Ok(read)
+    }
+
+    /// The words that looks are at, of lines that may be in a unit.
+    fn words_of(&self, looks: &[Look], state: &State<'_>) -> Vec<LineWords> {
+        self.arena.words_of(looks, |line| state.units.has(line))
     }
 
     /// Says that states differ in these lines, too. True if that is news: then nothing is known any more, as nobody looked at them.
@@ -408,22 +318,6 @@ impl Judge {
         self.steps
     }
 
-    fn interned(&mut self, tree: &Rc<Tree>) -> Rc<Tree> {
-        let known = self.trees.entry(tree.hash()).or_insert_with(|| {
-            self.steps += tree.bytes() / size_of::<Step>();
-            tree.clone()
-        });
-        known.clone()
-    }
-
-    /// Reads a volume's tree; one that was met before is not put together again.
-    fn tree_of(&self, mounted: &dyn Mounted) -> vfs::Result<Rc<Tree>> {
-        match self.trees.get(&Tree::hash_of(mounted)?) {
-            Some(tree) => Ok(tree.clone()),
-            None => Tree::of(mounted).map(Rc::new),
-        }
-    }
-
     /// Begins a workload. Forgets which recoveries were crashed if they are many: those of other workloads seldom help.
     pub(crate) fn begin(&mut self) {
         self.counts = Counts::default();
@@ -438,73 +332,6 @@ impl Judge {
         self.universe = Universe::default();
         self.forget_runs();
         self.crashed.clear();
-    }
-
-    /// Recovers the state in memory.
-    fn open(&self) -> Result<Opened, String> {
-        let volume = self.subject.open(&self.arena.region, self.promise)?;
-        let find = |region| self.subject.find(region, self.promise);
-        let beside = self.arena.beside.as_ref().map(find).transpose();
-        match beside {
-            Ok(beside) => Ok(Opened { volume, beside: beside.flatten() }),
-            Err(what) => Err(format!("the volume beside: {what}")),
-        }
-    }
-
-    /// Reads the tree, checks, recovers again, and uses the volume, and the one beside it.
-    fn live(&self, opened: Opened) -> Result<Rc<Tree>, String> {
-        let tree = self.live_in(&self.arena.region, opened.volume, false)?;
-        let (Some(mounted), Some(region)) = (opened.beside, &self.arena.beside) else { return Ok(tree) };
-        let beside = self.live_in(region, mounted, true);
-        let beside = beside.map_err(|what| format!("the volume beside: {what}"))?;
-        Ok(Rc::new(Tree::clone(&tree).with_beside(Some(beside))))
-    }
-
-    /// The same, in one region. Of a volume that was just made, `is_new`, the last copy of something may be missing.
-    fn live_in(&self, region: &Region, mounted: Box<dyn Mounted>, is_new: bool) -> Result<Rc<Tree>, String> {
-        let subject = self.subject;
-        let tree = guarded(|| {
-            let tree = self.tree_of(&*mounted).map_err(|error| format!("its tree cannot be read: {error}"));
-            mounted.abandon();
-            tree
-        })?;
-        if is_new {
-            guarded(|| subject.complete(region)).map_err(|what| format!("it cannot be completed: {what}"))?;
-        }
-        let check = |when: &str| {
-            guarded(|| subject.check(region)).map_err(|what| format!("the check {when} finds: {what}"))
-        };
-        check("after recovery")?;
-        let again = guarded(|| subject.open(region, self.promise))
-            .map_err(|what| format!("it opens once, but not again: {what}"))?;
-        guarded(move || {
-            let unread = |error: vfs::Error| format!("its tree cannot be read again: {error}");
-            if Tree::hash_of(&*again).map_err(unread)? != tree.hash() {
-                let difference = Tree::of(&*again).map_err(unread)?.difference(&tree).unwrap_or_default();
-                return Err(format!("recovering twice is not recovering once: {difference}"));
-            }
-            again.clear_snapshots().map_err(|what| format!("its snapshots cannot be removed: {what}"))?;
-            usage::empty(&*again).map_err(|what| format!("it cannot be used: {what}"))?;
-            again.close().map_err(|what| format!("it cannot be closed: {what}"))?;
-            Ok(tree)
-        })
-        .and_then(|tree| check("after use").map(|()| tree))
-    }
-}
-
-/// A state that was recovered.
-struct Opened {
-    volume: Box<dyn Mounted>,
-    /// The volume beside it, if there is one.
-    beside: Option<Box<dyn Mounted>>,
-}
-
-impl Opened {
-    fn abandon(self) {
-        self.volume.abandon();
-        if let Some(beside) = self.beside {
-            beside.abandon();
-        }
     }
 }
 
@@ -524,16 +351,9 @@ impl Run for At<'_> {
         judge.arena.patch(chosen.flat_map(|(unit, choice)| {
             unit.contents(*choice).iter().enumerate().map(|(n, bytes)| (unit.first + n as u32, bytes))
         }));
-        let (verdict, read) = judge.judge(units, point, number);
-        match verdict.and_then(|tree| point.allowed.admits(&tree).map_err(Fault::of)) {
-            Ok(()) => Ok(read),
-            Err(fault) => Err(judge.violation(point, units, choices, fault)),
-        }
+        let state = State { point, number, units, mark: judge.arena.mark() };
+        judge.judge(&state).map_err(|fault| judge.violation(point, units, choices, fault))
     }
-}
-
-fn line_run(line: u32) -> std::ops::Range<u64> {
-    u64::from(line)..u64::from(line) + 1
 }
 
 /// Runs what a damaged volume may break.
