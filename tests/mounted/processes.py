@@ -251,6 +251,20 @@ def data_and_holes_agree_with_what_is_not_yet_written_back():
 
 
 @check
+def what_is_stored_to_a_mapping_is_no_hole():
+    # Whoever copies the file while it is in use, as backups do, asks where data is, and took the answer for all there is.
+    fd = os.open("mapped", os.O_RDWR | os.O_CREAT, 0o644)
+    os.ftruncate(fd, 1 << 20)
+    with mmap.mmap(fd, 1 << 20) as mapped:
+        mapped[500000:500005] = b"hello"
+        assert os.fstat(fd).st_blocks > 0, "all of it seems to be a hole"
+        start = os.lseek(fd, 0, os.SEEK_DATA)
+        assert start <= 500000 < os.lseek(fd, start, os.SEEK_HOLE), "what is there seems to be a hole"
+    put("new", b"x" * 280000)
+    assert os.stat("new").st_blocks > 0, "a new file seems to be a hole"
+
+
+@check
 def copy_file_range_copies_what_is_not_yet_written_back():
     one, two = os.open("source", os.O_RDWR | os.O_CREAT), os.open("copy", os.O_RDWR | os.O_CREAT)
     os.write(one, bytes(range(256)) * 64)

@@ -40,6 +40,21 @@ impl Volume {
         self.home.as_ref().is_some_and(Home::is_checkpoint_due)
     }
 
+    /// Sees to it, before an operation that is to be durable when it returns, that the log has room: an operation that the disk keeps from being made
+    /// durable is better not done. Called without locks.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub(crate) fn make_log_ready(&self) -> Result<()> {
+        match &self.home {
+            Some(home) if !home.has_room() => {
+                self.empty_full_half()?;
+                self.commit_all()
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Empties the half of the log that is full, if one is.
     pub(crate) fn empty_full_half(&self) -> Result<()> {
         match &self.home {

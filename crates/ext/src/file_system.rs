@@ -28,11 +28,11 @@ impl FileSystem for Volume {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr, handle: Option<Handle>) -> Result<Attr> {
-        self.inode_changed(ino, self.set_attributes(caller, ino, set, handle))
+        self.changing_inode(ino, || self.set_attributes(caller, ino, set, handle))
     }
 
     fn set_inode_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
-        self.inode_changed(ino, self.set_flags(caller, ino, flags))
+        self.changing_inode(ino, || self.set_flags(caller, ino, flags))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -44,27 +44,27 @@ impl FileSystem for Volume {
     }
 
     fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {
-        self.names_changed(self.make_node(caller, dir, name, mode, rdev))
+        self.changing_names(|| self.make_node(caller, dir, name, mode, rdev))
     }
 
     fn mkdir(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32) -> Result<Attr> {
-        self.names_changed(self.make_directory(caller, dir, name, mode))
+        self.changing_names(|| self.make_directory(caller, dir, name, mode))
     }
 
     fn symlink(&self, caller: &Caller, dir: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.names_changed(self.make_link(caller, dir, name, target))
+        self.changing_names(|| self.make_link(caller, dir, name, target))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &[u8]) -> Result<Attr> {
-        self.names_changed(self.add_name(caller, ino, dir, name))
+        self.changing_names(|| self.add_name(caller, ino, dir, name))
     }
 
     fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.names_changed(self.remove_name(caller, dir, name))
+        self.changing_names(|| self.remove_name(caller, dir, name))
     }
 
     fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.names_changed(self.remove_directory(caller, dir, name))
+        self.changing_names(|| self.remove_directory(caller, dir, name))
     }
 
     fn rename(
@@ -76,7 +76,7 @@ impl FileSystem for Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.names_changed(self.rename_name(caller, (dir, name), (new_dir, new_name), flags))
+        self.changing_names(|| self.rename_name(caller, (dir, name), (new_dir, new_name), flags))
     }
 
     fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {
@@ -89,12 +89,14 @@ impl FileSystem for Volume {
     }
 
     fn create(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.ready_for_names()?;
         let created =
             self.create_file(caller, dir, name, mode, flags, |ino| self.open(caller, ino, flags))?;
         self.or_close(created.handle, self.names_changed(Ok(created)))
     }
 
     fn tmpfile(&self, caller: &Caller, dir: Ino, mode: u32, flags: OpenFlags) -> Result<Created> {
+        self.ready_for_names()?;
         let created = self.make_unnamed(caller, dir, mode, flags)?;
         self.or_close(created.handle, self.names_changed(Ok(created)))
     }
@@ -166,7 +168,7 @@ impl FileSystem for Volume {
     }
 
     fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.inode_changed(ino, self.set_xattr(caller, ino, name, value, mode))
+        self.changing_inode(ino, || self.set_xattr(caller, ino, name, value, mode))
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
@@ -174,7 +176,7 @@ impl FileSystem for Volume {
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.inode_changed(ino, self.remove_xattr(caller, ino, name))
+        self.changing_inode(ino, || self.remove_xattr(caller, ino, name))
     }
 
     fn fallocate(

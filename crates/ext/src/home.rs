@@ -46,6 +46,9 @@ pub(crate) trait Above {
     fn half_filled(&self);
 }
 
+/// Bytes that the record of an operation on names or an inode seldom has.
+const OPERATION_BYTES: u64 = 32 << 10;
+
 struct Committing {
     log: Log,
     /// Taken, and too long for what is left of the running half.
@@ -229,6 +232,14 @@ impl Home {
 
     fn is_other_free(&self, committing: &Committing) -> bool {
         self.retired() + 1 == committing.log.epoch()
+    }
+
+    /// Whether what one operation changes is likely to have room in the log as it is.
+    pub(crate) fn has_room(&self) -> bool {
+        let committing = self.committing.lock();
+        let (filled, half) = committing.log.fill();
+        let has_more = || self.is_other_free(&committing) || filled + OPERATION_BYTES.min(half / 4) <= half;
+        committing.waiting.is_none() && has_more()
     }
 
     /// Whether a half of the log is full, and waits to be emptied.

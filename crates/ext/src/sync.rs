@@ -11,6 +11,25 @@ use crate::volume::Volume;
 const COLLECT_MAX: u64 = 256;
 
 impl Volume {
+    /// Runs an operation on names.
+    pub(crate) fn changing_names<R>(&self, change: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.ready_for_names()?;
+        self.names_changed(change())
+    }
+
+    /// Runs an operation that changes an inode.
+    pub(crate) fn changing_inode<R>(&self, ino: Ino, change: impl FnOnce() -> Result<R>) -> Result<R> {
+        if self.sync == Sync::Sync {
+            self.make_log_ready()?;
+        }
+        self.inode_changed(ino, change())
+    }
+
+    /// Before an operation on names.
+    pub(crate) fn ready_for_names(&self) -> Result<()> {
+        if self.sync == Sync::Nosync { Ok(()) } else { self.make_log_ready() }
+    }
+
     /// Behind an operation on names.
     pub(crate) fn names_changed<R>(&self, result: Result<R>) -> Result<R> {
         if result.is_ok() && self.sync != Sync::Nosync && !planted(Fault::NamesNotCommitted) {
@@ -19,8 +38,7 @@ impl Volume {
         result
     }
 
-    /// Behind an operation that changed an inode.
-    pub(crate) fn inode_changed<R>(&self, ino: Ino, result: Result<R>) -> Result<R> {
+    fn inode_changed<R>(&self, ino: Ino, result: Result<R>) -> Result<R> {
         if result.is_ok() && self.sync == Sync::Sync {
             self.fsync_inode(ino)?;
         }

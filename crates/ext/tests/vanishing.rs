@@ -7,7 +7,7 @@ use crate::support::{Image, tree};
 use disk::{Disk, Memory};
 use ext::{Options, Sync, Volume};
 use nvm::{OpenOptions, Region, VolumeKind, Zone};
-use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO, Time};
+use vfs::{Caller, Error, FileSystem, Handle, OpenFlags, ROOT_INO, RenameFlags, SetAttr, Time, XattrMode};
 
 struct Scene {
     region: Region,
@@ -90,6 +90,51 @@ fn what_two_halves_of_the_log_have_is_on_the_disk_when_it_is_detached() {
         assert_eq!(plain.read(handle, 0, &mut bytes).unwrap(), 5000);
         assert!(bytes[..5000] == expected, "{name}");
     }
+}
+
+/// An operation that could not be made durable said so, and was done all the same: a kernel, which believes what it is told, had names that were gone.
+#[test]
+fn what_is_said_to_have_failed_is_not_done() {
+    let Scene { region, memory, disk, volume } = scene();
+    drop(volume);
+    let options = Options { sync: Sync::Sync, ..Options::default() };
+    let volume = Volume::mount(&region, disk, &options).unwrap();
+    let root = Caller::root();
+    write(&volume, "kept", &[1; 4096]).unwrap();
+    let there = volume.mknod(&root, ROOT_INO, b"there", 0o100_644, 0).unwrap().ino;
+    memory.vanish(true);
+    let mut made = 0u64;
+    let error = loop {
+        // The log has of them what the disk is to have.
+        let _ = write(&volume, "kept", &[made as u8; 4096]);
+        match volume.mknod(&root, ROOT_INO, format!("new {made}").as_bytes(), 0o100_644, 0) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+        assert!(made < 100_000);
+    };
+    assert!(matches!(error, Error::Io(_)), "{error}");
+    let is_there = |name: &str| volume.lookup(&root, ROOT_INO, name.as_bytes()).is_ok();
+    assert!(!is_there(&format!("new {made}")));
+    let failed = |result: Result<(), Error>| assert!(matches!(result, Err(Error::Io(_))), "{result:?}");
+    failed(volume.unlink(&root, ROOT_INO, b"there"));
+    failed(volume.rename(&root, ROOT_INO, b"there", ROOT_INO, b"elsewhere", RenameFlags::empty()));
+    failed(volume.mkdir(&root, ROOT_INO, b"dir", 0o755).map(drop));
+    failed(volume.link(&root, there, ROOT_INO, b"linked").map(drop));
+    failed(volume.create(&root, ROOT_INO, b"file", 0o644, OpenFlags::READ).map(drop));
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    failed(volume.setattr(&root, there, &mode, None).map(drop));
+    failed(volume.setxattr(&root, there, b"user.some", b"value", XattrMode::Either));
+    memory.vanish(false);
+    volume.mkdir(&root, ROOT_INO, b"again", 0o755).unwrap();
+    assert!(is_there("there") && is_there("again"));
+    for name in ["elsewhere", "dir", "linked", "file"] {
+        assert!(!is_there(name), "{name}");
+    }
+    let attr = volume.getattr(there).unwrap();
+    assert_eq!((attr.mode & 0o777, attr.nlink), (0o644, 1));
+    assert_eq!(volume.getxattr(&root, there, b"user.some"), Err(Error::NoAttribute));
+    assert!(ext::check_volume(&volume).unwrap().is_clean());
 }
 
 /// Whoever is told that a file could not be made durably has nothing to close.

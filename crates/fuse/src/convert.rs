@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use vfs::{
-    Attr, Error, FallocateMode, InodeFlags, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime, Statfs, Time,
+    Attr, Error, FallocateMode, FileKind, InodeFlags, OpenFlags, ROOT_INO, RenameFlags, SetAttr, SetTime,
+    Statfs, Time,
 };
 
 use crate::abi::{
@@ -33,7 +34,8 @@ fn attr(attr: &Attr) -> abi::Attr {
     abi::Attr {
         ino: attr.ino,
         size: attr.size,
-        blocks: attr.blocks,
+        // Of a file without any, backups take it that all of it is a hole: but the kernel may have pages of which nobody here knows.
+        blocks: if attr.kind() == FileKind::Regular { attr.blocks.max(1) } else { attr.blocks },
         // The kernel's own words for seconds before 1970.
         atime: attr.atime.sec as u64,
         mtime: attr.mtime.sec as u64,

@@ -159,7 +159,7 @@ impl Server {
                 })
             })),
             // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
-            // With "never ask again", all of every file is data.
+            // With "never ask again", all of every file is data, up to an end that the kernel may know alone.
             Opcode::Lseek if self.writeback_cache => self.never(Request::Lseek, reply),
             Opcode::Lseek => reply.answer(self.handle(Request::Lseek, || self.seek(message))),
             Opcode::CopyFileRange => reply.answer(self.handle(Request::CopyFileRange, || {
@@ -336,8 +336,18 @@ impl Server {
             SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Error::Invalid),
         };
-        let offset = self.volume.seek(self.inodes.file(message.ino())?.handle(), from)?;
-        Ok(LseekOut { offset })
+        let ino = message.ino();
+        let file = self.inodes.file(ino)?;
+        if !self.inodes.may_have_dirty_pages(ino, &file) {
+            return Ok(LseekOut { offset: self.volume.seek(file.handle(), from)? });
+        }
+        // What is stored to a mapping is in the kernel's pages, over what are holes here: so nothing is a hole.
+        let size = self.volume.getattr(ino)?.size;
+        match from {
+            _ if offset >= size => Err(Error::NoSuchOffset),
+            SeekFrom::Data(_) => Ok(LseekOut { offset }),
+            SeekFrom::Hole(_) => Ok(LseekOut { offset: size }),
+        }
     }
 
     /// Flags of inodes, of which the kernel tells by itself what is asked of any file: it has seen to who may change which.

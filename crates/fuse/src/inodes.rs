@@ -230,6 +230,12 @@ impl Inodes {
         self.shard(ino).nodes.get(&ino).is_some_and(|node| node.unprotected.is_some())
     }
 
+    /// Whether the kernel may have pages of `ino` that programs have stored to, by a mapping at least, and that are not here yet. `file` is
+    /// its handle.
+    pub(crate) fn may_have_dirty_pages(&self, ino: Ino, file: &OpenFile) -> bool {
+        !self.read_only && (file.protection.is_none() || self.has_older_pages(ino))
+    }
+
     fn open(&self, ino: Ino, flags: OpenFlags) -> Result<OpenFile> {
         let server = Caller::checked_by_kernel(0, 0, 0);
         let (handle, protection) = match self.volume.open(&server, ino, flags) {

@@ -278,11 +278,12 @@ impl Server {
         // What is wrong with the name, `remove` finds.
         let victim = self.volume.lookup(caller, dir, name).ok();
         let pin = victim.map(|attr| self.inodes.before_unlink(attr.ino)).transpose()?.flatten();
-        remove().map_err(in_directory)?;
+        let removed = remove().map_err(in_directory);
+        // Also if that failed: the name may be gone, and only what was to make it durable not be done.
         if let (Some(attr), Some(pin)) = (victim, pin) {
             self.inodes.after_unlink(attr.ino, pin);
         }
-        Ok(())
+        removed
     }
 
     /// Reads, straight from the medium into `reply` if that gives one slice; what it gives in several is gathered in `gathered`.
