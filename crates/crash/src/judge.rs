@@ -191,13 +191,9 @@ impl Judge {
         let units = cut::units(machine);
         self.counts.points += 1;
         self.counts.built = self.counts.built.saturating_add(units.product());
-        let clock = Time::stopped();
-        Time::stop(Some(JUDGEMENT_DAY));
         let mut distinct = 0;
-        let found = search(&units, point.seed, &mut self.at(point), &mut distinct);
+        let found = self.later(point, |at| search(&units, point.seed, at, &mut distinct));
         self.counts.distinct += distinct;
-        Time::stop(clock);
-        self.arena.put_back(point.durable);
         found
     }
 
@@ -215,15 +211,17 @@ impl Judge {
             let unit = units.of_line(line + first).filter(|unit| *choice < units.all[*unit].choices());
             choices[unit.ok_or_else(|| format!("line {line} has no choice {choice} there"))?] = *choice;
         }
-        Time::stop(Some(JUDGEMENT_DAY));
-        let found = self.at(point).run(&units, &choices).map(drop);
-        self.arena.put_back(point.durable);
-        Ok(found)
+        Ok(self.later(point, |at| at.run(&units, &choices).map(drop)))
     }
 
-    fn at<'j>(&'j mut self, point: &'j Point<'j>) -> At<'j> {
-        let number = self.next_number();
-        At { judge: self, point, number }
+    /// Runs states of a point when the clock is later than all that was written. Afterwards clock and memory are as before.
+    fn later<R>(&mut self, point: &Point<'_>, judge: impl FnOnce(&mut At<'_>) -> R) -> R {
+        let (clock, number) = (Time::stopped(), self.next_number());
+        Time::stop(Some(JUDGEMENT_DAY));
+        let found = judge(&mut At { judge: self, point, number });
+        Time::stop(clock);
+        self.arena.put_back(point.durable);
+        found
     }
 
     fn next_number(&mut self) -> u64 {
