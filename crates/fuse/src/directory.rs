@@ -40,15 +40,15 @@ impl Server {
     /// The names of a directory from cookie `from` on, as many as `limit` bytes hold.
     pub(crate) fn list(&self, message: &Message<'_>, from: u64, limit: usize) -> Result<Vec<u8>> {
         let mut listing = Vec::with_capacity(limit);
-        self.entries(message, from, &mut |entry| {
+        let listed = self.entries(message, from, &mut |entry| {
             let entry_len = padded(size_of::<Dirent>() + entry.name.len());
             let fits = listing.len() + entry_len <= limit;
             if fits {
                 add(&mut listing, entry.ino, entry.kind, entry.next, entry.name);
             }
             fits
-        })?;
-        Ok(listing)
+        });
+        or_what_comes_before(listing, listed)
     }
 
     /// The names of a directory from cookie `from` on and the attributes of each, as many as `limit` bytes hold.
@@ -58,14 +58,14 @@ impl Server {
         loop {
             // Attributes are asked for after the listing: the volume may hold the directory's lock during it.
             let mut batch = Vec::with_capacity(BATCH);
-            self.entries(message, from, &mut |entry| {
+            let listed = self.entries(message, from, &mut |entry| {
                 if batch.len() == BATCH {
                     return false;
                 }
                 let name = entry.name.to_vec();
                 batch.push(Entry { ino: entry.ino, kind: entry.kind, next: entry.next, name });
                 true
-            })?;
+            });
             for entry in &batch {
                 let entry_len = size_of::<EntryOut>() + size_of::<Dirent>() + entry.name.len();
                 if listing.len() + padded(entry_len) > limit {
@@ -85,11 +85,16 @@ impl Server {
                 add(&mut listing, entry.ino, entry.kind, entry.next, &entry.name);
                 from = entry.next;
             }
-            if batch.len() < BATCH {
-                return Ok(listing);
+            if listed.is_err() || batch.len() < BATCH {
+                return or_what_comes_before(listing, listed);
             }
         }
     }
+}
+
+/// What is listed before an error is told: the kernel asks for more, and is told of that then. It also holds inodes that are listed.
+fn or_what_comes_before(listing: Vec<u8>, listed: Result<()>) -> Result<Vec<u8>> {
+    if listing.is_empty() { listed.map(|()| listing) } else { Ok(listing) }
 }
 
 fn add(listing: &mut Vec<u8>, ino: Ino, kind: FileKind, next: u64, name: &[u8]) {

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::support::asynchronous::Context;
-use super::support::{Mounted, disturbing, undisturbed};
+use super::support::{DAMAGED, Mounted, disturbing, undisturbed};
 use fuse::{MountOptions, Request};
+use rustix::io::Errno;
 use vfs::{Caller, FileSystem, ROOT_INO, Time};
 
 #[test]
@@ -113,7 +114,6 @@ fn a_listing_shows_where_a_directory_is_now() {
 #[test]
 fn an_attribute_can_be_made_and_replaced_by_nobody() {
     use rustix::fs::{XattrFlags, setxattr};
-    use rustix::io::Errno;
     let mounted = Mounted::new();
     let path = mounted.path("file");
     fs::write(&path, b"x").unwrap();
@@ -121,6 +121,25 @@ fn an_attribute_can_be_made_and_replaced_by_nobody() {
     assert_eq!(setxattr(&path, "user.a", b"1", both), Err(Errno::NODATA));
     setxattr(&path, "user.a", b"1", XattrFlags::CREATE).unwrap();
     assert_eq!(setxattr(&path, "user.a", b"2", both), Err(Errno::EXIST));
+}
+
+/// What came before was not told, though the kernel was noted as holding it: for as long as it was mounted.
+#[test]
+fn a_listing_ends_where_the_directory_is_damaged() {
+    for names in [10, 200] {
+        let mounted = Mounted::new();
+        (0..names).for_each(|name| drop(fs::write(mounted.path(&format!("{name:03}")), "").unwrap()));
+        fs::write(mounted.path(DAMAGED), "").unwrap();
+        let mut listed = 0;
+        let error = fs::read_dir(mounted.dir()).unwrap().find_map(|entry| {
+            listed += usize::from(entry.is_ok());
+            entry.err()
+        });
+        assert_eq!(
+            (listed, error.and_then(|error| error.raw_os_error())),
+            (names + 1, Some(Errno::UCLEAN.raw_os_error()))
+        );
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ use vfs::{
 
 /// The name whose lookup makes the volume panic.
 pub const PANICS: &str = "makes-the-volume-panic";
+/// A directory that has this name cannot be listed to its end.
+pub const DAMAGED: &str = "makes-the-listing-fail";
 /// The name whose lookup is never answered.
 pub const SILENCE: &str = "is-never-answered";
 
@@ -117,6 +119,17 @@ macro_rules! as_the_model {
 }
 
 impl FileSystem for Watched {
+    fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+        let mut is_at_end = true;
+        self.model.readdir(dir, from, &mut |entry| {
+            is_at_end = sink(entry);
+            is_at_end
+        })?;
+        match is_at_end && self.model.lookup(&Caller::root(), dir, DAMAGED.as_bytes()).is_ok() {
+            true => Err(Error::Corrupt("what is behind its last name".into())),
+            false => Ok(()),
+        }
+    }
     fn is_volatile(&self, ino: Ino) -> bool {
         ino == self.volatile.load(Ordering::SeqCst)
     }
@@ -194,7 +207,6 @@ impl FileSystem for Watched {
         fn fsync(handle: Handle, data_only: bool) -> Result<()>;
         fn fsync_inode(ino: Ino) -> Result<()>;
         fn syncfs() -> Result<()>;
-        fn readdir(dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;
         fn getxattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
