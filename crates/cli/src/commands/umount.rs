@@ -26,40 +26,66 @@ const READING_PATIENCE: Duration = Duration::from_secs(2);
 const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
-    let fail = |failure: Failure| failure.doing("unmounting").exit(exit::MOUNT_FAILED);
-    if let Some(namespace) = &arguments.namespace {
-        mount_namespace::enter(namespace).map_err(fail)?;
+    let (entry, unmounted) =
+        unmount(arguments).map_err(|failure| failure.doing("unmounting").exit(exit::MOUNT_FAILED))?;
+    let dir = entry.dir.display();
+    let disk = match (unmounted.server, unmounted.elsewhere) {
+        (Some(client), _) => wait(client, &entry.dir, arguments)?,
+        (None, Some(there)) => {
+            let there = there.display();
+            tell(arguments, &format!("{dir}: unmounted; it is mounted on {there} still, and in service\n"))?;
+            None
+        }
+        (None, None) => {
+            report::print_text(&format!(
+                "{dir}: unmounted; its server was not there, did not answer, or is another user's: the next mount recovers what it left\n"
+            ))?;
+            None
+        }
+    };
+    if let Some(place) = unmounted.to_detach {
+        let state = "it is unmounted, and its disk attached still";
+        let detached = attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED);
+        detached.map_err(|failure| Failure { again: false, ..failure })?; // half is done
     }
-    let (dir, source) = place_of(&arguments.dir).map_err(fail)?;
+    Ok(0)
+}
+
+/// What is left to do behind an unmount.
+struct Unmounted {
+    /// It tells when the volume is closed.
+    server: Option<Client>,
+    /// Where the volume is mounted still.
+    elsewhere: Option<PathBuf>,
+    /// The volume whose disk is to be made plain.
+    to_detach: Option<VolumePlace>,
+}
+
+/// Unmounts what is meant, and nothing else.
+fn unmount(arguments: &Umount) -> Result<(MountEntry, Unmounted), Failure> {
+    if let Some(namespace) = &arguments.namespace {
+        mount_namespace::enter(namespace)?;
+    }
+    let (dir, source) = place_of(&arguments.dir)?;
     let dir = mount_table::resolve(&dir)
-        .map_err(|error| fail(Failure::new(format!("{}: {error}", arguments.dir.display()))))?;
+        .map_err(|error| Failure::new(format!("{}: {error}", arguments.dir.display())))?;
     // Before anybody is asked: what is unmounted behind an answer is what was meant before the question.
-    let mounted = fuse::MountPoint::at(&dir).map_err(|error| fail(error.into()))?;
-    let entry = find(&dir).map_err(fail)?;
+    let mounted = fuse::MountPoint::at(&dir)?;
+    let entry = find(&dir)?;
     if let Some(source) = source.filter(|source| *source != entry.source) {
         let what = format!("{source} is mounted on {}, and {} over it", dir.display(), entry.source);
         let remedy = format!("'amberfs umount {}' unmounts what is over it", dir.display());
-        return Err(fail(Failure::new(what).leaving("nothing was unmounted").remedy(remedy)));
+        return Err(Failure::new(what).leaving("nothing was unmounted").remedy(remedy));
     }
-    if let Some(user) = entry.user.filter(|user| *user != this_user())
-        && arguments.detach
-    {
-        let what = format!("{} was mounted by user {user}, who says what volume it is of", dir.display());
-        let remedy =
-            "unmount it without --detach; 'amberfs detach ZONE:VOLUME' does that of a volume that you name";
-        return Err(fail(Failure::new(what).leaving("it stays mounted").remedy(remedy)));
-    }
-    let elsewhere = elsewhere(&entry).map_err(fail)?;
-    if let (Some(there), true) = (&elsewhere, arguments.detach) {
-        let what = format!("{} is mounted on {}, too", entry.source, there.display());
-        let remedy = format!("unmount that before: amberfs umount {}", there.display());
-        return Err(fail(Failure::new(what).leaving("it stays mounted").remedy(remedy)));
+    let elsewhere = elsewhere(&entry)?;
+    if arguments.detach {
+        check_detachable(&entry, elsewhere.as_deref())?;
     }
     // Where else it is mounted, it stays in service.
     let found = if elsewhere.is_none() { find_server::of_mount(&entry) } else { None };
     let (mut server, volume) = found.unzip();
-    let place = match arguments.detach {
-        true => Some(with_disk(&entry.source, server.as_mut()).map_err(fail)?),
+    let to_detach = match arguments.detach {
+        true => Some(with_disk(&entry.source, server.as_mut())?),
         false => None,
     };
     // Asked before, answered after: the server's answer is what we wait for. One that has read the request does not end without it.
@@ -71,59 +97,52 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             Ok(_) => {}
             // Another user's server does not keep root from unmounting.
             Err(_) if client.is_others() => server = None,
-            Err(failure) => return Err(fail(failure)),
+            Err(failure) => return Err(failure),
         }
     }
     let state = match server.is_some() || elsewhere.is_some() {
         true => "it stays mounted and in service",
         false => "it stays mounted; its server was not there, did not answer, or is another user's",
     };
-    mounted.unmount(arguments.lazy).map_err(|error| match error {
-        fuse::Error::Busy(_) => {
-            let failure = fail(Failure::new(error).leaving(state));
-            let dir = dir.display();
-            failure.remedy(format!(
-                "'fuser -vm {dir}' tells who uses it; 'amberfs umount --lazy {dir}' detaches it"
-            ))
-        }
-        fuse::Error::NotMounted(_) if find(&dir).is_ok_and(|now| now == entry) => {
+    mounted.unmount(arguments.lazy).map_err(|error| not_unmounted(error, &entry).leaving(state))?;
+    Ok((entry, Unmounted { server, elsewhere, to_detach }))
+}
+
+/// Whether the disk of what is mounted can be made plain when that is unmounted, as far as the mounts tell.
+fn check_detachable(entry: &MountEntry, elsewhere: Option<&Path>) -> Result<(), Failure> {
+    let dir = entry.dir.display();
+    if let Some(user) = entry.user.filter(|user| *user != this_user()) {
+        let what = format!("{dir} was mounted by user {user}, who says what volume it is of");
+        let remedy =
+            "unmount it without --detach; 'amberfs detach ZONE:VOLUME' does that of a volume that you name";
+        return Err(Failure::new(what).leaving("it stays mounted").remedy(remedy));
+    }
+    let Some(there) = elsewhere else { return Ok(()) };
+    let what = format!("{} is mounted on {}, too", entry.source, there.display());
+    let remedy = format!("unmount that before: amberfs umount {}", there.display());
+    Err(Failure::new(what).leaving("it stays mounted").remedy(remedy))
+}
+
+/// Why it was not unmounted.
+fn not_unmounted(error: fuse::Error, entry: &MountEntry) -> Failure {
+    let dir = entry.dir.display();
+    match error {
+        fuse::Error::Busy(_) => Failure::new(error).remedy(format!(
+            "'fuser -vm {dir}' tells who uses it; 'amberfs umount --lazy {dir}' detaches it"
+        )),
+        fuse::Error::NotMounted(_) if find(&entry.dir).is_ok_and(|now| now == *entry) => {
             let who = match entry.user {
                 Some(user) if user != 0 => format!("user {user}, who may unmount it, and root"),
                 _ => "root, who alone may unmount it".to_string(),
             };
-            let what = format!("{} was mounted by {who}", dir.display());
-            fail(Failure::new(what).leaving(state))
+            Failure::new(format!("{dir} was mounted by {who}"))
         }
         fuse::Error::NotMounted(_) => {
-            let what = format!("{} is not what was mounted there a moment before", dir.display());
-            fail(
-                Failure::new(what)
-                    .leaving("somebody else has unmounted that, or moved it; nothing was unmounted"),
-            )
+            Failure::new(format!("{dir} is not what was mounted there a moment before"))
+                .leaving("somebody else has unmounted that, or moved it; nothing was unmounted")
         }
-        error => fail(Failure::new(error).leaving(state)),
-    })?;
-    let disk = match (server, elsewhere) {
-        (Some(client), _) => wait(client, &dir, arguments)?,
-        (None, Some(there)) => {
-            let (dir, there) = (dir.display(), there.display());
-            tell(arguments, &format!("{dir}: unmounted; it is mounted on {there} still, and in service\n"))?;
-            None
-        }
-        (None, None) => {
-            report::print_text(&format!(
-                "{}: unmounted; its server was not there, did not answer, or is another user's: the next mount recovers what it left\n",
-                dir.display()
-            ))?;
-            None
-        }
-    };
-    if let Some(place) = place {
-        let state = "it is unmounted, and its disk attached still";
-        let detached = attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED);
-        detached.map_err(|failure| Failure { again: false, ..failure })?; // half is done
+        error => Failure::new(error),
     }
-    Ok(0)
 }
 
 /// Where what is named is mounted, and as what, if that is a volume; else what is named. A volume that is mounted in several places does not say
