@@ -84,10 +84,10 @@ def rename2(old, new, flags):
 
 
 def wait_for_tick():
-    """Waits until the clock that files are stamped with shows another time: on a busy machine, not every few ms."""
-    coarse = lambda: time.clock_gettime_ns(5)  # CLOCK_REALTIME_COARSE
-    first = coarse()
-    while coarse() == first:
+    """Waits until the clock that files are stamped with, which ticks every few ms, is past now: seldom so soon on a busy machine. That it shows another
+    time is not enough: stamps are never older than the newest that any file system took of the finer clock (Linux 6.13)."""
+    now = time.time_ns()
+    while time.clock_gettime_ns(5) <= now:  # CLOCK_REALTIME_COARSE
         time.sleep(0.004)
 
 
@@ -530,6 +530,22 @@ def all_that_changes_contents_moves_mtime_and_ctime():
         change()
         after = os.fstat(file)
         assert after.st_mtime_ns > before.st_mtime_ns and after.st_ctime_ns > before.st_ctime_ns, what
+
+
+@check
+def what_is_made_later_is_not_older():
+    # Somebody else on the machine looks at a log and writes to it, which takes the kernel's stamps ahead of its coarse clock.
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as log:
+        for n in range(50):
+            log.write(b"line")
+            log.flush()
+            os.fstat(log.fileno())
+            put("source", b"x" * n)
+            os.mkdir(f"later {n}")
+            put(f"empty {n}")
+            times = [os.stat(name).st_mtime_ns for name in ("source", f"later {n}", f"empty {n}")]
+            assert times == sorted(times), f"round {n}: {times}"
+            os.rmdir(f"later {n}")
 
 
 # Attributes and permissions

@@ -34,6 +34,7 @@ mod abi;
 #[allow(unsafe_code)]
 mod apart;
 mod attach;
+mod clock;
 mod command_ring;
 mod convert;
 mod credentials;

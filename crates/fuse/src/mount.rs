@@ -6,10 +6,11 @@ use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use vfs::FileSystem;
+use vfs::{FileSystem, Time};
 
 use crate::apart::apart;
 use crate::attach::{MountId, MountPoint, attach, unmount};
+use crate::clock;
 use crate::device::{Buffer, Device};
 use crate::handshake::Agreement;
 use crate::kernel_cache::KernelCache;
@@ -49,6 +50,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         Error::Unmount { dir, source } => Error::mount_point(&dir, source),
         error => error,
     })?;
+    Time::follow(clock::now);
     let connection = attach(&dir, options)?;
     let id = MountId::of_new(&dir, &connection);
     let is_covered = id.as_ref().is_ok_and(MountId::is_covered);

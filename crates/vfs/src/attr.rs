@@ -1,6 +1,7 @@
 //! What `stat(2)`, `utimensat(2)` and `statfs(2)` speak of.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Inode number. 0 is never one.
@@ -18,18 +19,32 @@ pub struct Time {
     pub nsec: u32,
 }
 
+static CLOCK: OnceLock<fn() -> Time> = OnceLock::new();
+
 thread_local! {
     static STOPPED: Cell<Option<Time>> = const { Cell::new(None) };
 }
 
 impl Time {
-    /// The time that changes are stamped with: that of the kernel's coarse clock, with which FUSE stamps, too (so on a mount the kernel and
-    /// the volume stamp with the same time what they both do); or, in a thread that stopped its clock, when it stopped it.
+    /// The time that changes are stamped with: that of the kernel's coarse clock, or of the one that is [followed](Time::follow); or, in a
+    /// thread that stopped its clock, when it stopped it.
     #[inline]
     pub fn now() -> Time {
         if let Some(stopped) = Time::stopped() {
             return stopped;
         }
+        CLOCK.get().map_or_else(Time::coarse, |clock| clock())
+    }
+
+    /// Has the changes of all threads stamped by `clock` from now on: where the kernel stamps some, with the time that this does it with, so that
+    /// who did what first can be told. The first one counts.
+    pub fn follow(clock: fn() -> Time) {
+        let _ = CLOCK.set(clock);
+    }
+
+    /// What the kernel's coarse clock shows.
+    #[inline]
+    pub fn coarse() -> Time {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
         Time { sec: now.tv_sec, nsec: now.tv_nsec as u32 }
     }

@@ -128,7 +128,9 @@ fn an_attribute_can_be_made_and_replaced_by_nobody() {
 fn a_listing_ends_where_the_directory_is_damaged() {
     for names in [10, 200] {
         let mounted = Mounted::new();
-        (0..names).for_each(|name| drop(fs::write(mounted.path(&format!("{name:03}")), "").unwrap()));
+        for name in 0..names {
+            fs::write(mounted.path(&format!("{name:03}")), "").unwrap();
+        }
         fs::write(mounted.path(DAMAGED), "").unwrap();
         let mut listed = 0;
         let error = fs::read_dir(mounted.dir()).unwrap().find_map(|entry| {
