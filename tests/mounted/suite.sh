@@ -70,10 +70,17 @@ need() {
 # than gained.
 need_tool() {
     [ -x "$TOOLS/bin/$1" ] && return
-    echo "$SUITE: building $1 $2 into $TOOLS"
-    # Outside the repository: its toolchain file and lock file are not meant for strangers.
-    (cd "$LOGS" && CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false \
-        cargo install "$1" --debug --version "$2" --root "$TOOLS" --target-dir "$TOOLS/build" >"$LOGS/cargo" 2>&1) ||
-        { tail -20 "$LOGS/cargo"; cannot "$1 could not be built"; }
-    rm -rf "$TOOLS/build"
+    # One at a time: suites that are at work beside each other build in the same place.
+    mkdir -p "$TOOLS"
+    exec 9> "$TOOLS/lock"
+    flock 9
+    if [ ! -x "$TOOLS/bin/$1" ]; then
+        echo "$SUITE: building $1 $2 into $TOOLS"
+        # Outside the repository: its toolchain file and lock file are not meant for strangers.
+        (cd "$LOGS" && CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=false \
+            cargo install "$1" --debug --version "$2" --root "$TOOLS" --target-dir "$TOOLS/build" >"$LOGS/cargo" 2>&1) ||
+            { tail -20 "$LOGS/cargo"; cannot "$1 could not be built"; }
+        rm -rf "$TOOLS/build"
+    fi
+    exec 9>&-
 }
