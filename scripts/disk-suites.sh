@@ -33,6 +33,7 @@ kills() {
     end
 }
 outputs=$(mktemp -d "${TMPDIR:-/tmp}/amberfs-disks.XXXXXX") || exit 2
+trap 'rm -rf "$outputs"' EXIT
 set -m # a process group of its own
 (kills) > "$outputs/kills" 2>&1 < /dev/null &
 beside=$!
@@ -43,5 +44,4 @@ wait $beside || status=1
 cat "$outputs/kills"
 printf '\n'
 for each in suites kills; do closing_lines < "$outputs/$each"; done
-rm -rf "$outputs"
 exit $status

@@ -12,6 +12,7 @@ first=1
 [ "${1:-}" != --disk ] || first=3
 if [ $# -gt $first ]; then
     outputs=$(mktemp -d "${TMPDIR:-/tmp}/amberfs-suites.XXXXXX") || exit 2
+    trap 'rm -rf "$outputs"' EXIT
     jobs=()
     trap 'for job in "${jobs[@]}"; do kill -TERM -- -$job; done; wait; exit 130' INT TERM
     set -m # a process group for each
@@ -32,7 +33,6 @@ if [ $# -gt $first ]; then
     done
     echo
     for ((n = first; n <= $#; n++)); do closing_lines < "$outputs/$n"; done
-    rm -rf "$outputs"
     exit $status
 fi
 

@@ -27,6 +27,15 @@ fn scene() -> Scene {
     Scene { region, memory, disk, volume }
 }
 
+/// The same, mounted anew so that every operation is durable when it returns.
+fn synced_scene() -> Scene {
+    let Scene { region, memory, disk, volume } = scene();
+    drop(volume);
+    let options = Options { sync: Sync::Sync, ..Options::default() };
+    let volume = Volume::mount(&region, disk.clone(), &options).unwrap();
+    Scene { region, memory, disk, volume }
+}
+
 /// Makes a file, or writes it over, and syncs it.
 fn write(volume: &Volume, name: &str, bytes: &[u8]) -> Result<(), Error> {
     let flags = OpenFlags::READ | OpenFlags::WRITE;
@@ -95,10 +104,7 @@ fn what_two_halves_of_the_log_have_is_on_the_disk_when_it_is_detached() {
 /// An operation that could not be made durable said so, and was done all the same: a kernel, which believes what it is told, had names that were gone.
 #[test]
 fn what_is_said_to_have_failed_is_not_done() {
-    let Scene { region, memory, disk, volume } = scene();
-    drop(volume);
-    let options = Options { sync: Sync::Sync, ..Options::default() };
-    let volume = Volume::mount(&region, disk, &options).unwrap();
+    let Scene { memory, volume, .. } = synced_scene();
     let root = Caller::root();
     write(&volume, "kept", &[1; 4096]).unwrap();
     let there = volume.mknod(&root, ROOT_INO, b"there", 0o100_644, 0).unwrap().ino;
@@ -140,10 +146,7 @@ fn what_is_said_to_have_failed_is_not_done() {
 /// Whoever is told that a file could not be made durably has nothing to close.
 #[test]
 fn what_could_not_be_made_durably_is_not_left_open() {
-    let Scene { region, memory, disk, volume } = scene();
-    drop(volume);
-    let options = Options { sync: Sync::Sync, ..Options::default() };
-    let volume = Volume::mount(&region, disk, &options).unwrap();
+    let Scene { memory, volume, .. } = synced_scene();
     let (root, rw) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
     type Open<'a> = &'a dyn Fn() -> Result<Handle, Error>;
     let ways: [(&str, Open<'_>); 4] = [

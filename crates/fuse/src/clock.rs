@@ -10,8 +10,15 @@ use std::sync::OnceLock;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, fstat, futimens};
 use vfs::Time;
 
+/// Has volumes stamp with the kernel's time from now on.
+pub(crate) fn follow() {
+    // It takes a descriptor, of which there may be none when something has failed.
+    now();
+    Time::follow(now);
+}
+
 /// The kernel's time; its coarse clock, if it stamps nothing for us.
-pub(crate) fn now() -> Time {
+fn now() -> Time {
     static PIPE: OnceLock<Option<PipeReader>> = OnceLock::new();
     let pipe = PIPE.get_or_init(|| std::io::pipe().ok().map(|(reader, _writer)| reader));
     pipe.as_ref().and_then(|pipe| stamped(pipe).ok()).unwrap_or_else(Time::coarse)

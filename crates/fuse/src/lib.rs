@@ -22,8 +22,8 @@
 //!   a FUSE server. `fsync` and unmounting are the points of durability; with [`MountOptions::durable_operations`] those pages are, too.
 //! - `msync` and `fsync` fail when the server has died, as all does. But with [`MountOptions::durable_operations`] and no writeback cache, for what was
 //!   stored to a shared mapping, the kernel may say of them that they succeeded until its coarse clock ticks (4 ms at 250 Hz): it drops pages that it cannot send.
-//! - `SEEK_DATA` and `SEEK_HOLE` see every file that could be written to as data without holes, because the kernel asks the server without
-//!   sending the pages it still holds; for the same reason no file is said to have no blocks.
+//! - `SEEK_DATA` and `SEEK_HOLE` see every file that could be written to as data without holes, and with a writeback cache any file, because
+//!   the kernel asks the server without sending the pages it still holds; for the same reason no regular file is said to have no blocks.
 //! - Files cannot be opened by handle unless [`MountOptions::opens_by_handle`] is set.
 //! - `atime` is not kept by the kernel; the volume may set it when a read reaches it.
 //!

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::{fs, io};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-use vfs::{FileSystem, Time};
+use vfs::FileSystem;
 
 use crate::apart::apart;
 use crate::attach::{MountId, MountPoint, attach, unmount};
@@ -50,7 +50,7 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         Error::Unmount { dir, source } => Error::mount_point(&dir, source),
         error => error,
     })?;
-    Time::follow(clock::now);
+    clock::follow();
     let connection = attach(&dir, options)?;
     let id = MountId::of_new(&dir, &connection);
     let is_covered = id.as_ref().is_ok_and(MountId::is_covered);

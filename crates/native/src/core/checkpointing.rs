@@ -144,6 +144,9 @@ impl Core {
         nodes.set_version(version + 1);
         nodes.refresh_nids();
         let facts = self.facts(version, predecessor, aim);
+        if let Aim::Return(older) = aim {
+            nodes.allocator.recount(older.body.blocks.get());
+        }
         let frozen = nodes.allocator.freeze(version + 1, self.newest_kept(version, aim));
         Ok(Some(Ended { facts, frozen, dirty: nodes.nat.take_dirty(), in_place }))
     }
@@ -169,7 +172,6 @@ impl Core {
         if let Aim::Return(Checkpoint { body, .. }) = aim {
             facts.next_nid = body.next_nid.get();
             (facts.nodes, facts.inodes) = (body.nodes.get(), body.inodes.get());
-            nodes.allocator.recount(body.blocks.get());
         }
         facts
     }

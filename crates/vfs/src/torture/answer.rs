@@ -70,7 +70,7 @@ pub(super) fn bytes(ours: &[u8], theirs: &[u8]) -> Option<String> {
     if ours.len() != theirs.len() {
         return Some(format!("{} bytes, not {}", ours.len(), theirs.len()));
     }
-    // Compared as a whole first: byte by byte is a third of a long run.
+    // Compared as a whole first: byte by byte is more than a quarter of a long run.
     if ours == theirs {
         return None;
     }
