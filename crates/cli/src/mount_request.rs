@@ -26,6 +26,7 @@ pub(crate) fn fuse_options(source: &MountSource, options: &Options) -> fuse::Mou
         birth_times: options.birth_times,
         opens_by_handle: options.opens_by_handle,
         async_direct_io: options.async_direct_io,
+        checked_close: options.checked_close,
         // A page that the kernel keeps back would break the promise that every operation is durable.
         writeback_cache: options.durability != native::Durability::Operation,
         nosuid: options.nosuid || default.nosuid,

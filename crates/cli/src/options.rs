@@ -61,6 +61,8 @@ pub(crate) struct Options {
     pub(crate) opens_by_handle: bool,
     /// Direct I/O that nobody waits for goes on side by side.
     pub(crate) async_direct_io: bool,
+    /// `close` always says what of a file's pages was refused.
+    pub(crate) checked_close: bool,
     pub(crate) technology: Technology,
     pub(crate) persist: Option<PersistMethod>,
     pub(crate) nosuid: bool,
@@ -100,6 +102,7 @@ impl Default for Options {
             birth_times: false,
             opens_by_handle: false,
             async_direct_io: false,
+            checked_close: false,
             technology: Technology::Dram,
             persist: None,
             nosuid: false,

@@ -46,7 +46,7 @@ impl Server {
                 // In an open file's name the kernel asks before it lets somebody write to its pages.
                 if self.writeback_cache && message.arguments::<GetattrIn>()?.flags & abi::GETATTR_OF_FILE != 0
                 {
-                    self.check_refusal(ino)?;
+                    self.tell_writer(ino)?;
                 }
                 Ok(attr_out(&self.getattr(ino)?, self.ttl(ino)))
             })),
@@ -134,10 +134,12 @@ impl Server {
                 let removed = self.volume.removexattr(&caller(&message.header, 0), ino, name);
                 removed.map_err(|error| self.or_protection(ino, name, error))
             })),
-            // "Never ask again": see `inodes.rs`; and the kernel has written dirty pages before it flushes.
+            // "Never ask again": see `inodes.rs`.
             Opcode::Open => self.never(Request::Open, reply),
             Opcode::Opendir => self.never(Request::Opendir, reply),
-            Opcode::Flush => self.never(Request::Flush, reply),
+            // The kernel has written dirty pages before it asks.
+            Opcode::Flush if !self.checked_close => self.never(Request::Flush, reply),
+            Opcode::Flush => reply.answer(self.handle(Request::Flush, || self.tell_at_close(ino))),
             // Does not come with `default_permissions`.
             Opcode::Access => self.never(Request::Access, reply),
             Opcode::Release => reply.answer(self.handle(Request::Release, || Ok(()))),

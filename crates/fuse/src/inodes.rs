@@ -277,11 +277,12 @@ impl Inodes {
         }
     }
 
-    /// Whether something was refused of `ino` that a writer may have to be told.
-    pub(crate) fn has_refusal(&self, ino: Ino) -> bool {
-        let is_refused =
-            |shard: MutexGuard<'_, Shard>| shard.nodes.get(&ino).is_some_and(|node| node.refusal.is_some());
-        self.any_refused.load(Ordering::Relaxed) && is_refused(self.shard(ino))
+    /// What was refused of `ino` that a writer may have to be told.
+    pub(crate) fn refusal(&self, ino: Ino) -> Option<Error> {
+        if !self.any_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shard(ino).nodes.get(&ino)?.refusal.as_deref().cloned()
     }
 
     /// `ino` was cut, and what was refused with it.

@@ -17,6 +17,7 @@
 //!
 //! # What a mount does not have
 //!
+//! - what of written pages was refused `close` may not say unless [`MountOptions::checked_close`] is set: then it is asked for each time.
 //! - `statx` gives no creation time unless [`MountOptions::birth_times`] is set: programs that ask for it pay a message for each file.
 //! - `sync` and `syncfs` reach the volume only through the pages they write: the kernel has no such message for
 //!   a FUSE server. `fsync` and unmounting are the points of durability; with [`MountOptions::durable_operations`] those pages are, too.

@@ -33,6 +33,9 @@ pub struct MountOptions {
     /// Direct I/O that nobody waits for (libaio, io_uring) goes on side by side. But behind such a write the kernel drops no pages: what
     /// somebody reads through its cache while one is under way stays there, older than the file, as long as there is memory.
     pub async_direct_io: bool,
+    /// `close` says what was refused of a writeback cache that nobody has been told, also where somebody has asked the kernel first, which
+    /// tells once. Costs a message for each `close` of any file; does nothing without a writeback cache.
+    pub checked_close: bool,
     /// Ignore set-user-ID, set-group-ID and file capabilities. Always so for an ordinary user.
     pub nosuid: bool,
     /// Symbolic links lead nowhere.
@@ -74,6 +77,7 @@ impl Default for MountOptions {
             birth_times: false,
             opens_by_handle: false,
             async_direct_io: false,
+            checked_close: false,
             nosuid: !root,
             nosymfollow: false,
             nodev: !root,

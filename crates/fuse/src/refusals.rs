@@ -9,6 +9,9 @@
 //! as long as nobody has heard of the refusal, since an invalidation comes between the question and the answer. Who reads behind what the
 //! kernel takes for the end of the file asks in its name, too, and may be told in a writer's place.
 //!
+//! Who has the kernel send pages before it closes the file, by setting its times for instance, is told there, and `close` says nothing any
+//! more (`filemap_check_errors` in `fuse_flush`). With [`crate::MountOptions::checked_close`] the kernel asks the server at each `close`.
+//!
 //! What nobody can change, files of snapshots for instance, takes no write at all. An `open` is not asked for ([`crate::inodes`]), and which of
 //! the permission checks before it are those of a writer the kernel does not say. But before the first write, into its pages or not, and
 //! before each one until it hears that there are none, it looks whether the file has capabilities, which a write takes away: it asks for
@@ -100,13 +103,19 @@ impl Server {
 
     /// The kernel is about to be told attributes of `ino` without a writer's asking.
     pub(crate) fn keep_refusal(&self, ino: Ino) {
-        if self.inodes.has_refusal(ino) {
+        if self.inodes.refusal(ino).is_some() {
             self.invalidate_attributes(ino);
         }
     }
 
-    /// An error if a write to `ino` was refused that the kernel made in its pages, and nobody has been told.
-    pub(crate) fn check_refusal(&self, ino: Ino) -> Result<()> {
+    /// An error if a write to `ino` was refused that the kernel made in its pages, and no writer has been told.
+    pub(crate) fn tell_writer(&self, ino: Ino) -> Result<()> {
         self.inodes.take_refusal(ino).map_or(Ok(()), Err)
+    }
+
+    /// The same at a `close`, after which the next one is told as well: a program that has the file open by inheritance closes it, too,
+    /// and heeds nothing.
+    pub(crate) fn tell_at_close(&self, ino: Ino) -> Result<()> {
+        self.inodes.refusal(ino).map_or(Ok(()), Err)
     }
 }

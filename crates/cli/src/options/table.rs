@@ -130,6 +130,13 @@ pub(super) const TABLE: &[MountOption] = &[
         |options| options.async_direct_io = true,
     ),
     word(
+        "checked_close",
+        "close says what of a file did not fit on a full volume, also to a program that was told before and went on, when it set the file's \
+         times, owner or mode ('mv' between file systems, 'install -p', 'gzip', 'xz', which then remove their source). At the price of a \
+         request for each close; with durability=op there is no need of it",
+        |options| options.checked_close = true,
+    ),
+    word(
         "nfs_export",
         "files can be opened by handle (open_by_handle_at(2)), as NFS servers do. With overlays, containers' for instance, whose lower layer \
          is in the mount, it does not go together: what was changed in them becomes a stale file handle when the kernel needs memory \

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::process::Command;
 use std::time::Instant;
 
-use fuse::MountOptions;
+use fuse::{MountOptions, Request};
 use rustix::io::Errno;
 
 use super::support::Mounted;
@@ -64,6 +65,32 @@ fn half_a_page_cache_was_taken_for_all_of_it() {
     file.write_all(&[7; PIECE]).unwrap();
     assert_eq!(file.sync_all().unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(file.write(&[7]).unwrap_err().kind(), ErrorKind::StorageFull);
+}
+
+/// Programs that set times before they close are told there that something did not fit, go on, and heed `close`, which said nothing.
+#[test]
+fn mv_removed_the_source_of_what_did_not_fit() {
+    let options = MountOptions { writeback_cache: true, checked_close: true, ..MountOptions::default() };
+    let mounted = Mounted::with(&options);
+    mounted.volume.set_room(100_000);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (source, file) = (elsewhere.path().join("source"), mounted.path("file"));
+    fs::write(&source, vec![7; PIECE]).unwrap();
+    let moving = Command::new("mv").args([&source, &file]).output().unwrap();
+    assert!(!moving.status.success(), "{moving:?}");
+    assert_eq!(fs::read(&source).unwrap(), vec![7; PIECE], "{moving:?}");
+
+    // A program that has inherited the file closes it as well, and is not told in the writer's place.
+    let closes = || {
+        let output = format!("of={}", file.display());
+        let opening = Command::new("dd").args(["if=/dev/null", "conv=notrunc", &output]).output();
+        opening.unwrap().status.success()
+    };
+    assert!(!closes() && !closes());
+    File::options().write(true).open(&file).unwrap().set_len(0).unwrap();
+    assert!(closes(), "what was refused is cut off");
+    let ((), requests) = mounted.requests(|| drop(File::open(&file).unwrap()));
+    assert_eq!(requests.of(Request::Flush), 1, "{requests}");
 }
 
 /// Mounts that keep pages and that don't, on which direct writes go on side by side.
