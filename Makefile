@@ -144,15 +144,15 @@ soak: build ## hours of load, kills and recoveries: SOAK_ROUNDS=500
 
 install: ## binary, helpers of mount(8), mkfs(8), fsck(8), man pages, completions: PREFIX, SBINDIR, DESTDIR
 	@[ -x $(BIN) ] || { echo "install: run 'make build' first" >&2; exit 1; }
-	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/amberfs
-	install -d $(DESTDIR)$(SBINDIR)
+	umask 022; install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/amberfs
+	umask 022; install -d $(DESTDIR)$(SBINDIR)
 	for tool in mount mount.fuse mkfs fsck umount.fuse; do ln -sfn $(PREFIX)/bin/amberfs $(DESTDIR)$(SBINDIR)/$$tool.amberfs; done
-	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man8
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
-	$(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs
-	$(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
+	umask 022; install -d $(DESTDIR)$(PREFIX)/share/man/man8
+	umask 022; $(BIN) man $(DESTDIR)$(PREFIX)/share/man/man8
+	umask 022; install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	umask 022; $(BIN) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/amberfs
+	umask 022; $(BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_amberfs
+	umask 022; $(BIN) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/amberfs.fish
 
 uninstall: ## what install put there
 	rm -f $(DESTDIR)$(PREFIX)/bin/amberfs $(foreach tool,mount mount.fuse mkfs fsck umount.fuse,$(DESTDIR)$(SBINDIR)/$(tool).amberfs)

@@ -27,7 +27,9 @@ mkdir "$mnt" "$scratch/sbin"
 # mount(8) and fsck(8) look for helpers there, and nowhere else.
 mount -t tmpfs tmpfs "$scratch/sbin" && cp -a "$helpers/." "$scratch/sbin/" && mount --bind "$scratch/sbin" "$helpers" || exit 2
 
-does 0 make --silent install PREFIX="$prefix" SBINDIR="$helpers"
+does 0 sh -c "umask 077; make --silent install PREFIX='$prefix' SBINDIR='$helpers'"
+closed=$(find "$prefix" ! -perm -044)
+[ -z "$closed" ] || fail "others cannot read $closed"
 export PATH=$prefix/bin:$PATH
 does 0 amberfs zone create "$zone" --size 64M
 does 0 mkfs -t amberfs "$zone:home"

@@ -189,6 +189,9 @@ pub(crate) struct Mkfs {
     /// Overwrite the file system that is there
     #[arg(long, short)]
     pub(crate) force: bool,
+    /// Say nothing of what was made
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Args, Debug)]

@@ -197,6 +197,7 @@ mod tests {
             ("umount.fuse.amberfs /mnt -l -n", "amberfs umount /mnt --lazy --quiet"),
             ("umount.fuse.amberfs /mnt -vl", "amberfs umount /mnt --lazy"),
             ("mkfs.amberfs -V -L data /z:v 64M", "amberfs mkfs -L data /z:v --size 64M"),
+            ("mkfs.amberfs -q /z:v", "amberfs mkfs -q /z:v"),
             ("fsck.amberfs -a -C0 /z:v", "amberfs fsck -a /z:v"),
             ("fsck.amberfs -C 4 -n /z:v", "amberfs fsck -n /z:v"),
             ("amberfs mount -x", "amberfs mount -x"),

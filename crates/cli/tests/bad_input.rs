@@ -161,7 +161,7 @@ fn helpers_have_the_exit_codes_of_theirs() {
     helper("fsck.amberfs", &format!("-a -C0 {zone}:home")).ok();
     helper("fsck.amberfs", &format!("-q {zone}:home")).fails(16, &["-q"]);
     helper("fsck.amberfs", &format!("{zone}:nope")).fails(8, &["fsck.amberfs:"]);
-    helper("mkfs.amberfs", &format!("-V {zone}:two 16M")).ok();
+    assert_eq!(helper("mkfs.amberfs", &format!("-V -q {zone}:two 16M")).ok().out, "");
     amberfs(&["fsck", &format!("{zone}:two")]).ok();
 }
 

@@ -24,6 +24,25 @@ struct Pair {
     target: (Option<u32>, Spot),
 }
 
+/// The inodes of a rename, all locked: both directories, what moves, and what has the new name.
+struct Ends<'a> {
+    from: Inode<'a>,
+    to: Inode<'a>,
+    moved: Inode<'a>,
+    replaced: Option<Inode<'a>>,
+}
+
+impl Ends<'_> {
+    /// By how much the links of both directories change, `from`'s and `to`'s; where they are one, the first has all of it. A directory has
+    /// one of each that is in it, by `..`.
+    fn links(&self, exchange: bool) -> (i32, i32) {
+        let of = |inode: &Inode<'_>| i32::from(inode.kind() == FileKind::Directory);
+        let (brings, takes) = (of(&self.moved), self.replaced.as_ref().map_or(0, of));
+        let (here, there) = (if exchange { takes - brings } else { -brings }, brings - takes);
+        if self.from.ino == self.to.ino { (here + there, 0) } else { (here, there) }
+    }
+}
+
 impl Core {
     fn side<'a>(&'a self, inode: Inode<'a>, attr: &'a Attr) -> Result<Side<'a>> {
         Ok(Side { attr, acl: self.nodes.access_acl(inode)? })
@@ -180,85 +199,74 @@ impl Core {
         let (key, new_key) = (spot.key, new_spot.key);
         [spot, new_spot].into_iter().for_each(|spot| operation.seen.note(spot));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let (from, to, moved) = (self.inode(dir)?, self.inode(new_dir)?, self.inode(source)?);
-        let replaced = target.map(|ino| self.inode(ino)).transpose()?;
-        let (from_attr, to_attr, moved_attr) = (from.attr(), to.attr(), moved.attr());
-        let replaced_attr = replaced.map(|inode| inode.attr());
-        let target_side = match (&replaced, &replaced_attr) {
-            (Some(inode), Some(attr)) => Some(self.side(*inode, attr)?),
+        let ends = Ends {
+            from: self.inode(dir)?,
+            to: self.inode(new_dir)?,
+            moved: self.inode(source)?,
+            replaced: target.map(|ino| self.inode(ino)).transpose()?,
+        };
+        self.check_rename(caller, &ends, flags)?;
+        if ends.replaced.is_none() && !may_grow && !directory::has_room(&self.nodes, &new_spot, new_name)? {
+            return Err(Error::NoSpace);
+        }
+
+        let (at, kind) = (Time::now(), ends.moved.kind() as u8);
+        let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
+            true => {
+                let ino = operation.take_number()?;
+                self.make(&mut operation, caller, ends.from, &New::whiteout(ino, key), 1, at)?;
+                Some((ino, FileKind::CharDevice))
+            }
+            false => None,
+        };
+        operation.log(&match ends.replaced {
+            None => Item::Enter { dir: new_dir, key: new_key, ino: source, kind, name: new_name },
+            Some(_) => Item::Relink { dir: new_dir, key: new_key, ino: source, kind },
+        });
+        let exchanged = ends.replaced.filter(|_| exchange);
+        operation.log(&match exchanged.map(|other| (other.ino, other.kind())).or(whiteout) {
+            Some((ino, kind)) => Item::Relink { dir, key, ino, kind: kind as u8 },
+            None => Item::Leave { dir, key },
+        });
+        if let Some(other) = exchanged {
+            operation.log_hot(other, &other.hot().changed(at));
+        }
+        operation.log_hot(ends.moved, &ends.moved.hot().changed(at));
+        let (here, there) = ends.links(exchange);
+        if dir != new_dir {
+            operation.log_hot(ends.to, &ends.to.hot().modified(at).linked(there));
+        }
+        operation.log_hot(ends.from, &ends.from.hot().modified(at).linked(here));
+        match ends.replaced.filter(|_| !exchange) {
+            Some(replaced) => self.commit_unnamed(operation, replaced, at),
+            None => operation.commit(),
+        }
+    }
+
+    /// Whether `caller` may rename so, and links and entries of the directories allow it.
+    fn check_rename(&self, caller: &Caller, ends: &Ends<'_>, flags: RenameFlags) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let (from_attr, to_attr, moved_attr) = (ends.from.attr(), ends.to.attr(), ends.moved.attr());
+        let replaced_attr = ends.replaced.map(|inode| inode.attr());
+        let target_side = match (ends.replaced, &replaced_attr) {
+            (Some(inode), Some(attr)) => Some(self.side(inode, attr)?),
             _ => None,
         };
         rules::may_rename(
             caller,
-            self.side(from, &from_attr)?,
-            self.side(moved, &moved_attr)?,
-            self.side(to, &to_attr)?,
+            self.side(ends.from, &from_attr)?,
+            self.side(ends.moved, &moved_attr)?,
+            self.side(ends.to, &to_attr)?,
             target_side,
             flags,
         )?;
-        let brings = i32::from(moved_attr.is_dir());
-        let takes = replaced_attr.map_or(0, |attr| i32::from(attr.is_dir()));
-        if dir != new_dir {
-            let too_many_there = brings > takes && to_attr.nlink >= LINK_MAX;
-            let too_many_here = exchange && takes > brings && from_attr.nlink >= LINK_MAX;
-            if too_many_there || too_many_here {
-                return Err(Error::TooManyLinks);
-            }
+        let (here, there) = ends.links(exchange);
+        if here > 0 && from_attr.nlink >= LINK_MAX || there > 0 && to_attr.nlink >= LINK_MAX {
+            return Err(Error::TooManyLinks);
         }
-        if let Some(replaced) = replaced.filter(|inode| !exchange && inode.kind() == FileKind::Directory)
-            && replaced.derived().entries.get() != 0
-        {
-            return Err(Error::NotEmpty);
-        }
-
-        let at = Time::now();
-        let kind = moved.kind() as u8;
-        if replaced.is_none() && !may_grow && !directory::has_room(&self.nodes, &new_spot, new_name)? {
-            return Err(Error::NoSpace);
-        }
-        let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
-            true => {
-                let ino = operation.take_number()?;
-                self.make(&mut operation, caller, from, &New::whiteout(ino, key), 1, at)?;
-                Some(ino)
-            }
-            false => None,
-        };
-        operation.log(&match replaced {
-            None => Item::Enter { dir: new_dir, key: new_key, ino: source, kind, name: new_name },
-            Some(_) => Item::Relink { dir: new_dir, key: new_key, ino: source, kind },
-        });
-        match replaced.filter(|_| exchange) {
-            Some(other) => {
-                let kind = other.kind() as u8;
-                operation.log(&Item::Relink { dir, key, ino: other.ino, kind });
-                operation.log_hot(other, &other.hot().changed(at));
-            }
-            None => match whiteout {
-                Some(ino) => {
-                    let kind = FileKind::CharDevice as u8;
-                    operation.log(&Item::Relink { dir, key, ino, kind });
-                }
-                None => operation.log(&Item::Leave { dir, key }),
-            },
-        }
-        operation.log_hot(moved, &moved.hot().changed(at));
-        // Links of `..`: what a directory entry that comes or goes brings or takes.
-        let (mut here, mut there) = (-brings, brings - takes);
-        if exchange {
-            here += takes;
-        }
-        if dir == new_dir {
-            here += there;
-            there = 0;
-        } else {
-            operation.log_hot(to, &to.hot().modified(at).linked(there));
-        }
-        debug_assert!(dir != new_dir || there == 0);
-        operation.log_hot(from, &from.hot().modified(at).linked(here));
-        match replaced.filter(|_| !exchange) {
-            Some(replaced) => self.commit_unnamed(operation, replaced, at),
-            None => operation.commit(),
+        match ends.replaced.filter(|inode| !exchange && inode.kind() == FileKind::Directory) {
+            Some(replaced) if replaced.derived().entries.get() != 0 => Err(Error::NotEmpty),
+            _ => Ok(()),
         }
     }
 }

@@ -201,7 +201,8 @@ pub(crate) fn list(json: bool) -> Result<(), Failure> {
 /// Tells how something was measured, for the head of a report.
 fn describe(arguments: &Bench, plan: &Plan) -> Vec<String> {
     let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
-    let command: Vec<String> = std::env::args().skip(1).map(quoted).collect();
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let command: Vec<String> = words.map(quoted).collect();
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let note = if arguments.note.is_empty() { String::new() } else { format!(", {}", arguments.note) };

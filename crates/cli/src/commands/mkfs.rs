@@ -48,5 +48,8 @@ pub(crate) fn run(arguments: &Mkfs) -> Result<(), Failure> {
             answer["bytes"].as_u64().unwrap_or(0)
         }
     };
+    if arguments.quiet {
+        return Ok(());
+    }
     report::print_text(&format!("{}: a native volume of {}\n", arguments.place, size::human(bytes)))
 }

@@ -184,19 +184,19 @@ impl Judge {
         let found = self.crash_everywhere(&Inner { recording: &recording, tree, state });
         let looks = self.crashing.pop().map(|looks| looks.all).unwrap_or_default();
         arena.put_back(state.mark);
-        found.map_err(|violation| Fault {
-            what: format!("its recovery was cut short, and then: {}", violation.what),
-            deeper: Some(Box::new(violation)),
-        })?;
-        if let Some(around) = self.gathered.last_mut() {
-            around.add(&arena, &looks, None);
-        }
         if is_known {
             // It was counted then.
             self.counts = counts;
         } else {
             // Those deeper still are among them.
             self.counts.deep = counts.deep + (self.counts.distinct - counts.distinct);
+        }
+        found.map_err(|violation| Fault {
+            what: format!("its recovery was cut short, and then: {}", violation.what),
+            deeper: Some(Box::new(violation)),
+        })?;
+        if let Some(around) = self.gathered.last_mut() {
+            around.add(&arena, &looks, None);
         }
         if is_known && self.forgotten == forgotten {
             let runs = self.crashed.entry(crashed).or_default();

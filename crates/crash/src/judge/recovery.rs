@@ -111,6 +111,7 @@ impl Judge {
         let lines = did.stored.iter().map(|(words, _)| u64::from(words.line));
         let is_new = !self.cover(lines.map(|line| line..line + 1));
         if known.is_some_and(|(known, looks_then)| known.differs(&did) || looks_then != looks) {
+            opened.abandon();
             return Err(Fault::of("its recovery is not what is known of it".into()));
         }
         let looked = Looked { looks, known: None };
