@@ -22,6 +22,9 @@ struct Server {
     cache: Vec<(usize, Vec<u8>)>,
     /// The next flush fails, and the cache is lost.
     fails: bool,
+    /// The next flush is carried out, and its answer kept back.
+    holds: bool,
+    held: Option<Vec<u8>>,
     streams: Vec<UnixStream>,
 }
 
@@ -46,7 +49,7 @@ fn serve(mut stream: UnixStream, server: &Mutex<Server>) -> Result<()> {
         stream.read_exact(&mut data)?;
         let (mut error, mut answer) = (0, Vec::new());
         let mut server = server.lock();
-        let Server { image, cache, fails, .. } = &mut *server;
+        let Server { image, cache, fails, holds, held, .. } = &mut *server;
         match kind {
             0 => answer = image[at..at + length].to_vec(),
             1 => cache.push((at, data)),
@@ -58,6 +61,10 @@ fn serve(mut stream: UnixStream, server: &Mutex<Server>) -> Result<()> {
             _ => return Ok(()),
         }
         let head = [&0x6744_6698_u32.to_be_bytes()[..], &error.to_be_bytes(), &request[8..16]].concat();
+        if kind == 3 && std::mem::take(holds) {
+            *held = Some(head);
+            continue;
+        }
         stream.write_all(&[&head[..], &answer].concat())?;
     }
 }
@@ -67,7 +74,14 @@ fn place() -> (Arc<Mutex<Server>>, Disk, tempfile::TempDir) {
     let socket = dir.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     let (image, cache) = (vec![0; BYTES as usize], Vec::new());
-    let server = Arc::new(Mutex::new(Server { image, cache, fails: true, streams: Vec::new() }));
+    let server = Arc::new(Mutex::new(Server {
+        image,
+        cache,
+        fails: true,
+        holds: false,
+        held: None,
+        streams: Vec::new(),
+    }));
     let serving = server.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -105,6 +119,48 @@ fn a_durable_write_that_could_not_be_flushed_lost_others() {
     disk.write(Purpose::Data, MIB, &[8; 4096]).unwrap();
     disk.flush().unwrap();
     assert_eq!(server.lock().image[MIB as usize..][..4096], [8; 4096]);
+}
+
+/// Whoever had asked for it.
+#[test]
+fn a_flush_that_failed_is_told_to_who_had_written_before() {
+    let (_server, disk, _dir) = place();
+    let since = disk.since();
+    disk.write(Purpose::Data, MIB, &[7; 4096]).unwrap();
+    assert!(disk.flush().is_err());
+    assert!(disk.flush_since(since).is_err());
+    disk.flush_since(disk.since()).unwrap();
+}
+
+/// The write was answered first, and lost with the server.
+#[test]
+fn a_flush_is_none_of_what_was_written_beside_it() {
+    let (server, disk, _dir) = place();
+    {
+        let server = &mut *server.lock();
+        (server.fails, server.holds) = (false, true);
+    }
+    std::thread::scope(|threads| {
+        let flush = threads.spawn(|| disk.flush());
+        while server.lock().held.is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        disk.write(Purpose::Data, MIB, &[7; 4096]).unwrap();
+        let server = &mut *server.lock();
+        server.streams[0].write_all(&server.held.take().unwrap()).unwrap();
+        drop(flush);
+    });
+    {
+        let server = &mut *server.lock();
+        server.cache.clear();
+        server.streams.drain(..).for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
+    }
+    let began = Instant::now();
+    while let Err(error) = disk.flush() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{error}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(server.lock().image[MIB as usize..][..4096], [7; 4096]);
 }
 
 /// What had been lost was taken for what the disk is known by.

@@ -420,3 +420,68 @@ fn a_journal_that_ended_with_an_error_is_of_a_file_system_with_errors() {
         }
     }
 }
+
+/// An image whose journal has two transactions, both of a file's blocks, and what the second has of them.
+fn two_transactions() -> (Image, Vec<u8>) {
+    let image = Image::make("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "metadata_csum"]);
+    let path = image.path.display().to_string();
+    let [script, contents] = ["script", "contents"].map(|extension| image.path.with_extension(extension));
+    fs::write(&contents, pattern(3 * 1024, 1)).unwrap();
+    fs::write(&script, format!("write {} file\n", contents.display())).unwrap();
+    support::run("debugfs", &["-w", "-f", &script.display().to_string(), &path]);
+    let blocks = support::run("debugfs", &["-R", "blocks file", &path]);
+    let blocks: Vec<&str> = blocks.split_whitespace().collect();
+    let mut commands = "jo -c -v 3\n".to_string();
+    for salt in [2, 3] {
+        let written = image.path.with_extension(format!("written-{salt}"));
+        fs::write(&written, pattern(3 * 1024, salt)).unwrap();
+        commands += &format!("jw -b {} {}\n", blocks.join(","), written.display());
+    }
+    fs::write(&script, commands + "jc\n").unwrap();
+    support::run("debugfs", &["-w", "-f", &script.display().to_string(), &path]);
+    (image, pattern(3 * 1024, 3))
+}
+
+/// Where the journal's superblock is.
+fn journal_at(image: &Image) -> usize {
+    let path = image.path.display().to_string();
+    support::run("debugfs", &["-R", "bmap <8> 0", &path]).trim().parse::<usize>().unwrap() * 1024
+}
+
+/// The number of the next transaction, or the first that is to be replayed.
+fn number(image: &Image) -> u32 {
+    let at = journal_at(image) + 24;
+    u32::from_be_bytes(image.bytes()[at..at + 4].try_into().unwrap())
+}
+
+/// What is left in the log would be taken for transactions of the next life.
+#[test]
+fn no_number_is_given_again_that_a_transaction_had() {
+    let (image, _) = two_transactions();
+    let before = number(&image);
+    let recovery = ext::recover(&image.disk(false)).unwrap();
+    assert_eq!(recovery.transactions, 2);
+    assert!(number(&image) >= before + 2, "{} behind {before}", number(&image));
+}
+
+/// Its commit had waited for it.
+#[test]
+fn a_block_that_rotted_in_the_last_transaction_is_damage() {
+    let (image, written) = two_transactions();
+    let bytes = image.bytes();
+    let at = bytes.chunks(1024).position(|block| block == &written[1024..2048]).unwrap() * 1024;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&image.path)
+        .unwrap()
+        .write_all_at(&[!bytes[at + 500]], at as u64 + 500)
+        .unwrap();
+    let before = image.bytes();
+    for error in [
+        Volume::open(image.disk(true), &Options::default()).map(drop).unwrap_err(),
+        ext::recover(&image.disk(false)).map(drop).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("wrong checksum"), "{error}");
+    }
+    assert!(image.bytes() == before, "nothing was changed");
+}

@@ -5,6 +5,7 @@ mod background;
 mod check;
 mod clean;
 mod copies;
+mod failing_flushes;
 mod fetching;
 mod full;
 mod full_trees;

@@ -310,3 +310,30 @@ fn a_block_of_metadata_that_cannot_be_written_keeps_nobody_from_committing() {
     assert!(ext::check_volume(&scene.volume).unwrap().is_clean());
     scene.detach();
 }
+
+/// A power cut came before the disk had what the log had of the block: older bytes would stand above that.
+#[test]
+fn what_the_disk_takes_in_a_replay_is_what_is_read() {
+    let scene = Scene::with_bad_sector(1);
+    scene.write("bad", BLOCK as u64, &[2; BLOCK]).unwrap();
+    scene.volume.checkpoint().unwrap();
+    assert_eq!(scene.refused(), 1);
+    scene.write("bad", BLOCK as u64, &[3; BLOCK]).unwrap();
+    scene.memory.refuse(0..0);
+    let scene = scene.cut();
+    assert!(scene.read("bad") == [vec![1; BLOCK], vec![3; BLOCK], vec![1; BLOCK]].concat());
+    assert_eq!(scene.refused(), 0);
+    drop(scene.detach());
+}
+
+/// A power cut came before the log was emptied that says so.
+#[test]
+fn a_refused_block_that_is_freed_is_so_in_a_replay() {
+    let scene = Scene::with_bad_sector(1);
+    scene.write("bad", BLOCK as u64, &[2; BLOCK]).unwrap();
+    scene.volume.checkpoint().unwrap();
+    assert_eq!(scene.refused(), 1);
+    scene.volume.unlink(&Caller::root(), ROOT_INO, b"bad").unwrap();
+    scene.volume.commit_all().unwrap();
+    assert_eq!(scene.cut().refused(), 0);
+}

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use zerocopy::IntoBytes;
@@ -70,6 +71,22 @@ impl Device {
                 "{control}: {error}; who waits for this mount waits until it is unmounted with force"
             );
         }
+    }
+
+    /// Whether the kernel has a message that nobody has read.
+    pub(crate) fn has_message(&self) -> bool {
+        self.is_ready(PollFlags::IN)
+    }
+
+    /// Whether the mount has ended. The kernel gives its number to another one after that.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_ready(PollFlags::ERR)
+    }
+
+    fn is_ready(&self, events: PollFlags) -> bool {
+        let mut polled = [PollFd::new(&self.connection, events)];
+        let asked = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+        asked.is_ok() && polled[0].revents().intersects(events)
     }
 
     /// Has `serve` serve message after message, until the mount has ended.

@@ -157,7 +157,7 @@ impl Server {
                 let FallocateIn { offset, length, mode, .. } = message.arguments()?;
                 let (file, mode) = (self.inodes.file_to_change(ino)?, fallocate_mode(mode)?);
                 self.changing(ino, &message.header, message.header.uid == 0, |caller| {
-                    self.volume.fallocate(caller, file.handle(), mode, offset, length)
+                    self.with_room(|| self.volume.fallocate(caller, file.handle(), mode, offset, length))
                 })
             })),
             // The kernel asks without having written its dirty pages, so the volume's answer would be wrong.
@@ -186,7 +186,7 @@ impl Server {
     }
 
     /// Answers with what `make` made.
-    fn made(&self, request: Request, make: impl FnOnce() -> Result<Attr>) -> Handled<'_, EntryOut> {
+    fn made(&self, request: Request, make: impl FnMut() -> Result<Attr>) -> Handled<'_, EntryOut> {
         self.handle(request, || Ok(entry_out(&self.entry(make)?, LASTING)))
     }
 
@@ -225,7 +225,8 @@ impl Server {
     fn rename(&self, message: &Message<'_>, new_dir: Ino, flags: u32) -> Result<()> {
         let flags = rename_flags(flags)?;
         let (caller, (name, new_name)) = (caller(&message.header, 0), message.names()?);
-        let rename = || self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags);
+        let rename =
+            || self.with_room(|| self.volume.rename(&caller, message.ino(), name, new_dir, new_name, flags));
         if flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
             rename().map_err(in_directory)?; // Neither flag lets an inode lose its name.
         } else {
@@ -244,7 +245,8 @@ impl Server {
     fn tmpfile(&self, message: &Message<'_>) -> Result<Created> {
         let CreateIn { flags, mode, umask, .. } = message.arguments()?;
         let caller = caller(&message.header, umask);
-        let created = self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
+        let make = || self.volume.tmpfile(&caller, message.ino(), mode, create_flags(flags));
+        let created = self.with_room(make);
         let created = created.map_err(in_directory)?;
         self.inodes.remember_nameless(created.attr.ino, created.handle);
         let open_flags = abi::OPEN_KEEP_CACHE | abi::OPEN_NOFLUSH;
@@ -325,7 +327,7 @@ impl Server {
         if setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0 && name == ACCESS_ACL {
             self.without_set_group_id(&caller, message.ino())?;
         }
-        self.volume.setxattr(&caller, message.ino(), name, value, mode)
+        self.with_room(|| self.volume.setxattr(&caller, message.ino(), name, value, mode))
     }
 
     fn seek(&self, message: &Message<'_>) -> Result<LseekOut> {
@@ -396,7 +398,9 @@ impl Server {
         let (from, to) = (self.inodes.file(message.ino())?, self.inodes.file_to_change(nodeid_out)?);
         self.changing(nodeid_out, &message.header, message.header.uid == 0, |caller| {
             let len = len.min(COPY_MAX);
-            self.volume.copy_file_range(caller, from.handle(), off_in, to.handle(), off_out, len)
+            self.with_room(|| {
+                self.volume.copy_file_range(caller, from.handle(), off_in, to.handle(), off_out, len)
+            })
         })
     }
 }

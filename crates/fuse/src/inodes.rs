@@ -13,7 +13,7 @@
 //!   removed directories that someone works in. **No number that the kernel holds becomes another inode's.**
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, InodeFlags, OpenFlags, ROOT_INO, Result};
@@ -103,12 +103,28 @@ pub(crate) struct Inodes {
     shards: Box<[Mutex<Shard>]>,
     /// Something was refused, ever: as long as nothing was, nobody looks for it.
     any_refused: AtomicBool,
+    nameless: Nameless,
+}
+
+/// Inodes that are there for the kernel alone.
+#[derive(Default)]
+struct Nameless {
+    held: AtomicUsize,
+    /// Of these, those that the kernel has forgotten, and that are about to go.
+    going: AtomicUsize,
+    gone: AtomicU64,
 }
 
 impl Inodes {
     pub(crate) fn new(volume: Arc<dyn FileSystem>, read_only: bool) -> Inodes {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Inodes { volume, read_only, shards, any_refused: AtomicBool::new(false) }
+        Inodes {
+            volume,
+            read_only,
+            shards,
+            any_refused: AtomicBool::new(false),
+            nameless: Nameless::default(),
+        }
     }
 
     fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
@@ -131,7 +147,11 @@ impl Inodes {
         let mut shard = self.shard(ino);
         let node = shard.nodes.entry(ino).or_default();
         node.lookups += 1;
-        closing.extend(node.last.replace(file.clone()));
+        let before = node.last.replace(file.clone());
+        if before.is_none() {
+            self.nameless.held.fetch_add(1, Ordering::Relaxed);
+        }
+        closing.extend(before);
         shard.keep(ino, file, &mut closing);
         drop(shard);
     }
@@ -139,6 +159,9 @@ impl Inodes {
     /// `ino` has been given a name.
     pub(crate) fn named(&self, ino: Ino) {
         let last = self.shard(ino).nodes.get_mut(&ino).and_then(|node| node.last.take());
+        if last.is_some() {
+            self.nameless.held.fetch_sub(1, Ordering::Relaxed);
+        }
         drop(last);
     }
 
@@ -147,11 +170,36 @@ impl Inodes {
         let mut shard = self.shard(ino);
         let Some(node) = shard.nodes.get_mut(&ino) else { return };
         node.lookups = node.lookups.saturating_sub(count);
-        if node.lookups == 0 {
-            let node = shard.nodes.remove(&ino);
-            drop(shard);
-            drop(node); // With its handle, an orphan goes in the volume.
+        if node.lookups > 0 {
+            return;
         }
+        let is_nameless = node.last.is_some();
+        if is_nameless {
+            self.nameless.going.fetch_add(1, Ordering::SeqCst);
+        }
+        let node = shard.nodes.remove(&ino);
+        drop(shard);
+        drop(node); // With its handle, an orphan goes in the volume.
+        if is_nameless {
+            self.nameless.gone.fetch_add(1, Ordering::SeqCst);
+            self.nameless.held.fetch_sub(1, Ordering::SeqCst);
+            self.nameless.going.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the kernel holds inodes without a name, or some are about to go.
+    pub(crate) fn has_nameless(&self) -> bool {
+        self.nameless.held.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether such are about to go.
+    pub(crate) fn is_forgetting(&self) -> bool {
+        self.nameless.going.load(Ordering::SeqCst) > 0
+    }
+
+    /// How many such have gone.
+    pub(crate) fn nameless_gone(&self) -> u64 {
+        self.nameless.gone.load(Ordering::SeqCst)
     }
 
     /// Whether the kernel holds any inode whose number is such.
@@ -264,8 +312,11 @@ impl Inodes {
         if self.volume.getattr(ino).is_ok_and(|attr| attr.nlink > 0) {
             return;
         }
-        if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
-            node.last.get_or_insert(pin);
+        if let Some(node) = self.shard(ino).nodes.get_mut(&ino)
+            && node.last.is_none()
+        {
+            node.last = Some(pin);
+            self.nameless.held.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -55,7 +55,9 @@ mod reconnect;
 mod refusals;
 mod requests;
 mod ring;
+mod room;
 mod server;
+mod waiters;
 
 pub use apart::{apart, keep_files_from_children};
 pub use attach::{MountPoint, remount, unmount};

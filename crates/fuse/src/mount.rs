@@ -38,6 +38,7 @@ pub struct Unmounter {
     id: MountId,
     /// Gone when nobody serves any more.
     session: Weak<Session>,
+    device: Weak<Device>,
     /// One attempt at a time.
     turn: Arc<Mutex<()>>,
 }
@@ -75,7 +76,8 @@ pub fn mount(volume: Arc<dyn FileSystem>, dir: &Path, options: &MountOptions) ->
         let answer = apart(|| statx(CWD, &dir, AtFlags::STATX_FORCE_SYNC, wanted).map(drop));
         answer.and_then(|answer| Ok(answer?)).map_err(not_answering)?;
     }
-    let unmounter = Unmounter { dir, id, session: serving, turn: Arc::default() };
+    let unmounter =
+        Unmounter { dir, id, session: serving, device: Arc::downgrade(&device), turn: Arc::default() };
     Ok(Mount { threads, server, device, over_rings, unmounter })
 }
 
@@ -94,6 +96,7 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();
         let readers = if over_rings { 0 } else { options.threads.max(1) };
+        session.0.waiters.allow(readers.checked_sub(1).unwrap_or(isize::MAX as usize));
         for number in 0..readers {
             let (session, device, buffer) = (session.clone(), device.clone(), Buffer::new()?);
             let reader = thread::Builder::new().name(format!("fuse-{number}"));
@@ -193,6 +196,11 @@ impl Mount {
 }
 
 impl Unmounter {
+    /// Whether the mount has ended: its threads may not have. What has its [`Mount::device`] then is another mount.
+    pub fn has_ended(&self) -> bool {
+        self.device.upgrade().is_none_or(|device| device.has_ended())
+    }
+
     /// Unmounts, wherever the mount has been moved to; nothing if that has happened already. Fails with
     /// [`Error::Busy`] if files are open, unless `lazy`: then it ends when the last of them is closed.
     pub fn unmount(&self, lazy: bool) -> Result<(), Error> {

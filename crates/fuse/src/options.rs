@@ -1,6 +1,7 @@
 //! How a volume is mounted.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::thread::available_parallelism;
 
 /// Options of one mount. `MountOptions::default()` is right for most; set [`MountOptions::fs_name`].
@@ -13,7 +14,7 @@ pub struct MountOptions {
     /// Others than the user who mounts may use it. By default true for root; for an ordinary user true if
     /// `/etc/fuse.conf` has `user_allow_other`.
     pub allow_other: bool,
-    /// Threads that serve [`Transport::Device`], at least 1. By default one a CPU, at most 4. What a single client pays hardly depends on
+    /// Threads that serve [`Transport::Device`], at least 1. By default one a CPU, but 2 to 4. What a single client pays hardly depends on
     /// it (`examples/latency.rs`), two clients gain, and a slow request doesn't hold up all others.
     pub threads: usize,
     /// By which way requests come.
@@ -60,8 +61,8 @@ pub enum Transport {
     Device,
 }
 
-/// No more server threads than these unless asked for.
-const DEFAULT_THREADS_MAX: usize = 4;
+/// So many server threads unless asked for. One alone cannot wait for room ([`crate::room`]).
+const DEFAULT_THREADS: RangeInclusive<usize> = 2..=4;
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
@@ -70,7 +71,9 @@ impl Default for MountOptions {
             fs_name: "amberfs".to_owned(),
             read_only: false,
             allow_other: root || users_may_allow_other(),
-            threads: available_parallelism().map_or(1, usize::from).min(DEFAULT_THREADS_MAX),
+            threads: available_parallelism()
+                .map_or(1, usize::from)
+                .clamp(*DEFAULT_THREADS.start(), *DEFAULT_THREADS.end()),
             transport: Transport::Automatic,
             writeback_cache: false,
             durable_operations: false,

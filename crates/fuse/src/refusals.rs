@@ -58,7 +58,9 @@ impl Server {
         let write = |data: &[u8]| {
             write_all(data.len(), |done| {
                 let file = self.inodes.file_of_pages(ino)?;
-                self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+                self.with_room(|| {
+                    self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+                })
             })
         };
         let mut written = write(data);

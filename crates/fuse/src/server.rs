@@ -19,6 +19,7 @@ use crate::inodes::{Inodes, OpenFile};
 use crate::message::{Handled, Reply};
 use crate::reconnect::Reconnecting;
 use crate::requests::{Counters, Request};
+use crate::waiters::Waiters;
 
 /// One mount's server, shared by its threads.
 pub(crate) struct Server {
@@ -30,6 +31,7 @@ pub(crate) struct Server {
     pub(crate) birth_times: bool,
     pub(crate) checked_close: bool,
     async_direct_io: bool,
+    pub(crate) waiters: Waiters,
     pub(crate) reconnecting: Reconnecting,
     pub(crate) device: Weak<Device>,
     panicked: AtomicBool,
@@ -72,6 +74,7 @@ impl Server {
             birth_times: options.birth_times,
             checked_close: options.checked_close && options.keeps_written_pages(),
             async_direct_io: options.async_direct_io,
+            waiters: Waiters::default(),
             reconnecting: Reconnecting::default(),
             device,
             panicked: AtomicBool::new(false),
@@ -199,7 +202,7 @@ impl Server {
             caller.from_cache = true;
         }
         let handle = file.as_deref().map(OpenFile::handle);
-        let attr = self.volume.setattr(&caller, ino, &set, handle)?;
+        let attr = self.with_room(|| self.volume.setattr(&caller, ino, &set, handle))?;
         if set.size.is_some() {
             self.inodes.forget_refusal(ino);
         }
@@ -224,7 +227,9 @@ impl Server {
             }
             let write = |done: usize| {
                 let file = self.inodes.file_to_change(ino)?;
-                self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+                self.with_room(|| {
+                    self.volume.write(caller, file.handle(), offset + done as u64, &data[done..])
+                })
             };
             if self.async_direct_io && open_flags & OFlags::DIRECT.bits() != 0 {
                 // The kernel makes an I/O error of a part then, and takes back by how much the file grew if there is an error. Otherwise it
@@ -262,8 +267,8 @@ impl Server {
     }
 
     /// Creates or finds an inode by name, of which the kernel is then told.
-    pub(crate) fn entry(&self, make: impl FnOnce() -> Result<Attr>) -> Result<Attr> {
-        let attr = make().map_err(in_directory)?;
+    pub(crate) fn entry(&self, make: impl FnMut() -> Result<Attr>) -> Result<Attr> {
+        let attr = self.with_room(make).map_err(in_directory)?;
         self.inodes.remember(attr.ino);
         self.keep_refusal(attr.ino);
         Ok(attr)

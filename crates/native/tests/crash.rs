@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use crate::volumes::*;
 use medium::{CHOICES, Choice, Medium};
 use native::{Durability, FormatOptions, Volume, check, format};
-use nvm::{EventKind, OpenOptions, Recording, RecordingOptions, VolumeKind, Zone};
+use nvm::{Event, EventKind, OpenOptions, Recording, RecordingOptions, VolumeKind, Zone};
 use operation::{Actor, Operation, choose};
 use vfs::model::Model;
 use vfs::{Caller, Error, FileSystem, ROOT_INO};
@@ -309,17 +309,7 @@ impl Run {
                         break;
                     }
                 }
-                if event.kind == EventKind::Mark {
-                    let mark = self.recording.operation_of(event);
-                    for (thread, count) in returned.iter_mut().enumerate() {
-                        if [RETURNED[thread], SYNCED[thread]].contains(&mark) {
-                            *count += 1;
-                        }
-                        if mark == SYNCED[thread] {
-                            synced[thread] = *count;
-                        }
-                    }
-                }
+                self.count(event, &mut returned, &mut synced);
                 medium.step();
                 if !failures.lock().unwrap().is_empty() {
                     break;
@@ -330,6 +320,70 @@ impl Run {
         eprintln!("{durability}: {} events, {count} states", events.len());
         let failures = failures.into_inner().unwrap();
         assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    }
+
+    /// Counts an operation that returned, if the event tells of one.
+    fn count(&self, event: &Event, returned: &mut [usize], synced: &mut [usize]) {
+        if event.kind != EventKind::Mark {
+            return;
+        }
+        let mark = self.recording.operation_of(event);
+        for (thread, count) in returned.iter_mut().enumerate() {
+            if [RETURNED[thread], SYNCED[thread]].contains(&mark) {
+                *count += 1;
+            }
+            if mark == SYNCED[thread] {
+                synced[thread] = *count;
+            }
+        }
+    }
+
+    /// Kills the server at some events, above all before something is sent that was just stored, and cuts the power at each fence of who recovers what
+    /// memory has then.
+    fn kill(&self, durability: Durability) {
+        let mut random = Random(self.seed ^ 0xdead);
+        let mut medium = Medium::new(&self.recording, &self.image);
+        let mut returned = vec![0; self.lives.len()];
+        let mut synced = returned.clone();
+        let mut count = 0;
+        let mut stores = false;
+        for (index, event) in self.recording.events.iter().enumerate() {
+            let is_unsent =
+                std::mem::replace(&mut stores, event.kind.is_store()) && event.kind == EventKind::Flush;
+            if random.one_in(if is_unsent { 2 } else { 60 }) {
+                let (zone, region) = zone_of(&medium.memory);
+                zone.start_recording(RecordingOptions::default());
+                drop(mount(&region, Durability::Operation));
+                let recovery = zone.stop_recording().unwrap();
+                let bounds = self.bounds(durability, &returned, &synced);
+                let lives = self.lives.iter().zip(&bounds);
+                let allowed: Vec<_> = lives
+                    .map(|(life, (low, high))| Allowed { dir: life.dir, trees: &life.trees[*low..=*high] })
+                    .collect();
+                let mut left = medium.killed(&recovery);
+                for (at, fence) in recovery.events.iter().enumerate() {
+                    if fence.kind == EventKind::Fence {
+                        let choice = CHOICES[random.below(6) as usize];
+                        let image = left.state(choice, &mut random);
+                        let judged = judge(&image, &allowed, random.one_in(2));
+                        judged.unwrap_or_else(|error| {
+                            let bounds = bounds.clone();
+                            let state = State { image, event: index, choice, bounds, crash_recovery: false };
+                            panic!(
+                                "killed, and cut at event {at} of recovery: {}",
+                                self.explain(&state, &error)
+                            )
+                        });
+                        count += 1;
+                    }
+                    left.step();
+                }
+            }
+            self.count(event, &mut returned, &mut synced);
+            medium.step();
+        }
+        eprintln!("{durability}: {count} states");
+        assert!(count > 0, "no state");
     }
 
     /// How many operations of each life are in a state at a moment when so many had returned, and been made durable.
@@ -397,6 +451,14 @@ fn two_threads_with_every_operation_durable() {
 #[test]
 fn two_threads_with_durable_fsyncs() {
     run_together(seed() + 6, Durability::Fsync, 35).explore(Durability::Fsync, 100);
+}
+
+/// A server is killed, and the power goes while the next one recovers what it had stored: not all of that has reached the medium.
+#[test]
+fn behind_a_server_that_was_killed() {
+    for (durability, seed) in DURABILITIES.into_iter().zip(seed() + 7..) {
+        run(seed, durability, 60, false).kill(durability);
+    }
 }
 
 /// A power cut while formatting leaves no volume or an empty one, never half of one.

@@ -78,6 +78,27 @@ fn a_damaged_transaction_ends_it() {
     drop(zone);
 }
 
+/// Who is refused has not written over it.
+#[test]
+fn a_log_that_cannot_be_replayed_stays_as_it_was_found() {
+    let (mut image, start) = killed(300);
+    let hurt = &records(&image, start)[21];
+    image[hurt.start + 30] ^= 4;
+    let (zone, region) = zone_of(&image);
+    let volume = mount(&region, Durability::Operation);
+    assert!(volume.failure().is_some());
+    for n in 0..50 {
+        assert!(write_file(&volume, ROOT_INO, &format!("new {n}"), b"").is_err());
+    }
+    volume.close().unwrap();
+    drop(volume);
+    let after = zone.snapshot_image();
+    for half in HALVES {
+        let bytes = start + half.start * BLOCK..start + half.end * BLOCK;
+        assert!(image[bytes.clone()] == after[bytes]);
+    }
+}
+
 /// A transaction that is whole but cannot be applied ends it likewise: here because the directory that it changes is
 /// damaged.
 #[test]

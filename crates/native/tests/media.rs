@@ -5,11 +5,12 @@
 //! MiB under a mounted volume, and each operation is the first one to meet that. Its answer is right, or an I/O error.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::volumes::*;
-use native::{Durability, FormatOptions, format, open_snapshot};
+use native::{Durability, FormatOptions, Journaling, MountOptions, Volume, format, open_snapshot};
 use nvm::{OpenOptions, VolumeKind, Zone};
 use vfs::{Caller, Error, FileSystem, Ino, OpenFlags, ROOT_INO, RenameFlags, Result, SeekFrom, XattrMode};
 
@@ -198,5 +199,68 @@ fn names_in_snapshots_on_unreadable_media_were_not_found() {
     let volume = |region| -> Arc<dyn FileSystem> { Arc::new(mount(&region, Durability::Operation)) };
     for (name, operation) in LOOKS {
         try_each(&whole, name, operation, &viewed, &volume);
+    }
+}
+
+/// A volume with a file of 3 MiB, whose zone loses all behind `cut` while `work` is done, and has again afterwards what it had before.
+fn with_tail_lost(cut: u64, journaling: Journaling, work: impl FnOnce(&Volume, Ino)) -> (Volume, Vec<u8>) {
+    let directory = directory();
+    let path = directory.path().join("zone");
+    let zone = Zone::create(&path, ZONE, false, &OpenOptions::default()).unwrap();
+    let region = zone.create_volume("v", VolumeKind::Native, None).unwrap();
+    format(&region, &FormatOptions::default()).unwrap();
+    // Nobody stores to it while it is copied.
+    let options = MountOptions { journaling, background: false, ..options(Durability::Operation) };
+    let volume = Volume::open(region.clone(), &options).unwrap();
+    let bytes = Random(1).bytes(3 << 20);
+    write_file(&volume, ROOT_INO, "file", &bytes).unwrap();
+    volume.checkpoint().unwrap();
+    write_file(&volume, ROOT_INO, "new", &[5; 10_000]).unwrap();
+    let number = ino(&volume, "file");
+    let before = std::fs::read(&path).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(cut).unwrap();
+    work(&volume, number);
+    drop((volume, region, zone));
+    file.set_len(ZONE).unwrap();
+    file.write_all_at(&before[cut as usize..], cut).unwrap();
+    let zone = Zone::open(&path, &OpenOptions::default()).unwrap();
+    let region = zone.volume("v").unwrap();
+    assert_sound(&region);
+    (mount(&region, Durability::Operation), bytes)
+}
+
+/// What was put together from zeros became what the file has.
+#[test]
+fn what_cannot_be_read_is_not_logged() {
+    for mib in 4..ZONE / MIB {
+        let (volume, mut expected) = with_tail_lost(mib * MIB, Journaling::Block, |volume, file| {
+            for at in [10, MIB + 10, 2 * MIB + 10, 3 * MIB - 4000] {
+                let written = volume
+                    .open(&Caller::root(), file, RW)
+                    .and_then(|handle| volume.write(&Caller::root(), handle, at, &[9; 3000]));
+                drop(written); // whatever became of it
+            }
+        });
+        let found = read_file(&volume, ROOT_INO, "file").unwrap();
+        for at in [10, MIB + 10, 2 * MIB + 10, 3 * MIB - 4000].map(|at| at as usize) {
+            if found[at] == 9 && found[at..at + 3000] == [9; 3000] {
+                expected[at..at + 3000].fill(9);
+            }
+        }
+        assert!(found == expected, "cut at {mib} MiB");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_the_medium_has_not_taken_is_none() {
+    // Where blocks of metadata go.
+    for block in 1024..1064 {
+        let cut = nvm::SEGMENT + block * nvm::BLOCK;
+        let (volume, expected) = with_tail_lost(cut, Journaling::Adaptive, |volume, _| {
+            drop(volume.checkpoint());
+        });
+        assert!(read_file(&volume, ROOT_INO, "file").unwrap() == expected, "cut at block {block}");
+        assert_eq!(read_file(&volume, ROOT_INO, "new").unwrap(), [5; 10_000], "cut at block {block}");
     }
 }

@@ -39,6 +39,20 @@ fn unlinked_files_live_while_they_are_open() {
     eventually("closing the orphan", || mounted.volume.open_handles() == 0);
 }
 
+/// Its number is another mount's next, and its server is at work still.
+#[test]
+fn a_mount_that_has_ended_is_known_at_once() {
+    let mounted = Mounted::new();
+    let unmounter = mounted.mount().unmounter();
+    assert!(!unmounter.has_ended());
+    let undisturbed = undisturbed();
+    rustix::mount::unmount(mounted.dir(), rustix::mount::UnmountFlags::empty()).unwrap();
+    drop(undisturbed);
+    assert!(unmounter.has_ended());
+    mounted.end();
+    assert!(unmounter.has_ended());
+}
+
 #[test]
 fn a_file_without_a_name_lives_and_can_be_given_one() {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags};

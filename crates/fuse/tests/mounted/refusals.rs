@@ -4,9 +4,10 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fuse::{MountOptions, Request};
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::support::Mounted;
@@ -91,6 +92,31 @@ fn mv_removed_the_source_of_what_did_not_fit() {
     assert!(closes(), "what was refused is cut off");
     let ((), requests) = mounted.requests(|| drop(File::open(&file).unwrap()));
     assert_eq!(requests.of(Request::Flush), 1, "{requests}");
+}
+
+/// The kernel says behind a removal that it lets go of the file, which has its room until then.
+#[test]
+fn what_was_just_removed_had_its_room_still() {
+    let mounted = Mounted::new();
+    mounted.volume.have_room_for_one();
+    let allocate = |name: &str| {
+        let file = File::create(mounted.path(name)).unwrap();
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4096)
+    };
+    for _ in 0..300 {
+        allocate("file").unwrap();
+        fs::remove_file(mounted.path("file")).unwrap();
+    }
+
+    // One that is held takes room, and who is refused does not wait long.
+    allocate("file").unwrap();
+    let held = File::open(mounted.path("file")).unwrap();
+    fs::remove_file(mounted.path("file")).unwrap();
+    let begun = Instant::now();
+    assert_eq!(allocate("other"), Err(Errno::NOSPC));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    drop(held);
+    allocate("other").unwrap();
 }
 
 /// Mounts that keep pages and that don't, on which direct writes go on side by side.

@@ -53,6 +53,20 @@ impl<'a> Medium<'a> {
         }
     }
 
+    /// The medium when the server is killed now, and `recording` is of the next one: that sees what memory has, of which nothing is on its way.
+    pub(crate) fn killed(&self, recording: &'a Recording) -> Medium<'a> {
+        let before = |(_, bytes): &Version| (0, *bytes);
+        let pending = self.pending.iter();
+        Medium {
+            recording,
+            durable: self.durable.clone(),
+            memory: self.memory.clone(),
+            pending: pending.map(|(line, versions)| (*line, versions.iter().map(before).collect())).collect(),
+            flushing: HashMap::new(),
+            at: 0,
+        }
+    }
+
     /// Lets the next event happen.
     pub(crate) fn step(&mut self) {
         let event = &self.recording.events[self.at];

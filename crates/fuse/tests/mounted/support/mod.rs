@@ -48,6 +48,7 @@ pub struct Watched {
     failing: AtomicBool,
     is_late: AtomicBool,
     room: AtomicU64,
+    has_room_for_one: AtomicBool,
 }
 
 impl Watched {
@@ -60,6 +61,7 @@ impl Watched {
             failing: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
             room: AtomicU64::new(u64::MAX),
+            has_room_for_one: AtomicBool::new(false),
         }
     }
 
@@ -102,6 +104,11 @@ impl Watched {
     /// From now on, no file takes bytes at or behind `bytes`, and nothing else is free.
     pub fn set_room(&self, bytes: u64) {
         self.room.store(bytes, Ordering::SeqCst);
+    }
+
+    /// From now on, a file finds room while no other one is open.
+    pub fn have_room_for_one(&self) {
+        self.has_room_for_one.store(true, Ordering::SeqCst);
     }
 
     fn opened<T>(&self, result: Result<T>) -> Result<T> {
@@ -184,6 +191,19 @@ impl FileSystem for Watched {
         self.may_change(ino)?;
         self.late(|| self.model.removexattr(caller, ino, name))
     }
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        handle: Handle,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        if self.has_room_for_one.load(Ordering::SeqCst) && self.open_handles() > 1 {
+            return Err(Error::NoSpace);
+        }
+        self.late(|| self.model.fallocate(caller, handle, mode, offset, len))
+    }
     fn statfs(&self) -> Result<Statfs> {
         let space = self.model.statfs()?;
         let is_full = self.room.load(Ordering::SeqCst) != u64::MAX;
@@ -210,9 +230,6 @@ impl FileSystem for Watched {
         fn getxattr(caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
         fn setxattr(caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
         fn listxattr(caller: &Caller, ino: Ino) -> Result<Vec<u8>>;
-        fn fallocate(
-            caller: &Caller, handle: Handle, mode: FallocateMode, offset: u64, len: u64
-        ) -> Result<()>;
         fn seek(handle: Handle, from: SeekFrom) -> Result<u64>;
         fn copy_file_range(
             caller: &Caller, from: Handle, from_offset: u64, to: Handle, to_offset: u64, len: u64
