@@ -21,7 +21,6 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -35,7 +34,7 @@ use serde_json::{Value as Json, json};
 use crate::admin::differences::Pair;
 use crate::admin::format::Settings;
 use crate::admin::snapshots::Ask;
-use crate::failure::{Explain, Failure, printable};
+use crate::failure::{Explain, Failure, guarded, printable};
 use crate::mount_table::{self, Whereabouts};
 use crate::place::VolumePlace;
 use crate::report::{Fields, Form, Parts};
@@ -118,7 +117,7 @@ pub(crate) struct Mounted {
     pub(crate) volume: String,
     /// Where it is mounted: now, as far as that is seen here; or where it was.
     pub(crate) dir: PathBuf,
-    /// The mount's device, as the table of mounts has it.
+    /// The mount's device, as the table of mounts has it; nothing when the mount has ended and the volume is being closed.
     pub(crate) device: String,
 }
 
@@ -314,15 +313,10 @@ fn answer(stream: UnixStream, handler: &Handler, answering: &Answering) {
     }
 }
 
-/// Who asks gets an answer in any case. A panic is a bug; what had been done before it was done.
+/// Who asks gets an answer in any case. What had been done before a panic was done.
 fn answered(handler: &Handler, request: Request, asker: &mut Asker) -> Result<Json, Failure> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| handler(request, asker))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-        Err(Failure::new(format!("the server panicked: {text}"))
-            .leaving("it serves what it served; how far the command came is not known")
-            .remedy("unmount what it serves, check the volume with 'amberfs fsck', and report this"))
-    })
+    let state = "it serves what it served; how far the command came is not known";
+    guarded(state, || handler(request, asker))
 }
 
 /// Waits until there is something to read, or nothing ever; reads nothing.

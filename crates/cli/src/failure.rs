@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,17 @@ pub(crate) struct Failure {
     /// Nothing has the path of the disk: the failure that `nofail` forgives.
     #[serde(default)]
     pub(crate) no_disk: bool,
+}
+
+/// What `work` gives. A panic is a bug, and a failure that leaves `state`.
+pub(crate) fn guarded<T>(state: &str, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Err(Failure::new(format!("the server panicked: {text}"))
+            .leaving(state)
+            .remedy("unmount what it serves, check the volume with 'amberfs fsck', and report this"))
+    })
 }
 
 impl Failure {

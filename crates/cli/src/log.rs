@@ -1,4 +1,5 @@
-//! What a server has to say: on standard error, and from the beginning in its log, where a mount at boot is looked up.
+//! What a server has to say: on standard error, and from the beginning in its log, where a mount at boot is looked up. **What cannot be written, as on
+//! a full file system, is lost, and nothing else**: whoever has something to say goes on.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ pub(crate) fn start(log: Option<File>) {
         .with_writer(|| Everywhere)
         .with_ansi(false)
         .with_max_level(tracing::Level::INFO)
+        .log_internal_errors(false)
         .try_init();
 }
 
@@ -38,7 +40,7 @@ impl Write for Everywhere {
         if let Some(log) = &mut *BESIDE.lock() {
             let _ = log.write_all(bytes);
         }
-        io::stderr().write_all(bytes)?;
+        let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())
     }
 

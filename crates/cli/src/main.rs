@@ -61,9 +61,11 @@ fn main() -> ExitCode {
     let personality = Personality::of(arguments.first());
     let parsed = match personality.translate(arguments) {
         Ok(arguments) => CommandLine::try_parse_from(arguments.iter()).map_err(|error| {
-            let code = if error.use_stderr() { personality.usage_exit(&arguments) } else { 0 };
-            let _ = error.print();
-            code
+            let printed = error.print();
+            match error.use_stderr() {
+                true => personality.usage_exit(&arguments),
+                false => u8::from(printed.is_err()),
+            }
         }),
         Err(message) => {
             tell(format_args!("{}: {message}", personality.name()));

@@ -42,7 +42,7 @@ impl Metered {
     }
 
     fn volume(&self) -> Result<Asked<'_>> {
-        let gone = |_| Error::Io("the volume could not be opened again".into());
+        let gone = |_| Error::Io("the volume is closed, or could not be opened again".into());
         RwLockReadGuard::try_map(self.volume.read(), Option::as_ref).map_err(gone)
     }
 

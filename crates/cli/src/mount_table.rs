@@ -1,7 +1,8 @@
 //! What is mounted where, as the kernel tells in `/proc/self/mountinfo`.
 //!
 //! **A mount is known by its device, not by its path**: bound to a second directory, moved, or below another mount, it has the same one, and no
-//! other has it meanwhile. Which mount a path leads to is told from the table alone, so that no server is asked, which may be dead.
+//! other has it until it ends, which its server knows ([`fuse::Unmounter::has_ended`]). Which mount a path leads to is told from the table alone,
+//! so that no server is asked, which may be dead.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

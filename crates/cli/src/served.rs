@@ -39,7 +39,7 @@ const ALONE_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Served {
     /// Where it was mounted; where it is now, its device tells.
     dir: PathBuf,
-    device: String,
+    given_device: String,
     /// What `/proc/mounts` says is mounted.
     pub(crate) source: String,
     option_list: String,
@@ -137,7 +137,7 @@ impl Served {
         })?;
         let served = Served {
             dir: mount.dir().to_path_buf(),
-            device: mount.device().to_string(),
+            given_device: mount.device().to_string(),
             promise,
             source: request.source.to_string(),
             option_list: request.option_lists.join(","),
@@ -157,9 +157,14 @@ impl Served {
         Ok((Arc::new(served), mount))
     }
 
+    /// The mount's device, as the table of mounts has it; nothing when the mount has ended, for another one may have it then.
+    fn device(&self) -> &str {
+        if self.unmounter.has_ended() { "" } else { &self.given_device }
+    }
+
     /// Where it is mounted now.
     pub(crate) fn whereabouts(&self) -> Whereabouts {
-        mount_table::whereabouts(&self.device, &self.dir)
+        mount_table::whereabouts(self.device(), &self.dir)
     }
 
     /// The same as a directory; if it is nowhere, where it was.
@@ -173,14 +178,13 @@ impl Served {
     /// Unmounts it, wherever it was bound or moved to.
     pub(crate) fn unmount(&self, lazy: bool) -> Result<(), Failure> {
         self.unmounter.unmount(lazy)?;
-        // If that was all, its device may be another mount's by now; its source is not, as long as this one is served.
         let is_it = |entry: &MountEntry| entry.is_amberfs() && entry.source == self.source;
-        for entry in mount_table::showing(&self.device)?.into_iter().filter(is_it) {
+        for entry in mount_table::showing(self.device())?.into_iter().filter(is_it) {
             fuse::unmount(&entry.dir, lazy)?;
         }
         // No path leads to one that is covered, so nobody can unmount it.
         let covered =
-            mount_table::read()?.into_iter().find(|entry| entry.device == self.device && is_it(entry));
+            mount_table::read()?.into_iter().find(|entry| entry.device == self.device() && is_it(entry));
         match covered {
             Some(entry) => {
                 let what =
@@ -194,7 +198,7 @@ impl Served {
     /// How it is mounted, as a hello tells it. JSON is made of characters.
     pub(crate) fn mounted(&self, volume: &str) -> Mounted {
         let dir = self.place().display().to_string().into();
-        Mounted { volume: volume.to_string(), dir, device: self.device.clone() }
+        Mounted { volume: volume.to_string(), dir, device: self.device().to_string() }
     }
 
     /// Why nobody else can have the volume.
@@ -306,7 +310,7 @@ impl Served {
 
     /// Whether the mount is read-only now, as the kernel says it is: a remount tells it, and not always us.
     fn is_read_only(&self) -> bool {
-        self.options.read_only || mount_table::is_read_only(&self.device)
+        self.options.read_only || mount_table::is_read_only(self.device())
     }
 
     /// An error if nothing of the volume is to be changed, its snapshots included.
@@ -327,7 +331,7 @@ impl Served {
 
     /// What programs have written may be in the kernel's pages: brings it to the volume.
     fn write_back(&self) -> Result<(), Failure> {
-        pages::write_back(&self.device, &self.dir)
+        pages::write_back(self.device(), &self.dir)
             .doing("writing the kernel's pages back")
             .leaving("nothing was changed")
     }
@@ -357,7 +361,7 @@ impl Served {
         })
         .leaving("nothing was changed")?;
         let mut shown = self.alone()?;
-        if let Some(other) = mount_table::within(&self.device)? {
+        if let Some(other) = mount_table::within(self.device())? {
             let other = other.dir.display();
             return Err(Failure::new(format!("something is mounted on {other}, in the volume"))
                 .leaving("nothing was changed")

@@ -163,3 +163,19 @@ fn a_remount_to_be_read_stops_snapshots() {
     run(&format!("umount {dir}")).ok();
     run(&format!("fsck {zone}:home")).ok();
 }
+
+/// Whatever thread had something to say panicked: the mount died, snapshots were taken no more, `umount` waited for ever.
+#[test]
+fn a_log_that_is_full_takes_nothing_with_it() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir} -o log=/dev/full,keep=1s=2")).ok();
+    eventually("a snapshot is taken", || !names(&dir).is_empty());
+    run(&format!("umount {dir}")).ok();
+    run(&format!("mount {zone}:home {dir} -o log=/dev/full")).ok();
+    fs::write(scratch.path("mnt/file"), "before").unwrap();
+    run(&format!("snapshot take {dir} here")).ok();
+    fs::write(scratch.path("mnt/file"), "after").unwrap();
+    run(&format!("snapshot rollback {dir} here")).ok();
+    assert_eq!(fs::read_to_string(scratch.path("mnt/file")).unwrap(), "before");
+    run(&format!("umount {dir}")).ok();
+}

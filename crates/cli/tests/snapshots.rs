@@ -309,6 +309,21 @@ fn what_differs_is_told() {
     assert_eq!(assert_usage_agrees(&format!("{zone}:home")), 2);
 }
 
+/// It was refused, as if it had to be recovered; and a name was taken that no list of mount options can have.
+#[test]
+fn a_zone_that_cannot_be_written_to_is_compared_with_what_it_is_now() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    run(&format!("mount {zone}:home {dir}")).ok();
+    run(&format!("snapshot take {dir} a,b")).fails(1, &["comma", "nothing was changed"]);
+    run(&format!("snapshot take {dir} first")).ok();
+    fs::write(scratch.path("mnt/file"), "new").unwrap();
+    run(&format!("umount {dir}")).ok();
+    let read_only = format!("mount --bind {zone} {zone} && mount -o remount,ro,bind {zone}");
+    let line = format!("{read_only} && exec {PROGRAM} snapshot diff {zone}:home first");
+    let differences = shell(&format!("unshare --mount sh -c '{line}'")).ok().out;
+    assert!(differences.contains("+ /file\n"), "{differences}");
+}
+
 /// `info` told it, and `df` did not; of a directory in a snapshot `df` told about the volume.
 #[test]
 fn df_tells_what_snapshots_have_alone_and_share() {

@@ -33,7 +33,9 @@ impl Pair {
         if let Some(to) = &self.to {
             return native::diff(&region, &self.from, to).doing("comparing");
         }
-        let options = native::MountOptions { background: false, ..native::MountOptions::default() };
+        let read_only = zone.is_read_only();
+        let options =
+            native::MountOptions { read_only, background: false, ..native::MountOptions::default() };
         let volume = Volume::open(region, &options).doing("opening the volume")?;
         let differences = self.compare(&volume)?;
         volume.close().doing("closing the volume")?;

@@ -114,6 +114,11 @@ pub(crate) fn perform(volume: &native::Volume, ask: &Ask) -> Result<Fields, Fail
             return prune(&volume.snapshots(), keep, *dry_run, |name| Ok(volume.remove_snapshot(name)?));
         }
         Ask::Take { name, comment } => {
+            if name.contains(',') {
+                return Err(Failure::new(format!("{name:?} has a comma, by which mount options end"))
+                    .leaving("nothing was changed")
+                    .remedy("choose another name: 'mount -o snapshot=NAME' could not name this one"));
+            }
             volume.take_snapshot(name, comment)?;
             name
         }

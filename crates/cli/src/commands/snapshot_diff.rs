@@ -1,5 +1,6 @@
 //! `amberfs snapshot diff`: what differs between snapshots, a line each.
 
+use rustix::fs::Access;
 use serde_json::{Value as Json, json};
 
 use crate::admin::differences::{Pair, tell};
@@ -12,7 +13,9 @@ use crate::zone_access::{Reached, reach_volume};
 pub(crate) fn run(arguments: &SnapshotDiff) -> Result<(), Failure> {
     let named = &arguments.named;
     let pair = Pair { from: named.name.clone(), to: arguments.to.clone() };
-    let compare = |take: &mut Parts<'_>| match reach_volume(&named.place, pair.to.is_none())? {
+    // What the volume is now may have to be recovered first.
+    let changes = pair.to.is_none() && rustix::fs::access(&named.place.zone, Access::WRITE_OK).is_ok();
+    let compare = |take: &mut Parts<'_>| match reach_volume(&named.place, changes)? {
         Reached::Served(mut client, volume) => {
             client.ask_for_parts(&Request::SnapshotDiff { volume, pair: pair.clone() }, take).map(drop)
         }

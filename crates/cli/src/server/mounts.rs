@@ -11,7 +11,7 @@ use super::at_work::Work;
 use super::{Opened, Server, State, ending};
 use crate::admin::{attachment, snapshots};
 use crate::control::Asker;
-use crate::failure::{Explain, Failure, tell};
+use crate::failure::{Explain, Failure, guarded, tell};
 use crate::mount_request::MountRequest;
 use crate::mount_table::Whereabouts;
 use crate::options::Options;
@@ -96,7 +96,8 @@ impl Server {
         let ending = state.served.get(name).cloned();
         drop(state);
         self.changed.notify_all();
-        let closed = ending.map_or(Ok(()), |ending| ending.end());
+        // Whatever happens there, nobody waits for it for ever.
+        let closed = ending.map_or(Ok(()), |ending| guarded("it is unmounted", || ending.end()));
         let mut state = self.lock();
         state.served.remove(name);
         state.ending.remove(name);
