@@ -33,6 +33,7 @@ mod size;
 mod zone_access;
 mod zone_file;
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,7 +65,8 @@ fn main() -> ExitCode {
             let printed = error.print();
             match error.use_stderr() {
                 true => personality.usage_exit(&arguments),
-                false => u8::from(printed.is_err()),
+                // Who reads no further has seen enough.
+                false => u8::from(printed.is_err_and(|error| error.kind() != ErrorKind::BrokenPipe)),
             }
         }),
         Err(message) => {

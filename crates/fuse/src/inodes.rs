@@ -13,10 +13,14 @@
 //!   removed directories that someone works in. **No number that the kernel holds becomes another inode's.**
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, InodeFlags, OpenFlags, ROOT_INO, Result};
+
+use crate::refused::Refused;
 
 /// Independent parts of the table, so that threads seldom meet.
 const SHARDS: usize = 32;
@@ -56,8 +60,8 @@ struct Node {
     last: Option<Arc<OpenFile>>,
     /// Opened before it was protected: what was written to its pages until then is still on its way.
     unprotected: Option<Arc<OpenFile>>,
-    /// Why what was written back of it last was refused, until a writer is told.
-    refusal: Option<Box<Error>>,
+    /// What of it was refused when it was written back, until a writer is told.
+    refusal: Option<Box<Refused>>,
 }
 
 #[derive(Default)]
@@ -113,6 +117,8 @@ struct Nameless {
     /// Of these, those that the kernel has forgotten, and that are about to go.
     going: AtomicUsize,
     gone: AtomicU64,
+    /// When the last one lost its name.
+    newest: Mutex<Option<Instant>>,
 }
 
 impl Inodes {
@@ -190,6 +196,12 @@ impl Inodes {
     /// Whether the kernel holds inodes without a name, or some are about to go.
     pub(crate) fn has_nameless(&self) -> bool {
         self.nameless.held.load(Ordering::SeqCst) > 0
+    }
+
+    /// How long ago the last one lost its name, if one has.
+    pub(crate) fn newest_nameless(&self) -> Option<Duration> {
+        let newest = self.nameless.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.map(|at| at.elapsed())
     }
 
     /// Whether such are about to go.
@@ -316,15 +328,28 @@ impl Inodes {
             && node.last.is_none()
         {
             node.last = Some(pin);
-            self.nameless.held.fetch_add(1, Ordering::Relaxed);
+            self.nameless.held.fetch_add(1, Ordering::SeqCst);
+            *self.nameless.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
     }
 
-    /// Remembers that something was refused, as long as the kernel holds `ino`.
-    pub(crate) fn refused(&self, ino: Ino, refusal: Error) {
+    /// Remembers that `bytes` were refused, as long as the kernel holds `ino`.
+    pub(crate) fn refused(&self, ino: Ino, why: Error, bytes: Range<u64>) {
         self.any_refused.store(true, Ordering::Relaxed);
         if let Some(node) = self.shard(ino).nodes.get_mut(&ino) {
-            node.refusal = Some(Box::new(refusal));
+            match &mut node.refusal {
+                Some(refused) => refused.add(why, bytes),
+                none => *none = Some(Box::new(Refused::new(why, bytes))),
+            }
+        }
+    }
+
+    /// `bytes` have been written, and may be what was refused before.
+    pub(crate) fn written(&self, ino: Ino, bytes: &Range<u64>) {
+        if self.any_refused.load(Ordering::Relaxed)
+            && let Some(node) = self.shard(ino).nodes.get_mut(&ino)
+        {
+            node.refusal.take_if(|refused| refused.written(bytes));
         }
     }
 
@@ -333,7 +358,7 @@ impl Inodes {
         if !self.any_refused.load(Ordering::Relaxed) {
             return None;
         }
-        self.shard(ino).nodes.get(&ino)?.refusal.as_deref().cloned()
+        self.shard(ino).nodes.get(&ino)?.refusal.as_ref().map(|refused| refused.why.clone())
     }
 
     /// `ino` was cut, and what was refused with it.
@@ -345,7 +370,7 @@ impl Inodes {
 
     /// The error that a writer of `ino` is to be told, once.
     pub(crate) fn take_refusal(&self, ino: Ino) -> Option<Error> {
-        self.shard(ino).nodes.get_mut(&ino)?.refusal.take().map(|error| *error)
+        self.shard(ino).nodes.get_mut(&ino)?.refusal.take().map(|refused| refused.why)
     }
 
     /// Closes everything; the session is over.

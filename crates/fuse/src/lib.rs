@@ -53,6 +53,7 @@ mod options;
 mod priority;
 mod reconnect;
 mod refusals;
+mod refused;
 mod requests;
 mod ring;
 mod room;

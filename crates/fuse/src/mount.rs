@@ -96,7 +96,7 @@ fn start(session: Arc<Session>, device: &Arc<Device>, options: &MountOptions) ->
         let over_rings = rings.is_some();
         let mut threads = rings.map(Rings::begin).unwrap_or_default();
         let readers = if over_rings { 0 } else { options.threads.max(1) };
-        session.0.waiters.allow(readers.checked_sub(1).unwrap_or(isize::MAX as usize));
+        session.0.waiters.allow(readers);
         for number in 0..readers {
             let (session, device, buffer) = (session.clone(), device.clone(), Buffer::new()?);
             let reader = thread::Builder::new().name(format!("fuse-{number}"));

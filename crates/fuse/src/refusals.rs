@@ -75,6 +75,10 @@ impl Server {
                 Err(_) => written = rest,
             }
         }
+        let bytes = offset..offset + data.len() as u64;
+        if written.is_ok() {
+            self.inodes.written(ino, &bytes);
+        }
         if let (Err(error), true) = (&written, self.writeback_cache) {
             if self.protection(ino).is_some() && !self.stored_in_vain.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
@@ -82,7 +86,7 @@ impl Server {
                      kernel lets go of the file (find MOUNT_POINT/.snapshots -inum {ino}); further ones are not logged"
                 );
             }
-            self.inodes.refused(ino, error.clone());
+            self.inodes.refused(ino, error.clone(), bytes);
             self.invalidate_attributes(ino);
         }
         written
@@ -116,8 +120,11 @@ impl Server {
     }
 
     /// The same at a `close`, after which the next one is told as well: a program that has the file open by inheritance closes it, too,
-    /// and heeds nothing.
+    /// and heeds nothing. Who reads the file is told with them. Of what nobody can change nothing is lost.
     pub(crate) fn tell_at_close(&self, ino: Ino) -> Result<()> {
-        self.inodes.refusal(ino).map_or(Ok(()), Err)
+        match self.inodes.refusal(ino) {
+            Some(why) if self.protection(ino).is_none() => Err(why),
+            _ => Ok(()),
+        }
     }
 }

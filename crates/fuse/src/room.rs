@@ -2,9 +2,9 @@
 //!
 //! The kernel says that it lets go of an inode (`forget`) when the call is about to return that took its last name, or its last descriptor, and waits for
 //! no answer; until that has been read, a handle keeps the inode ([`crate::inodes`]). So who removes a file and makes another one, where there is room
-//! for one of them, could be refused. **Nothing is refused for want of room that an inode takes which the kernel had let go of before**: what finds none waits
-//! as long as there are inodes without a name and messages on their way, and tries again when one has gone. But of the threads that read `/dev/fuse`
-//! one never waits, for somebody has to read: what it is asked then may be refused too early. Over rings another thread reads there.
+//! for one of them, could be refused. What finds no room waits while an inode without a name is new, or going, or a message unread that may be of one, and
+//! tries again when one has gone. **Nobody waits for what is merely held**, and who has waited in vain keeps all others from it for a second: on a full
+//! volume each of thousands of pages may be refused. Of the threads that read `/dev/fuse` one never waits, for somebody has to read.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,45 +13,67 @@ use vfs::{Error, Result};
 
 use crate::server::Server;
 
-/// How long nothing may be on its way. A message that a thread has read, and has not begun with, is not seen.
-const QUIET: Duration = Duration::from_millis(5);
-/// How long anybody waits in all: others may remove files one after the other, and never is there enough.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an inode is new that has lost its last name: nobody has it open if the kernel forgets it meanwhile.
+const NEW: Duration = Duration::from_millis(10);
+/// How long a thread may take from reading a message to what it is about.
+const QUIET: Duration = Duration::from_millis(2);
+/// How long anybody waits, but for one that is going.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long for that, as a large file takes.
+const PATIENCE_WITH_ONE: Duration = Duration::from_secs(2);
 /// How often to look.
 const STEP: Duration = Duration::from_micros(200);
 
 impl Server {
     /// Runs `change`, which may need room.
     pub(crate) fn with_room<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut refused = None;
-        loop {
-            let gone = self.inodes.nameless_gone();
-            let changed = change();
-            if !matches!(changed, Err(Error::NoSpace))
-                || !self.room_comes(gone, *refused.get_or_insert_with(Instant::now))
-            {
+        let gone = self.inodes.nameless_gone();
+        let mut changed = change();
+        if !matches!(changed, Err(Error::NoSpace))
+            || !self.inodes.has_nameless() && self.has_gone(gone).is_none()
+        {
+            return changed;
+        }
+        let Some(waiting) = self.waiters.enter() else { return changed };
+        let (refused, mut seen) = (Instant::now(), gone);
+        while let Some(gone) = self.room_comes(seen, refused) {
+            seen = gone;
+            changed = change();
+            if !matches!(changed, Err(Error::NoSpace)) {
                 return changed;
             }
         }
+        if refused.elapsed() > QUIET {
+            waiting.was_in_vain();
+        }
+        changed
     }
 
-    /// Waits for an inode without a name to go, that `gone` does not count; false if none will. Room was `refused` then.
-    fn room_comes(&self, gone: u64, refused: Instant) -> bool {
-        let Some(_waiting) = self.waiters.enter() else { return false };
-        let mut quiet_since = Instant::now();
-        while self.inodes.nameless_gone() == gone {
-            let is_on_its_way = self.inodes.is_forgetting()
-                || self.device.upgrade().is_some_and(|device| device.has_message());
-            if is_on_its_way {
-                quiet_since = Instant::now();
+    /// How many inodes without a name have gone, if they are others than `seen`.
+    fn has_gone(&self, seen: u64) -> Option<u64> {
+        Some(self.inodes.nameless_gone()).filter(|gone| *gone != seen)
+    }
+
+    /// The same, when that is so. Room was `refused` then; `None` if none will come.
+    fn room_comes(&self, seen: u64, refused: Instant) -> Option<u64> {
+        let mut unread = None;
+        loop {
+            let is_going = self.inodes.is_forgetting();
+            let has_message = || self.device.upgrade().is_some_and(|device| device.has_message());
+            // There, messages of all kinds.
+            if self.waiters.over_rings() && has_message() {
+                unread = Some(Instant::now());
             }
-            let is_over = quiet_since.elapsed() > QUIET || refused.elapsed() > PATIENCE;
-            if is_over || !self.inodes.has_nameless() {
-                // One that was the last may have gone since.
-                return self.inodes.nameless_gone() != gone;
+            let is_unread = unread.is_some_and(|at| at.elapsed() < QUIET);
+            let may_come =
+                is_going || is_unread || self.inodes.newest_nameless().is_some_and(|age| age < NEW);
+            let is_over = refused.elapsed() > if is_going { PATIENCE_WITH_ONE } else { PATIENCE };
+            // Looked at last: what was going may have gone.
+            let gone = self.has_gone(seen);
+            if is_over || gone.is_some() || !may_come {
+                return gone.filter(|_| !is_over);
             }
             thread::sleep(STEP);
         }
-        refused.elapsed() <= PATIENCE
     }
 }

@@ -1,29 +1,57 @@
-//! Who waits for room ([`crate::room`]), at most so many at once.
+//! Who may wait for room ([`crate::room`]).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// How many threads may wait for room at once.
+/// How long nobody waits behind one who has waited in vain.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// So many may at once as there are places.
 #[derive(Default)]
-pub(crate) struct Waiters(AtomicUsize);
+pub(crate) struct Waiters {
+    places: AtomicUsize,
+    over_rings: AtomicBool,
+    vain: Mutex<Option<Instant>>,
+}
 
 /// One that waits.
 pub(crate) struct Waiting<'a>(&'a Waiters);
 
 impl Waiters {
-    /// From now on, so many may.
-    pub(crate) fn allow(&self, threads: usize) {
-        self.0.store(threads, Ordering::Relaxed);
+    /// Of so many threads that read `/dev/fuse` all but one may; if there are none, requests come over rings, and all may.
+    pub(crate) fn allow(&self, readers: usize) {
+        self.over_rings.store(readers == 0, Ordering::Relaxed);
+        self.places.store(readers.checked_sub(1).unwrap_or(isize::MAX as usize), Ordering::Relaxed);
     }
 
-    /// `None` if as many wait already.
+    pub(crate) fn over_rings(&self) -> bool {
+        self.over_rings.load(Ordering::Relaxed)
+    }
+
+    fn vain(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.vain.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` if it may not.
     pub(crate) fn enter(&self) -> Option<Waiting<'_>> {
+        if self.vain().is_some_and(|at| at.elapsed() < PAUSE) {
+            return None;
+        }
         let take = |left: usize| left.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| Waiting(self))
+        self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| Waiting(self))
+    }
+}
+
+impl Waiting<'_> {
+    /// There was no room all the same.
+    pub(crate) fn was_in_vain(self) {
+        *self.0.vain() = Some(Instant::now());
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.0.places.fetch_add(1, Ordering::Relaxed);
     }
 }

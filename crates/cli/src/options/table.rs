@@ -91,7 +91,7 @@ pub(super) const TABLE: &[MountOption] = &[
     },
     MountOption {
         name: "threads",
-        help: "server threads where requests come through /dev/fuse (one a processor, but 2 to 4)",
+        help: "server threads where requests come through /dev/fuse (one a processor, but 2 to 4); with one alone, who finds no space waits for nothing that is about to be free",
         effect: Effect::Value("N", |options, value| match value.parse() {
             Ok(threads @ 1..=256) => {
                 options.threads = Some(threads);
