@@ -14,12 +14,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use vfs::{Caller, Error, FileSystem, Handle, Ino, InoMap, InodeFlags, OpenFlags, ROOT_INO, Result};
 
+use crate::nameless::Nameless;
 use crate::refused::Refused;
 
 /// Independent parts of the table, so that threads seldom meet.
@@ -107,18 +107,7 @@ pub(crate) struct Inodes {
     shards: Box<[Mutex<Shard>]>,
     /// Something was refused, ever: as long as nothing was, nobody looks for it.
     any_refused: AtomicBool,
-    nameless: Nameless,
-}
-
-/// Inodes that are there for the kernel alone.
-#[derive(Default)]
-struct Nameless {
-    held: AtomicUsize,
-    /// Of these, those that the kernel has forgotten, and that are about to go.
-    going: AtomicUsize,
-    gone: AtomicU64,
-    /// When the last one lost its name.
-    newest: Mutex<Option<Instant>>,
+    pub(crate) nameless: Nameless,
 }
 
 impl Inodes {
@@ -155,7 +144,7 @@ impl Inodes {
         node.lookups += 1;
         let before = node.last.replace(file.clone());
         if before.is_none() {
-            self.nameless.held.fetch_add(1, Ordering::Relaxed);
+            self.nameless.hold();
         }
         closing.extend(before);
         shard.keep(ino, file, &mut closing);
@@ -166,7 +155,7 @@ impl Inodes {
     pub(crate) fn named(&self, ino: Ino) {
         let last = self.shard(ino).nodes.get_mut(&ino).and_then(|node| node.last.take());
         if last.is_some() {
-            self.nameless.held.fetch_sub(1, Ordering::Relaxed);
+            self.nameless.named();
         }
         drop(last);
     }
@@ -180,38 +169,12 @@ impl Inodes {
             return;
         }
         let is_nameless = node.last.is_some();
-        if is_nameless {
-            self.nameless.going.fetch_add(1, Ordering::SeqCst);
-        }
-        let node = shard.nodes.remove(&ino);
-        drop(shard);
-        drop(node); // With its handle, an orphan goes in the volume.
-        if is_nameless {
-            self.nameless.gone.fetch_add(1, Ordering::SeqCst);
-            self.nameless.held.fetch_sub(1, Ordering::SeqCst);
-            self.nameless.going.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Whether the kernel holds inodes without a name, or some are about to go.
-    pub(crate) fn has_nameless(&self) -> bool {
-        self.nameless.held.load(Ordering::SeqCst) > 0
-    }
-
-    /// How long ago the last one lost its name, if one has.
-    pub(crate) fn newest_nameless(&self) -> Option<Duration> {
-        let newest = self.nameless.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        newest.map(|at| at.elapsed())
-    }
-
-    /// Whether such are about to go.
-    pub(crate) fn is_forgetting(&self) -> bool {
-        self.nameless.going.load(Ordering::SeqCst) > 0
-    }
-
-    /// How many such have gone.
-    pub(crate) fn nameless_gone(&self) -> u64 {
-        self.nameless.gone.load(Ordering::SeqCst)
+        let go = || {
+            let node = shard.nodes.remove(&ino);
+            drop(shard);
+            drop(node); // With its handle, an orphan goes in the volume.
+        };
+        if is_nameless { self.nameless.let_go(go) } else { go() }
     }
 
     /// Whether the kernel holds any inode whose number is such.
@@ -328,8 +291,7 @@ impl Inodes {
             && node.last.is_none()
         {
             node.last = Some(pin);
-            self.nameless.held.fetch_add(1, Ordering::SeqCst);
-            *self.nameless.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            self.nameless.hold_new();
         }
     }
 

@@ -49,6 +49,7 @@ mod kernel_cache;
 mod message;
 mod mount;
 mod mountinfo;
+mod nameless;
 mod options;
 mod priority;
 mod reconnect;

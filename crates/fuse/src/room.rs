@@ -27,10 +27,10 @@ const STEP: Duration = Duration::from_micros(200);
 impl Server {
     /// Runs `change`, which may need room.
     pub(crate) fn with_room<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-        let gone = self.inodes.nameless_gone();
+        let gone = self.inodes.nameless.gone();
         let mut changed = change();
         if !matches!(changed, Err(Error::NoSpace))
-            || !self.inodes.has_nameless() && self.has_gone(gone).is_none()
+            || !self.inodes.nameless.any() && self.has_gone(gone).is_none()
         {
             return changed;
         }
@@ -51,22 +51,22 @@ impl Server {
 
     /// How many inodes without a name have gone, if they are others than `seen`.
     fn has_gone(&self, seen: u64) -> Option<u64> {
-        Some(self.inodes.nameless_gone()).filter(|gone| *gone != seen)
+        Some(self.inodes.nameless.gone()).filter(|gone| *gone != seen)
     }
 
     /// The same, when that is so. Room was `refused` then; `None` if none will come.
     fn room_comes(&self, seen: u64, refused: Instant) -> Option<u64> {
         let mut unread = None;
         loop {
-            let is_going = self.inodes.is_forgetting();
+            let is_going = self.inodes.nameless.is_going();
             let has_message = || self.device.upgrade().is_some_and(|device| device.has_message());
-            // There, messages of all kinds.
+            // Where there are no rings, messages of all kinds come by that way.
             if self.waiters.over_rings() && has_message() {
                 unread = Some(Instant::now());
             }
             let is_unread = unread.is_some_and(|at| at.elapsed() < QUIET);
             let may_come =
-                is_going || is_unread || self.inodes.newest_nameless().is_some_and(|age| age < NEW);
+                is_going || is_unread || self.inodes.nameless.newest().is_some_and(|age| age < NEW);
             let is_over = refused.elapsed() > if is_going { PATIENCE_WITH_ONE } else { PATIENCE };
             // Looked at last: what was going may have gone.
             let gone = self.has_gone(seen);
