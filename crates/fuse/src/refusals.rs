@@ -120,11 +120,8 @@ impl Server {
     }
 
     /// The same at a `close`, after which the next one is told as well: a program that has the file open by inheritance closes it, too,
-    /// and heeds nothing. Who reads the file is told with them. Of what nobody can change nothing is lost.
+    /// and heeds nothing. Who reads the file is told with them.
     pub(crate) fn tell_at_close(&self, ino: Ino) -> Result<()> {
-        match self.inodes.refusal(ino) {
-            Some(why) if self.protection(ino).is_none() => Err(why),
-            _ => Ok(()),
-        }
+        self.inodes.refusal(ino).map_or(Ok(()), Err)
     }
 }

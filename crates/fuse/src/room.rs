@@ -13,10 +13,8 @@ use vfs::{Error, Result};
 
 use crate::server::Server;
 
-/// How long an inode is new that has lost its last name: nobody has it open if the kernel forgets it meanwhile.
-const NEW: Duration = Duration::from_millis(10);
-/// How long a thread may take from reading a message to what it is about.
-const QUIET: Duration = Duration::from_millis(2);
+/// How long a message may take: from when an inode has lost its last name, or from when it was seen unread, to what it is about.
+const ON_ITS_WAY: Duration = Duration::from_millis(10);
 /// How long anybody waits, but for one that is going.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long for that, as a large file takes.
@@ -43,7 +41,7 @@ impl Server {
                 return changed;
             }
         }
-        if refused.elapsed() > QUIET {
+        if refused.elapsed() > STEP {
             waiting.was_in_vain();
         }
         changed
@@ -59,14 +57,11 @@ impl Server {
         let mut unread = None;
         loop {
             let is_going = self.inodes.nameless.is_going();
-            let has_message = || self.device.upgrade().is_some_and(|device| device.has_message());
-            // Where there are no rings, messages of all kinds come by that way.
-            if self.waiters.over_rings() && has_message() {
+            if self.device.upgrade().is_some_and(|device| device.has_message()) {
                 unread = Some(Instant::now());
             }
-            let is_unread = unread.is_some_and(|at| at.elapsed() < QUIET);
-            let may_come =
-                is_going || is_unread || self.inodes.nameless.newest().is_some_and(|age| age < NEW);
+            let ages = [unread.map(|at| at.elapsed()), self.inodes.nameless.newest()];
+            let may_come = is_going || ages.into_iter().flatten().any(|age| age < ON_ITS_WAY);
             let is_over = refused.elapsed() > if is_going { PATIENCE_WITH_ONE } else { PATIENCE };
             // Looked at last: what was going may have gone.
             let gone = self.has_gone(seen);

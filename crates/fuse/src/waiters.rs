@@ -1,6 +1,6 @@
 //! Who may wait for room ([`crate::room`]).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Waiters {
     places: AtomicUsize,
-    over_rings: AtomicBool,
     vain: Mutex<Option<Instant>>,
 }
 
@@ -21,12 +20,7 @@ pub(crate) struct Waiting<'a>(&'a Waiters);
 impl Waiters {
     /// Of so many threads that read `/dev/fuse` all but one may; if there are none, requests come over rings, and all may.
     pub(crate) fn allow(&self, readers: usize) {
-        self.over_rings.store(readers == 0, Ordering::Relaxed);
         self.places.store(readers.checked_sub(1).unwrap_or(isize::MAX as usize), Ordering::Relaxed);
-    }
-
-    pub(crate) fn over_rings(&self) -> bool {
-        self.over_rings.load(Ordering::Relaxed)
     }
 
     fn vain(&self) -> MutexGuard<'_, Option<Instant>> {

@@ -6,21 +6,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::support::{Mounted, PANICS, SILENCE, disturbing, undisturbed};
+use super::support::{Mounted, PANICS, SILENCE, disturbing, eventually, undisturbed};
 use fuse::{Error, MountOptions};
-
-#[track_caller]
-fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 #[test]
 fn unlinked_files_live_while_they_are_open() {

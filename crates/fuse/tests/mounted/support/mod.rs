@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fuse::{Mount, MountOptions, RequestCounts};
 use parking_lot::RwLock;
@@ -37,6 +38,15 @@ pub fn undisturbed() -> impl Drop {
 /// Until what it returns is dropped, this test alone does, and none counts requests.
 pub fn disturbing() -> impl Drop {
     FILES.write()
+}
+
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A model that counts its open handles and panics on demand.
