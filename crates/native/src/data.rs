@@ -63,20 +63,17 @@ struct Blocks<'a> {
 }
 
 impl Core {
-    /// Locks the file that `handle` is open for `flags` on, to change it. What a handle says is looked up again under the
-    /// lock: if it was released meanwhile, its inode may be gone, and the number another file's.
-    pub(crate) fn open_for_change(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>)> {
-        let opened = self.handles.get_for(handle, flags)?;
-        let lock = self.locks.write(opened.ino);
-        self.handles.get(handle)?;
-        Ok((opened.ino, lock))
+    /// What was `found` in or of the inode that `handle` was open on, if it still is: if it was released meanwhile, the inode may be
+    /// gone, and the number another file's.
+    #[inline]
+    fn if_still_open<T>(&self, handle: Handle, found: T) -> Result<T> {
+        if self.handles.is_still_open(handle) { Ok(found) } else { Err(Error::BadHandle) }
     }
 
-    /// The same of inode `ino`, which `handle` was open on; and whether it is crowded there. Then what others changed last
-    /// may not be durable.
-    fn lock_in_crowd(&self, handle: Handle, ino: u32) -> Result<(Exclusive<'_>, bool)> {
-        let locked = self.locks.write_in_crowd(ino);
-        if self.handles.is_still_open(handle) { Ok(locked) } else { Err(Error::BadHandle) }
+    /// Locks the file that `handle` is open for `flags` on, to change it.
+    pub(crate) fn open_for_change(&self, handle: Handle, flags: OpenFlags) -> Result<(u32, Exclusive<'_>)> {
+        let ino = self.handles.get_for(handle, flags)?.ino;
+        self.if_still_open(handle, (ino, self.locks.write(ino)))
     }
 
     /// The same, to look at it.
@@ -85,22 +82,18 @@ impl Core {
         handle: Handle,
         flags: OpenFlags,
     ) -> Result<(u32, RwLockReadGuard<'_, ()>)> {
-        let opened = self.handles.get_for(handle, flags)?;
-        let lock = self.locks.read(opened.ino);
-        self.handles.get(handle)?;
-        Ok((opened.ino, lock))
+        let ino = self.handles.get_for(handle, flags)?.ino;
+        self.if_still_open(handle, (ino, self.locks.read(ino)))
     }
 
     pub(crate) fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let opened = self.handles.get_for(handle, OpenFlags::READ)?;
+        self.nodes.ask_for_block(opened.ino, offset, true);
         if let Some(n) = self.read_glimpse(opened.ino, offset, buf) {
-            if !self.handles.is_still_open(handle) {
-                return Err(Error::BadHandle);
-            }
-            return Ok(n);
+            return self.if_still_open(handle, n);
         }
-        let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
-        self.nodes.read_into(self.nodes.regular(ino)?, offset, buf)
+        let _lock = self.if_still_open(handle, self.locks.read(opened.ino))?;
+        self.nodes.read_into(self.nodes.regular(opened.ino)?, offset, buf)
     }
 
     pub(crate) fn read_slices(
@@ -110,8 +103,10 @@ impl Core {
         len: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        let (ino, _lock) = self.open_for_look(handle, OpenFlags::READ)?;
-        self.nodes.lend(self.nodes.regular(ino)?, offset, len, sink)
+        let opened = self.handles.get_for(handle, OpenFlags::READ)?;
+        self.nodes.ask_for_block(opened.ino, offset, false); // who borrows knows what of it he will read
+        let _lock = self.if_still_open(handle, self.locks.read(opened.ino))?;
+        self.nodes.lend(self.nodes.regular(opened.ino)?, offset, len, sink)
     }
 
     pub(crate) fn write(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<usize> {
@@ -120,6 +115,7 @@ impl Core {
         if !appends {
             end_of_range(offset, data.len() as u64)?;
         }
+        self.nodes.ask_for_block(opened.ino, offset, data.len() < DIFFERENCE_MAX);
         let mut done = 0;
         let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
         if !appends && data.len() > most - (offset as usize & (most - 1)) {
@@ -182,7 +178,8 @@ impl Core {
         let blocks = blocks_for(data.len() as u64 / BLOCK + 3);
         let journaling = self.options.journaling;
         let mut operation = self.begin(blocks, log_for(data.len(), journaling), urgency)?;
-        let (lock, is_crowded) = self.lock_in_crowd(handle, ino)?;
+        // If it is crowded there, what others changed last may not be durable.
+        let (lock, is_crowded) = self.if_still_open(handle, self.locks.write_in_crowd(ino))?;
         let (inode, current) = self.nodes.open_inode(ino)?;
         inode.check_regular()?;
         operation.seen.inode = current;

@@ -109,7 +109,10 @@ impl Core {
             PointerAt::Map { at } => map()?.word(at)?,
             PointerAt::Direct { root, at } => {
                 let direct = map()?.nid(root)?;
-                nodes.seen(direct, BlockKind::Direct)?.word(at)?
+                let leaf = nodes.seen(direct, BlockKind::Direct)?;
+                let word = leaf.word(at)?;
+                nodes.note_leaf(ino, offset / BLOCK, leaf.at / BLOCK, DataPointer(word));
+                word
             }
             PointerAt::Deeper => return None,
         };

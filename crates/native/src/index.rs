@@ -11,21 +11,19 @@
 //! A file of up to 64 KiB has no index node; one block of the first 1.3 GiB is three steps away: inode, map, direct node.
 
 pub(crate) mod differ;
+mod hinted;
 mod unmap;
 mod walk;
 pub(crate) mod whose;
 
 pub(crate) use unmap::{free_all, unmap};
 pub(crate) use walk::{ALL, check, walk};
-
-use std::ops::Range;
-
-use smallvec::SmallVec;
+pub(crate) use whose::data_pointers;
 
 use crate::allocator::Budget;
 use crate::bia::BlockKind;
 use crate::geometry::{BLOCK, FILE_MAX};
-use crate::inode::{self, Inode, InodeEdit, Layout, PAYLOAD, PAYLOAD_BYTES};
+use crate::inode::{self, Inode, InodeEdit, PAYLOAD, PAYLOAD_BYTES};
 use crate::node::{Edit, HEADER, View};
 use crate::nodes::Nodes;
 use crate::pointer::DataPointer;
@@ -216,7 +214,11 @@ fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf
     if nid == 0 {
         return Ok(Leaf::nothing(IN_DIRECT - slot));
     }
-    Leaf::in_node(nodes, nid, BlockKind::Direct, slot, IN_DIRECT)
+    let leaf = Leaf::in_node(nodes, nid, BlockKind::Direct, slot, IN_DIRECT)?;
+    if let Some((block, _)) = leaf.home {
+        nodes.note_leaf(inode.ino, index, block, leaf.pointer(slot));
+    }
+    Ok(leaf)
 }
 
 /// The node that holds the pointer of block `index` of a mapped file, and the pointer; `None` if it has no such node.
@@ -576,23 +578,4 @@ fn direct_node<'a>(
         parent = nid;
     }
     unreachable!("a tree has a level")
-}
-
-/// Where in a node's block the pointers to data are, whatever node it is.
-pub(crate) fn data_pointers(block: &[u8]) -> SmallVec<[Range<usize>; 15]> {
-    let view = View { bytes: block, block: 0 };
-    let header = view.header();
-    let used = |slots: u64| {
-        let length = pointers_in(view, slots).len() / 8 * 8;
-        std::iter::once(HEADER..HEADER + length).collect()
-    };
-    match BlockKind::from_u8(header.kind) {
-        Some(BlockKind::Map) => used(IN_MAP),
-        Some(BlockKind::Direct) => used(IN_DIRECT),
-        Some(BlockKind::Inode) => inode::slots_in(header.slots.get())
-            .filter(|slot| Inode::in_block(block, 0, *slot as u32).layout() == Layout::Mapped)
-            .map(|slot| slot * inode::SLOT + PAYLOAD..(slot + 1) * inode::SLOT)
-            .collect(),
-        _ => SmallVec::new(),
-    }
 }

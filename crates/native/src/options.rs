@@ -182,7 +182,7 @@ pub(crate) struct Shares {
     pub(crate) view: u64,
     /// Blocks of inodes that are remembered because they have room: one part in 32.
     pub(crate) roomy: usize,
-    /// Bytes of hints on where names are: one part in 32.
+    /// Bytes of hints on where names and blocks are: one part in 32.
     pub(crate) hints: u64,
 }
 
@@ -242,7 +242,7 @@ pub struct Stats {
     pub epoch_nodes: u64,
     /// DRAM of the allocator, bytes.
     pub segment_cache_bytes: u64,
-    /// DRAM of hints on where names are, bytes.
+    /// DRAM of hints on where names and blocks are, bytes.
     pub hint_cache_bytes: u64,
     /// Open handles, those on files of snapshots included.
     pub open_handles: u64,

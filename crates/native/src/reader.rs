@@ -25,6 +25,8 @@ pub(crate) struct Reader {
     pub(crate) inode_hints: Hints,
     /// The same, by the upper bits of a key: where buckets were.
     pub(crate) bucket_hints: Hints,
+    /// Of large files: where direct nodes and their blocks were ([`crate::index`]).
+    pub(crate) leaf_hints: Hints,
     /// Nodes that exist.
     pub(crate) count: Alone<AtomicU32>,
 }
@@ -49,8 +51,20 @@ impl Reader {
         cache_bytes: u64,
     ) -> Reader {
         let nat = Nat::new(medium.clone(), tree, cache_bytes);
-        let (inode_hints, bucket_hints) = (Hints::new(0), Hints::new(0));
-        Reader { nat, medium, hash_key, inode_hints, bucket_hints, count: Alone::new(AtomicU32::new(nodes)) }
+        Reader {
+            nat,
+            medium,
+            hash_key,
+            inode_hints: Hints::new(0),
+            bucket_hints: Hints::new(0),
+            leaf_hints: Hints::new(0),
+            count: Alone::new(AtomicU32::new(nodes)),
+        }
+    }
+
+    /// Bytes of DRAM of hints.
+    pub(crate) fn hint_bytes(&self) -> u64 {
+        [&self.inode_hints, &self.bucket_hints, &self.leaf_hints].map(Hints::bytes).iter().sum()
     }
 
     /// Nodes that exist.

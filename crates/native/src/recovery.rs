@@ -166,9 +166,10 @@ pub(crate) fn open_bare(
         allocator.keep_to(shares.maps);
         let tree = (body.tree(), published);
         let mut reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
-        // A bucket has some 80 names.
-        reader.inode_hints = Hints::new(shares.hints - shares.hints / 32);
+        // A bucket has some 80 names, and a direct node 510 blocks.
+        reader.inode_hints = Hints::new(shares.hints - shares.hints / 16);
         reader.bucket_hints = Hints::new(shares.hints / 32);
+        reader.leaf_hints = Hints::new(shares.hints / 32);
         Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get(), shares.roomy))
     };
     let replayed = replay(at_checkpoint, &log)?;

@@ -214,7 +214,7 @@ impl Volume {
         let (views, view_pages, view_tables) = core.views.cached();
         let (nat, nat_tables) = core.nodes.nat.cache_bytes();
         let (segments, segment_tables) = core.nodes.allocator.cache_bytes();
-        let hints = core.nodes.inode_hints.bytes() + core.nodes.bucket_hints.bytes();
+        let hints = core.nodes.hint_bytes();
         let epoch_nodes = core.nodes.nat.dirty_count() as u64;
         Stats {
             checkpoints: core.checkpoint_count(),

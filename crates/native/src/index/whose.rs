@@ -1,9 +1,15 @@
 //! From a pointer to what it is for: whose it is, and which block of the file.
 
-use super::{IN_DIRECT, IN_INDIRECT, IN_INODE, POINTED, Place, ROOTS, map, place, reach, root_at};
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::{
+    IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, POINTED, Place, ROOTS, map, place, pointers_in, reach, root_at,
+};
 use crate::bia::BlockKind;
 use crate::held::Held;
-use crate::inode::{self, Inode, PAYLOAD};
+use crate::inode::{self, Inode, Layout, PAYLOAD};
 use crate::node::{HEADER, View};
 use crate::reader::Reader;
 
@@ -66,4 +72,23 @@ pub(crate) fn direct_nodes(
         first += ROOTS[height - 1] * reach(height);
     }
     Ok(())
+}
+
+/// Where in a node's block the pointers to data are, whatever node it is.
+pub(crate) fn data_pointers(block: &[u8]) -> SmallVec<[Range<usize>; 15]> {
+    let view = View { bytes: block, block: 0 };
+    let header = view.header();
+    let used = |slots: u64| {
+        let length = pointers_in(view, slots).len() / 8 * 8;
+        std::iter::once(HEADER..HEADER + length).collect()
+    };
+    match BlockKind::from_u8(header.kind) {
+        Some(BlockKind::Map) => used(IN_MAP),
+        Some(BlockKind::Direct) => used(IN_DIRECT),
+        Some(BlockKind::Inode) => inode::slots_in(header.slots.get())
+            .filter(|slot| Inode::in_block(block, 0, *slot as u32).layout() == Layout::Mapped)
+            .map(|slot| slot * inode::SLOT + PAYLOAD..(slot + 1) * inode::SLOT)
+            .collect(),
+        _ => SmallVec::new(),
+    }
 }

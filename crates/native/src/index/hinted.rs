@@ -1,0 +1,152 @@
+//! Hints on large files ([`crate::hints`]): where a block's pointer and its bytes probably are, asked for before anybody gets there.
+//!
+//! The way to a block goes from the inode through its map to a direct node, each time by way of the NAT. In a file of a GiB all of
+//! that is in the caches but what lies at its end, the pointer, and then the bytes. A hint says in which block a direct
+//! node was, and where its first block would be if its blocks lay side by side: so both come while the locks are taken and
+//! the way is gone.
+
+use nvm::LINE;
+
+use super::{IN_DIRECT, POINTED};
+use crate::geometry::BLOCK;
+use crate::hints::Hint;
+use crate::node::HEADER;
+use crate::pointer::DataPointer;
+use crate::reader::Reader;
+
+/// Blocks up to this one need no hints: the pointers to so many fit the caches.
+const HINTED: u64 = POINTED + 8 * IN_DIRECT;
+
+/// Under what the hint on a block's direct node is noted, and in which slot of the node its pointer is. `None` for a block that needs no
+/// hint.
+#[inline]
+fn place(ino: u32, index: u64) -> Option<(u64, u32)> {
+    if index < HINTED {
+        return None;
+    }
+    let (node, slot) = ((index - POINTED) / IN_DIRECT, (index - POINTED) % IN_DIRECT);
+    let mixed = (u64::from(ino) << 32 ^ node).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    Some((mixed >> 20, slot as u32))
+}
+
+impl Reader {
+    /// Asks for the pointer to the block that has byte `offset` of a file; and, if `with_bytes`, for what is there from this byte on.
+    #[inline]
+    pub(crate) fn ask_for_block(&self, ino: u32, offset: u64, with_bytes: bool) {
+        let Some((hash, slot)) = place(ino, offset / BLOCK) else { return };
+        let Some(Hint { number: first, block }) = self.leaf_hints.get(hash) else { return };
+        let (geometry, region) = (&self.medium.geometry, &self.medium.region);
+        if geometry.in_main(block) {
+            let pointer = HEADER as u64 + u64::from(slot) * 8;
+            [0, pointer].into_iter().for_each(|at| region.prefetch(block * BLOCK + at));
+        }
+        let data = u64::from(first.wrapping_add(slot));
+        if with_bytes && geometry.in_main(data) {
+            // Two lines: what follows them the processor asks for by itself.
+            let within = offset % BLOCK;
+            let lines = (within..BLOCK.min(within + 2 * LINE)).step_by(LINE as usize);
+            lines.for_each(|at| region.prefetch(data * BLOCK + at));
+        }
+    }
+
+    /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`.
+    #[inline]
+    pub(crate) fn note_leaf(&self, ino: u32, index: u64, node: u64, pointer: DataPointer) {
+        let Some((hash, slot)) = place(ino, index) else { return };
+        // Once for each place a node has had, not for each pointer: who reads a file written at random stores nothing here.
+        if self.leaf_hints.get(hash).is_none_or(|hint| hint.block != node) {
+            let first = (pointer.block() as u32).wrapping_sub(slot);
+            self.leaf_hints.set(hash, &Hint { number: first, block: node });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vfs::{Caller, Handle, OpenFlags, ROOT_INO};
+
+    use super::*;
+    use crate::core::Core;
+    use crate::geometry::SEGMENT_BLOCKS;
+    use crate::index;
+    use crate::{MountOptions, format};
+
+    const BEGIN: u64 = HINTED * BLOCK;
+    const PIECE: usize = 1 << 20;
+
+    /// A volume with a file that begins with a hole, and has 4 MiB, piece by piece, where hints begin.
+    fn volume() -> (Core, u32, Handle) {
+        let options = MountOptions { background: false, ..MountOptions::default() };
+        let core = format::new_in_memory(64 << 20, &options);
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        let made = core.create(&Caller::root(), ROOT_INO, b"file", 0o644, flags).unwrap();
+        for piece in 0..4 {
+            let at = BEGIN + piece * PIECE as u64;
+            assert_eq!(core.write(&Caller::root(), made.handle, at, &[piece as u8 + 1; PIECE]), Ok(PIECE));
+        }
+        (core, made.attr.ino as u32, made.handle)
+    }
+
+    fn read(core: &Core, file: Handle, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        assert_eq!(core.read(file, offset, &mut bytes), Ok(length));
+        bytes
+    }
+
+    /// Where the direct node of a block is, and where its first block would be.
+    fn truth(core: &Core, ino: u32, index: u64) -> Hint {
+        let inode = core.nodes.inode(ino).unwrap();
+        let (nid, pointer) = index::holder(&core.nodes, inode, index).unwrap().unwrap();
+        let slot = (index - POINTED) % IN_DIRECT;
+        Hint { number: (pointer.block() - slot) as u32, block: core.nodes.block_of(nid).unwrap() }
+    }
+
+    #[test]
+    fn whoever_comes_to_a_block_notes_where_its_node_is() {
+        let (core, ino, file) = volume();
+        let index = HINTED + 300;
+        let known = || core.nodes.leaf_hints.get(place(ino, index).unwrap().0);
+        core.checkpoint(crate::core::NextLog::WithEpoch).unwrap();
+        let before = truth(&core, ino, index);
+        core.nodes.leaf_hints.clear();
+        read(&core, file, index * BLOCK, 100);
+        assert_eq!(known(), Some(before), "a read without a lock");
+        core.nodes.leaf_hints.clear();
+        core.read_slices(file, index * BLOCK, 100, &mut |_| ()).unwrap();
+        assert_eq!(known(), Some(before), "a borrow");
+        // The node is copied for the running epoch. One block less beside the others changes nothing of what is said of them.
+        core.write(&Caller::root(), file, (index + 1) * BLOCK, &[9; BLOCK as usize]).unwrap();
+        read(&core, file, index * BLOCK, 100);
+        let after = truth(&core, ino, index);
+        assert_eq!((known(), after.number), (Some(after), before.number));
+        assert_ne!(after.block, before.block, "the node was not copied");
+        assert!(core.nodes.hint_bytes() > 0);
+        assert_eq!(place(ino, HINTED - 1), None);
+        core.finish().unwrap();
+    }
+
+    #[test]
+    fn wrong_hints_change_nothing() {
+        let (core, ino, file) = volume();
+        let geometry = &core.medium.geometry;
+        let end = geometry.segment_start(geometry.segments - 1) + SEGMENT_BLOCKS;
+        let blocks = [0, 1, geometry.segment_start(0), end - 1, end, u64::from(u32::MAX)];
+        for (block, number) in blocks.into_iter().flat_map(|block| blocks.map(|number| (block, number))) {
+            for (piece, within) in [(0u64, 0), (1, 4032), (2, 4095), (3, 17)] {
+                // The last slot of a node, too, and bytes at a block's end.
+                let index = HINTED + piece * (PIECE as u64 / BLOCK) + 250;
+                let (hash, slot) = place(ino, index).unwrap();
+                let number = (number as u32).wrapping_sub(slot);
+                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                let offset = index * BLOCK + within;
+                let expected = vec![piece as u8 + 1; 1];
+                assert_eq!(read(&core, file, offset, 1), expected, "{block} {number} {piece}");
+                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                core.write(&Caller::root(), file, offset, &expected).unwrap();
+                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                core.read_slices(file, offset, 1, &mut |bytes| assert_eq!(bytes, expected)).unwrap();
+            }
+        }
+        core.finish().unwrap();
+    }
+}
