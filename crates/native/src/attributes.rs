@@ -68,7 +68,7 @@ impl Core {
                 return Err(Error::Invalid);
             }
         }
-        let (operation, room) = self.begin_change(ino, set)?;
+        let (mut operation, room) = self.begin_change(ino, set)?;
         let _lock = self.locks.write(ino);
         if let Some(handle) = handle.filter(|_| set.size.is_some()) {
             self.handles.get(handle)?; // released meanwhile, the number may be another file's
@@ -83,7 +83,7 @@ impl Core {
         if !has_room {
             return Err(Error::NoSpace);
         }
-        self.change(operation, caller, inode, set, handle.is_some())?;
+        self.change(&mut operation, caller, inode, set, handle.is_some())?;
         Ok(self.inode(ino)?.attr())
     }
 
@@ -121,19 +121,19 @@ impl Core {
 
     /// Opens a file and empties it.
     pub(crate) fn open_truncating(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Result<Handle> {
-        let operation = self.begin(BLOCKS, LOG, Urgency::Deletion)?;
+        let mut operation = self.begin(BLOCKS, LOG, Urgency::Deletion)?;
         let _lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         self.nodes.may_open(caller, inode, flags)?;
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-        self.change(operation, caller, inode, &empty, true)?;
+        self.change(&mut operation, caller, inode, &empty, true)?;
         self.handles.open(ino, flags)
     }
 
     /// Changes attributes of a locked inode; `by_handle` as in [`rules::plan_setattr`].
     fn change(
         &self,
-        mut operation: Operation<'_>,
+        operation: &mut Operation<'_>,
         caller: &Caller,
         inode: Inode<'_>,
         set: &SetAttr,
@@ -147,7 +147,7 @@ impl Core {
             return Err(Error::FileTooLarge);
         }
         if let Some(size) = changes.size {
-            self.log_resize(&mut operation, inode, size)?;
+            self.log_resize(operation, inode, size)?;
         }
         let size = changes.size.unwrap_or(hot.size.get());
         let new_hot = hot.sized(size).at_times(changes.mtime, changes.ctime);
@@ -207,7 +207,7 @@ impl Core {
         let inode = self.inode(ino)?;
         rules::xattr_permission(caller, &inode.attr(), self.nodes.access_acl(inode)?, name, true)?;
         if acl::is_acl(name) {
-            return self.set_acl(operation, caller, inode, name, Some(value));
+            return self.set_acl(&mut operation, caller, inode, name, Some(value));
         }
         match (mode, xattr::get(&self.nodes, inode, name)?.is_some()) {
             (XattrMode::Create, true) => return Err(Error::Exists),
@@ -227,7 +227,7 @@ impl Core {
         let inode = self.inode(ino)?;
         rules::xattr_permission(caller, &inode.attr(), self.nodes.access_acl(inode)?, name, true)?;
         if acl::is_acl(name) {
-            return self.set_acl(operation, caller, inode, name, None);
+            return self.set_acl(&mut operation, caller, inode, name, None);
         }
         xattr::get(&self.nodes, inode, name)?.ok_or(Error::NoAttribute)?;
         operation.log(&Item::RemoveXattr { ino, name });
@@ -237,7 +237,7 @@ impl Core {
 
     fn set_acl(
         &self,
-        mut operation: Operation<'_>,
+        operation: &mut Operation<'_>,
         caller: &Caller,
         inode: Inode<'_>,
         name: &[u8],

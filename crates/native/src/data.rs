@@ -203,7 +203,7 @@ impl Core {
                 && (offset | end).is_multiple_of(BLOCK)
                 && are_replaced(&mut operation, inode, &blocks)?
             {
-                return self.replace_blocks(operation, lock, &blocks);
+                return self.replace_blocks(&mut operation, lock, &blocks);
             }
             lock.settle();
         }
@@ -233,10 +233,10 @@ impl Core {
 
     /// Replaces blocks of a file beside others who do so. Two who replace the same block need not know of each other either:
     /// of those that survive, the one with the larger number counts.
-    fn replace_blocks(
+    fn replace_blocks<'a>(
         &self,
-        mut operation: Operation<'_>,
-        lock: Exclusive<'_>,
+        operation: &mut Operation<'a>,
+        lock: Exclusive<'a>,
         blocks: &Blocks<'_>,
     ) -> Result<()> {
         let Blocks { ino, index, bytes, hot } = *blocks;

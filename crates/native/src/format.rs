@@ -92,6 +92,7 @@ fn make_root(region: &Region, superblock: &Superblock, owner: (u32, u32)) -> Res
         operation.log(&Item::Create { ino, cold: &cold, hot: &Hot::new(0, at, at, 2) });
     }
     operation.commit()?;
+    drop(operation);
     Ok(core.finish()?)
 }
 

@@ -348,7 +348,7 @@ impl Core {
         caller: &Caller,
         dir: Ino,
         name: &[u8],
-        then: impl Fn(Operation<'_>, u32, u32, u64) -> Result<()>,
+        then: impl Fn(&mut Operation<'_>, u32, u32, u64) -> Result<()>,
     ) -> Result<()> {
         let dir = number(dir)?;
         // What is removed is locked below: not the directory itself, nor its parent.
@@ -369,7 +369,7 @@ impl Core {
             let (victim, spot) = find()?;
             if let Some(_victim_lock) = self.locks.try_write(victim, &[dir]) {
                 let key = note(&mut operation, spot);
-                return then(operation, dir, victim, key);
+                return then(&mut operation, dir, victim, key);
             }
         }
         drop(operation);
@@ -384,7 +384,7 @@ impl Core {
             let (again, spot) = find()?;
             if again == victim {
                 let key = note(&mut operation, spot);
-                return then(operation, dir, victim, key);
+                return then(&mut operation, dir, victim, key);
             }
         }
     }
@@ -419,7 +419,7 @@ impl Core {
     /// Takes the entry with `key` out of `parent`; `victim` loses a link, or with it its life.
     fn remove_name(
         &self,
-        mut operation: Operation<'_>,
+        operation: &mut Operation<'_>,
         parent: Inode<'_>,
         key: u64,
         victim: Inode<'_>,

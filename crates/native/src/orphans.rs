@@ -25,7 +25,7 @@ impl Core {
     /// Logs that `victim` lost a name, and commits.
     pub(crate) fn commit_unnamed(
         &self,
-        mut operation: Operation<'_>,
+        operation: &mut Operation<'_>,
         victim: Inode<'_>,
         at: Time,
     ) -> Result<()> {
@@ -45,7 +45,7 @@ impl Core {
         let _orphans = self.orphans.lock();
         operation.log_hot(victim, &hot);
         if !planted(Fault::OrphanNotNamed) {
-            self.log_orphan(&mut operation, ino)?;
+            self.log_orphan(operation, ino)?;
         }
         operation.commit()
     }

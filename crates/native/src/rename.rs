@@ -238,7 +238,7 @@ impl Core {
         }
         operation.log_hot(ends.from, &ends.from.hot().modified(at).linked(here));
         match ends.replaced.filter(|_| !exchange) {
-            Some(replaced) => self.commit_unnamed(operation, replaced, at),
+            Some(replaced) => self.commit_unnamed(&mut operation, replaced, at),
             None => operation.commit(),
         }
     }

@@ -206,13 +206,11 @@ impl<'a> Operation<'a> {
         });
     }
 
-    /// Commits and applies the transaction. The locks of all inodes it concerns are held.
-    #[inline]
-    pub(crate) fn commit(mut self) -> Result<()> {
-        self.commit_here() // where it is: to move it takes as long as a look-up
-    }
-
-    fn commit_here(&mut self) -> Result<()> {
+    /// Commits and applies the transaction, the last that is done with the operation. The locks of all inodes it concerns are held.
+    ///
+    /// It stays where it is: moving it takes as long as a look-up, and to read it in wide pieces waits for what was just stored
+    /// there, which has to wait for all that was streamed before.
+    pub(crate) fn commit(&mut self) -> Result<()> {
         if self.transaction.is_empty() && self.streamed.is_none() {
             return Ok(());
         }
@@ -262,7 +260,7 @@ impl<'a> Operation<'a> {
 
     /// What was begun so cannot be ended: pointers may lead to the places of `data` already. They are filled, so that no
     /// reader finds there what others had; the lock has to be held until this has returned.
-    pub(crate) fn give_up_beside(self, data: &[(u64, &[u8])]) {
+    pub(crate) fn give_up_beside(&self, data: &[(u64, &[u8])]) {
         for (at, bytes) in data {
             let region = &self.core.medium.region;
             region.fence(region.stream(Purpose::Data, *at, bytes)).ignore();
@@ -284,7 +282,7 @@ impl<'a> Operation<'a> {
     /// Every atomic exchange comes before the streams, and these are one behind the other: an exchange would wait for them,
     /// and the fence once more.
     pub(crate) fn commit_beside(
-        mut self,
+        &mut self,
         lock: Exclusive<'a>,
         later: usize,
         data: &[(u64, &[u8])],
