@@ -342,12 +342,13 @@ impl Journal {
         let bytes = &mut transaction.bytes;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         let length = bytes.len();
-        bytes[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+        // By words, as the checksum and the stream read it: what was stored in halves would have to be in the cache first.
+        let word = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+        bytes[..8].copy_from_slice(&word(0, length as u32));
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
-        bytes[16..20].copy_from_slice(&data_crc.unwrap_or(0).to_le_bytes());
-        bytes[20..24].copy_from_slice(&flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&word(data_crc.unwrap_or(0), flags));
         let crc = checksum::append(place.salt_crc, &bytes[4..]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes[..8].copy_from_slice(&word(crc, length as u32));
         let at = place.at;
         place.at += length as u64;
         assert!(place.at <= place.end, "a transaction of {length} bytes is longer than what was reserved");

@@ -196,7 +196,7 @@ impl Transaction {
             }
             Item::Map { ino, index, count, pointer } => {
                 let (index, pointer, count) =
-                    (index.to_le_bytes(), pointer.0.to_le_bytes(), count.to_le_bytes());
+                    (index.to_le_bytes(), pointer.0.to_le_bytes(), u64::from(count).to_le_bytes());
                 put(out, 7, 0, ino, [&index, &pointer, &count]);
             }
             Item::Unmap { ino, from, to } => put(out, 8, 0, ino, [&from.to_le_bytes(), &to.to_le_bytes()]),
@@ -237,8 +237,9 @@ fn put<const N: usize>(out: &mut Vec<u8>, tag: u8, kind: u8, ino: u32, parts: [&
     let start = out.len();
     out.resize(start + length, 0);
     let item = &mut out[start..];
-    let ([a, b], [c, d, e, f]) = ((length as u16).to_le_bytes(), ino.to_le_bytes());
-    item[..ITEM_HEADER].copy_from_slice(&[tag, kind, a, b, c, d, e, f]);
+    let header =
+        u64::from(tag) | u64::from(kind) << 8 | (length as u64 & 0xffff) << 16 | u64::from(ino) << 32;
+    item[..ITEM_HEADER].copy_from_slice(&header.to_le_bytes());
     let mut at = ITEM_HEADER;
     for part in parts {
         item[at..at + part.len()].copy_from_slice(part);
