@@ -104,7 +104,7 @@ impl Core {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
         let opened = self.handles.get_for(handle, OpenFlags::READ)?;
-        self.nodes.ask_for_block(opened.ino, offset, false); // who borrows knows what of it he will read
+        self.nodes.ask_for_block(opened.ino, offset, false);
         let _lock = self.if_still_open(handle, self.locks.read(opened.ino))?;
         self.nodes.lend(self.nodes.regular(opened.ino)?, offset, len, sink)
     }
@@ -115,7 +115,7 @@ impl Core {
         if !appends {
             end_of_range(offset, data.len() as u64)?;
         }
-        self.nodes.ask_for_block(opened.ino, offset, data.len() < DIFFERENCE_MAX);
+        self.nodes.ask_for_block(opened.ino, offset, false);
         let mut done = 0;
         let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
         if !appends && data.len() > most - (offset as usize & (most - 1)) {
