@@ -5,6 +5,8 @@
 //! node was, and where its first block would be if its blocks lay side by side: so both come while the locks are taken and
 //! the way is gone.
 
+use std::cell::Cell;
+
 use nvm::LINE;
 
 use super::{IN_DIRECT, POINTED};
@@ -16,6 +18,14 @@ use crate::reader::Reader;
 
 /// Blocks up to this one need no hints: the pointers to so many fit the caches.
 const HINTED: u64 = POINTED + 8 * IN_DIRECT;
+
+thread_local! {
+    /// Whether the thread's last hints were right on where bytes are: one more for each that was, two less for each that was not.
+    static LUCK: Cell<u8> = const { Cell::new(0) };
+}
+const LUCK_MAX: u8 = 16;
+/// With less, bytes are not asked for: a line in vain costs more than one in time gains.
+const LUCKY: u8 = 8;
 
 /// Under what the hint on a block's direct node is noted, and in which slot of the node its pointer is. `None` for a block that needs no
 /// hint.
@@ -30,7 +40,8 @@ fn place(ino: u32, index: u64) -> Option<(u64, u32)> {
 }
 
 impl Reader {
-    /// Asks for the pointer to the block that has byte `offset` of a file; and, if `with_bytes`, for what is there from this byte on.
+    /// Asks for the pointer to the block that has byte `offset` of a file; and, if `with_bytes`, for what is there from this byte on,
+    /// unless the thread's hints on that were wrong of late, as they are of a file that was written in random order.
     #[inline]
     pub(crate) fn ask_for_block(&self, ino: u32, offset: u64, with_bytes: bool) {
         let Some((hash, slot)) = place(ino, offset / BLOCK) else { return };
@@ -41,7 +52,7 @@ impl Reader {
             [0, pointer].into_iter().for_each(|at| region.prefetch(block * BLOCK + at));
         }
         let data = u64::from(first.wrapping_add(slot));
-        if with_bytes && geometry.in_main(data) {
+        if with_bytes && LUCK.get() >= LUCKY && geometry.in_main(data) {
             // Two lines: what follows them the processor asks for by itself.
             let within = offset % BLOCK;
             let lines = (within..BLOCK.min(within + 2 * LINE)).step_by(LINE as usize);
@@ -49,14 +60,22 @@ impl Reader {
         }
     }
 
-    /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`.
+    /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`; a hole says nothing of the others.
     #[inline]
     pub(crate) fn note_leaf(&self, ino: u32, index: u64, node: u64, pointer: DataPointer) {
-        let Some((hash, slot)) = place(ino, index) else { return };
-        // Once for each place a node has had, not for each pointer: who reads a file written at random stores nothing here.
-        if self.leaf_hints.get(hash).is_none_or(|hint| hint.block != node) {
-            let first = (pointer.block() as u32).wrapping_sub(slot);
-            self.leaf_hints.set(hash, &Hint { number: first, block: node });
+        let Some((hash, slot)) = place(ino, index).filter(|_| !pointer.is_hole()) else { return };
+        let first = (pointer.block() as u32).wrapping_sub(slot);
+        match self.leaf_hints.get(hash) {
+            Some(hint) if hint.block == node => {
+                let luck = LUCK.get();
+                LUCK.set(if hint.number == first {
+                    (luck + 1).min(LUCK_MAX)
+                } else {
+                    luck.saturating_sub(2)
+                });
+            }
+            // Once for each place a node has had, not for each pointer: who reads a file written at random stores nothing there.
+            _ => self.leaf_hints.set(hash, &Hint { number: first, block: node }),
         }
     }
 }
@@ -126,6 +145,23 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_asked_for_where_guesses_are_right() {
+        let (core, _, file) = volume();
+        let look = |blocks: std::ops::Range<u64>| {
+            blocks.for_each(|block| drop(read(&core, file, BEGIN + block * BLOCK, 100)));
+        };
+        LUCK.set(0);
+        look(0..100);
+        assert_eq!(LUCK.get(), LUCK_MAX, "blocks side by side");
+        for block in (0..100).rev() {
+            core.write(&Caller::root(), file, BEGIN + block * BLOCK, &[9; BLOCK as usize]).unwrap();
+        }
+        look(0..100);
+        assert!(LUCK.get() < LUCKY, "blocks in the order in which they were written: {}", LUCK.get());
+        core.finish().unwrap();
+    }
+
+    #[test]
     fn wrong_hints_change_nothing() {
         let (core, ino, file) = volume();
         let geometry = &core.medium.geometry;
@@ -136,14 +172,18 @@ mod tests {
                 // The last slot of a node, too, and bytes at a block's end.
                 let index = HINTED + piece * (PIECE as u64 / BLOCK) + 250;
                 let (hash, slot) = place(ino, index).unwrap();
-                let number = (number as u32).wrapping_sub(slot);
-                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                let mislead = || {
+                    LUCK.set(LUCK_MAX);
+                    let number = (number as u32).wrapping_sub(slot);
+                    core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                };
                 let offset = index * BLOCK + within;
                 let expected = vec![piece as u8 + 1; 1];
+                mislead();
                 assert_eq!(read(&core, file, offset, 1), expected, "{block} {number} {piece}");
-                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                mislead();
                 core.write(&Caller::root(), file, offset, &expected).unwrap();
-                core.nodes.leaf_hints.set(hash, &Hint { number, block });
+                mislead();
                 core.read_slices(file, offset, 1, &mut |bytes| assert_eq!(bytes, expected)).unwrap();
             }
         }
