@@ -1,4 +1,4 @@
-//! Hints: where something of a large directory was when somebody last came there.
+//! Hints: where something of a large directory or file was when somebody last came there.
 //!
 //! The way from a name to an inode's attributes goes through the trie's tables and the NAT to a bucket, its tags, the entry, and
 //! again through the NAT to the inode: each address is in what comes before, and among 10^6 names none of it is in the caches. So a
@@ -29,7 +29,7 @@ pub(crate) const BYTES_MAX: u64 = CHUNK_BYTES << 9;
 /// What was found, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
-    /// An inode's number, or a bucket's NID.
+    /// An inode's number, a bucket's NID, or the lower half of the block that a direct node's first one is in.
     pub(crate) number: u32,
     /// The block that had it; 0 if not known.
     pub(crate) block: u64,
@@ -52,6 +52,14 @@ pub(crate) struct Hints {
     chunks: Box<[OnceLock<Chunk>]>,
     /// Lines in use, at least a chunk's.
     lines: AtomicU32,
+}
+
+/// A hash of what two words name, the second of which tells few apart: all of its bits depend on both.
+#[inline]
+pub(crate) fn hash(of: u32, which: u64) -> u64 {
+    let mixed = (u64::from(of) << 32 ^ which).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // A product's lower bits know nothing of what is above them.
+    mixed ^ mixed >> 32
 }
 
 #[inline]
@@ -185,7 +193,19 @@ mod tests {
     use super::*;
 
     fn hash(n: u64) -> u64 {
-        n.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+        super::hash(0, n)
+    }
+
+    /// As many directories or files, each with one or a few hints.
+    #[test]
+    fn hints_of_many_do_not_displace_each_other() {
+        for which in [0, 8, 1 << 20] {
+            let hints = Hints::new(1 << 20);
+            (1..=1000).for_each(|of| hints.set(super::hash(of, which), &hint(of)));
+            let kept = (1..=1000).filter(|of| hints.get(super::hash(*of, which)) == Some(hint(*of))).count();
+            assert!(kept > 950, "{kept} of 1000, {which}");
+            assert_eq!(hints.bytes(), CHUNK_BYTES);
+        }
     }
 
     fn hint(n: u32) -> Hint {

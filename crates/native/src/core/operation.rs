@@ -50,6 +50,8 @@ pub(crate) struct Operation<'a> {
     made: Option<u32>,
     /// The inode shows a change of which nothing has been sent: it must be ended, or nothing may be changed any more.
     is_half_done: bool,
+    /// Its transaction was committed, or is being: nothing is added to it any more.
+    is_ended: bool,
 }
 
 impl Core {
@@ -96,6 +98,7 @@ impl Core {
                         allocated: SmallVec::new(),
                         made: None,
                         is_half_done: false,
+                        is_ended: false,
                     });
                 }
                 drop(lane);
@@ -163,8 +166,10 @@ impl<'a> Operation<'a> {
         Ok(run)
     }
 
-    /// What was allocated for it is in use from now on, whatever comes of it.
+    /// Its commit begins: what was allocated for it is in use from now on, whatever comes of it.
     fn keep(&mut self) {
+        debug_assert!(!self.is_ended, "an operation is committed once");
+        self.is_ended = true;
         self.allocated.clear();
         self.made = None;
     }
@@ -259,12 +264,17 @@ impl<'a> Operation<'a> {
     }
 
     /// What was begun so cannot be ended: pointers may lead to the places of `data` already. They are filled, so that no
-    /// reader finds there what others had; the lock has to be held until this has returned.
+    /// reader finds there what others had, and nothing is changed any more; the lock has to be held until this has returned.
     pub(crate) fn give_up_beside(&self, data: &[(u64, &[u8])]) {
+        self.fail_half_done();
         for (at, bytes) in data {
             let region = &self.core.medium.region;
             region.fence(region.stream(Purpose::Data, *at, bytes)).ignore();
         }
+    }
+
+    fn fail_half_done(&self) {
+        self.core.fail(&Error::Corrupt("a change was begun and could not be ended".to_string()));
     }
 
     /// Adds an item and applies it: a change of the locked inode, which no reader sees before it is durable.
@@ -357,7 +367,7 @@ impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let core = self.core;
         if self.is_half_done {
-            core.fail(&Error::Corrupt("a change was begun and could not be ended".to_string()));
+            self.fail_half_done();
         }
         for (first, length) in self.allocated.drain(..) {
             core.nodes.allocator.free(first, length);

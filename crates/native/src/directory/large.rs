@@ -4,7 +4,7 @@ use nvm::LINE;
 
 use crate::bia::BlockKind;
 use crate::geometry::BLOCK;
-use crate::hints::Hint;
+use crate::hints::{self, Hint};
 use crate::inode::{Inode, SLOT, nid_of, slot_of};
 use crate::node::View;
 use crate::page::{self, KEY_BITS};
@@ -30,9 +30,7 @@ impl Hashes {
         }
         // As many bits as tell buckets of 32 to 64 names apart: no more than a bucket's own, mostly.
         let upper = key >> (KEY_BITS - (entries >> 5).ilog2().min(32));
-        let dir = u64::from(dir.ino) << 32;
-        let mixed = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Some(Hashes { inode: key >> 8 ^ mixed(dir), bucket: mixed(upper ^ dir) >> 20 })
+        Some(Hashes { inode: key >> 8 ^ hints::hash(dir.ino, 0), bucket: hints::hash(dir.ino, upper) })
     }
 }
 

@@ -11,7 +11,7 @@ use nvm::LINE;
 
 use super::{IN_DIRECT, POINTED};
 use crate::geometry::BLOCK;
-use crate::hints::Hint;
+use crate::hints::{self, Hint};
 use crate::node::HEADER;
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
@@ -19,13 +19,37 @@ use crate::reader::Reader;
 /// Blocks up to this one need no hints: the pointers to so many fit the caches.
 const HINTED: u64 = POINTED + 8 * IN_DIRECT;
 
-thread_local! {
-    /// Whether the thread's last hints were right on where bytes are: one more for each that was, two less for each that was not.
-    static LUCK: Cell<u8> = const { Cell::new(0) };
+/// How a thread's hints on where bytes are did of late.
+#[derive(Clone, Copy)]
+struct Guesses {
+    /// One more for each that was right, two less for each that was not; from 0 to [`LUCK_MAX`].
+    luck: u8,
+    /// How many were not, as far as 4 bits tell.
+    wrong: u8,
 }
 const LUCK_MAX: u8 = 16;
-/// With less, bytes are not asked for: a line in vain costs more than one in time gains.
+/// With less luck, bytes are not asked for: a line in vain costs more than one in time gains.
 const LUCKY: u8 = 8;
+
+impl Guesses {
+    const NONE: Guesses = Guesses { luck: 0, wrong: 0 };
+
+    /// Counts one more; whether the hint is to be mended. Not for each that is wrong: who reads a file that was written in random order
+    /// would store to the line of its hint each time, and nothing that he could say there is right.
+    fn count(&mut self, is_right: bool) -> bool {
+        if is_right {
+            self.luck = (self.luck + 1).min(LUCK_MAX);
+            return false;
+        }
+        self.luck = self.luck.saturating_sub(2);
+        self.wrong = (self.wrong + 1) % 16;
+        self.wrong == 0
+    }
+}
+
+thread_local! {
+    static GUESSES: Cell<Guesses> = const { Cell::new(Guesses::NONE) };
+}
 
 /// Under what the hint on a block's direct node is noted, and in which slot of the node its pointer is. `None` for a block that needs no
 /// hint.
@@ -35,8 +59,7 @@ fn place(ino: u32, index: u64) -> Option<(u64, u32)> {
         return None;
     }
     let (node, slot) = ((index - POINTED) / IN_DIRECT, (index - POINTED) % IN_DIRECT);
-    let mixed = (u64::from(ino) << 32 ^ node).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    Some((mixed >> 20, slot as u32))
+    Some((hints::hash(ino, node), slot as u32))
 }
 
 impl Reader {
@@ -52,7 +75,7 @@ impl Reader {
             [0, pointer].into_iter().for_each(|at| region.prefetch(block * BLOCK + at));
         }
         let data = u64::from(first.wrapping_add(slot));
-        if with_bytes && LUCK.get() >= LUCKY && geometry.in_main(data) {
+        if with_bytes && GUESSES.get().luck >= LUCKY && geometry.in_main(data) {
             // Two lines: what follows them the processor asks for by itself.
             let within = offset % BLOCK;
             let lines = (within..BLOCK.min(within + 2 * LINE)).step_by(LINE as usize);
@@ -63,19 +86,20 @@ impl Reader {
     /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`; a hole says nothing of the others.
     #[inline]
     pub(crate) fn note_leaf(&self, ino: u32, index: u64, node: u64, pointer: DataPointer) {
-        let Some((hash, slot)) = place(ino, index).filter(|_| !pointer.is_hole()) else { return };
+        let Some((hash, slot)) = place(ino, index) else { return };
+        // Beyond 16 TiB a hint has no room for numbers of blocks.
+        if pointer.is_hole() || (pointer.block() | node) >> 32 != 0 {
+            return;
+        }
         let first = (pointer.block() as u32).wrapping_sub(slot);
-        match self.leaf_hints.get(hash) {
-            Some(hint) if hint.block == node => {
-                let luck = LUCK.get();
-                LUCK.set(if hint.number == first {
-                    (luck + 1).min(LUCK_MAX)
-                } else {
-                    luck.saturating_sub(2)
-                });
-            }
-            // Once for each place a node has had, not for each pointer: who reads a file written at random stores nothing there.
-            _ => self.leaf_hints.set(hash, &Hint { number: first, block: node }),
+        let is_known = self.leaf_hints.get(hash).is_some_and(|hint| {
+            let mut guesses = GUESSES.get();
+            let is_to_be_mended = hint.block == node && guesses.count(hint.number == first);
+            GUESSES.set(guesses);
+            hint.block == node && !is_to_be_mended
+        });
+        if !is_known {
+            self.leaf_hints.set(hash, &Hint { number: first, block: node });
         }
     }
 }
@@ -141,6 +165,12 @@ mod tests {
         assert_ne!(after.block, before.block, "the node was not copied");
         assert!(core.nodes.hint_bytes() > 0);
         assert_eq!(place(ino, HINTED - 1), None);
+        // Numbers of blocks that a hint has no room for.
+        for (node, block) in [(1 << 32, 5000), (5000, 1 << 32)] {
+            core.nodes.leaf_hints.clear();
+            core.nodes.note_leaf(ino, index, node, DataPointer::written(block));
+            assert_eq!(known(), None);
+        }
         core.finish().unwrap();
     }
 
@@ -150,14 +180,19 @@ mod tests {
         let look = |blocks: std::ops::Range<u64>| {
             blocks.for_each(|block| drop(read(&core, file, BEGIN + block * BLOCK, 100)));
         };
-        LUCK.set(0);
-        look(0..100);
-        assert_eq!(LUCK.get(), LUCK_MAX, "blocks side by side");
-        for block in (0..100).rev() {
+        let luck = || GUESSES.get().luck;
+        let write = |block: u64| {
             core.write(&Caller::root(), file, BEGIN + block * BLOCK, &[9; BLOCK as usize]).unwrap();
-        }
+        };
+        GUESSES.set(Guesses::NONE);
         look(0..100);
-        assert!(LUCK.get() < LUCKY, "blocks in the order in which they were written: {}", LUCK.get());
+        assert_eq!(luck(), LUCK_MAX, "blocks side by side");
+        (0..100).rev().for_each(write);
+        look(0..100);
+        assert!(luck() < LUCKY, "blocks in the order in which they were written: {}", luck());
+        (0..100).for_each(write);
+        look(0..100);
+        assert_eq!(luck(), LUCK_MAX, "blocks side by side again, elsewhere");
         core.finish().unwrap();
     }
 
@@ -173,7 +208,7 @@ mod tests {
                 let index = HINTED + piece * (PIECE as u64 / BLOCK) + 250;
                 let (hash, slot) = place(ino, index).unwrap();
                 let mislead = || {
-                    LUCK.set(LUCK_MAX);
+                    GUESSES.set(Guesses { luck: LUCK_MAX, ..Guesses::NONE });
                     let number = (number as u32).wrapping_sub(slot);
                     core.nodes.leaf_hints.set(hash, &Hint { number, block });
                 };

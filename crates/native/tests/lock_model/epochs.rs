@@ -58,7 +58,7 @@ impl Epochs {
             say();
         }
         assert_eq!(self.epoch.load(SeqCst), epoch, "lanes: an epoch ended in the middle of an operation");
-        drop((lane, lock));
+        drop((lock, lane));
         say();
     }
 
