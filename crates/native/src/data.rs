@@ -115,7 +115,7 @@ impl Core {
         if !appends {
             end_of_range(offset, data.len() as u64)?;
         }
-        self.nodes.ask_for_block(opened.ino, offset, data.len() < DIFFERENCE_MAX);
+        self.nodes.ask_for_block(opened.ino, offset, false);
         let mut done = 0;
         let most = if self.rewrites() { LOGGED_CHUNK } else { CHUNK };
         if !appends && data.len() > most - (offset as usize & (most - 1)) {

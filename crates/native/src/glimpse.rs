@@ -111,7 +111,7 @@ impl Core {
                 let direct = map()?.nid(root)?;
                 let leaf = nodes.seen(direct, BlockKind::Direct)?;
                 let word = leaf.word(at)?;
-                nodes.note_leaf(ino, offset / BLOCK, leaf.at / BLOCK, DataPointer(word));
+                nodes.note_leaf(ino, offset / BLOCK, leaf.at / BLOCK, DataPointer(word), true);
                 word
             }
             PointerAt::Deeper => return None,

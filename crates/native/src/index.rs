@@ -216,7 +216,7 @@ fn leaf<'a>(nodes: &'a Reader, inode: Inode<'a>, index: u64) -> vfs::Result<Leaf
     }
     let leaf = Leaf::in_node(nodes, nid, BlockKind::Direct, slot, IN_DIRECT)?;
     if let Some((block, _)) = leaf.home {
-        nodes.note_leaf(inode.ino, index, block, leaf.pointer(slot));
+        nodes.note_leaf(inode.ino, index, block, leaf.pointer(slot), false);
     }
     Ok(leaf)
 }

@@ -47,6 +47,15 @@ impl Guesses {
     }
 }
 
+/// Counts a guess of this thread, as [`Guesses::count`] does.
+#[inline]
+fn is_to_be_mended(is_right: bool) -> bool {
+    let mut guesses = GUESSES.get();
+    let is_to_be_mended = guesses.count(is_right);
+    GUESSES.set(guesses);
+    is_to_be_mended
+}
+
 thread_local! {
     static GUESSES: Cell<Guesses> = const { Cell::new(Guesses::NONE) };
 }
@@ -83,21 +92,20 @@ impl Reader {
         }
     }
 
-    /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`; a hole says nothing of the others.
+    /// Notes that the `pointer` of block `index` of a file is in a direct node in block `node`; a hole says nothing of the others. Only who
+    /// `reads` tells how good guesses are, and mends them: what is written over is about to be elsewhere.
     #[inline]
-    pub(crate) fn note_leaf(&self, ino: u32, index: u64, node: u64, pointer: DataPointer) {
+    pub(crate) fn note_leaf(&self, ino: u32, index: u64, node: u64, pointer: DataPointer, reads: bool) {
         let Some((hash, slot)) = place(ino, index) else { return };
         // Beyond 16 TiB a hint has no room for numbers of blocks.
         if pointer.is_hole() || (pointer.block() | node) >> 32 != 0 {
             return;
         }
         let first = (pointer.block() as u32).wrapping_sub(slot);
-        let is_known = self.leaf_hints.get(hash).is_some_and(|hint| {
-            let mut guesses = GUESSES.get();
-            let is_to_be_mended = hint.block == node && guesses.count(hint.number == first);
-            GUESSES.set(guesses);
-            hint.block == node && !is_to_be_mended
-        });
+        let is_known = self
+            .leaf_hints
+            .get(hash)
+            .is_some_and(|hint| hint.block == node && !(reads && is_to_be_mended(hint.number == first)));
         if !is_known {
             self.leaf_hints.set(hash, &Hint { number: first, block: node });
         }
@@ -168,7 +176,7 @@ mod tests {
         // Numbers of blocks that a hint has no room for.
         for (node, block) in [(1 << 32, 5000), (5000, 1 << 32)] {
             core.nodes.leaf_hints.clear();
-            core.nodes.note_leaf(ino, index, node, DataPointer::written(block));
+            core.nodes.note_leaf(ino, index, node, DataPointer::written(block), true);
             assert_eq!(known(), None);
         }
         core.finish().unwrap();
