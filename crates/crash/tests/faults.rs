@@ -246,7 +246,8 @@ fn planted_faults_are_found() {
     for (fault, workload, places, schedules) in OF_TWO {
         assert_eq!(find_in_pair(*places, *schedules), None);
         native::plant(Some(*fault));
-        let found = find_in_pair(*places, *schedules);
+        // One schedule of many may show it, and others who use the machine may have disturbed that very run.
+        let found = (0..3).find_map(|_| find_in_pair(*places, *schedules));
         native::plant(None);
         match found {
             Some(what) => eprintln!("{:22} {what}", format!("{fault:?}")),
