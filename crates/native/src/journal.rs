@@ -342,7 +342,7 @@ impl Journal {
         let bytes = &mut transaction.bytes;
         bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
         let length = bytes.len();
-        // By words, as the checksum and the stream read it: what was stored in halves would have to be in the cache first.
+        // By words, as the checksum reads them: what was stored in halves would have to be in the cache first.
         let word = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
         bytes[..8].copy_from_slice(&word(0, length as u32));
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
