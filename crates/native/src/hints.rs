@@ -54,7 +54,7 @@ pub(crate) struct Hints {
     lines: AtomicU32,
 }
 
-/// A hash of what two words name, the second of which tells few apart: all of its bits depend on both.
+/// A hash of a file's or directory's number, and of which of its parts: those that choose a line depend on both.
 #[inline]
 pub(crate) fn hash(of: u32, which: u64) -> u64 {
     let mixed = (u64::from(of) << 32 ^ which).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -78,7 +78,7 @@ impl Core {
         rules::check_rename_names(name, new_name, flags)?;
         let (dir, new_dir) = (number(dir)?, number(new_dir)?);
         if dir == new_dir {
-            let (operation, may_grow) = self.begin_rename(flags)?;
+            let (mut operation, may_grow) = self.begin_rename(flags)?;
             let _lock = self.locks.write(dir);
             let pair = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
             let (source, target) = (pair.source.0, pair.target.0);
@@ -91,7 +91,14 @@ impl Core {
                 None => Some(None),
             };
             if let (Some(_source), Some(_target)) = (source_lock, target_lock) {
-                return self.rename_locked((operation, may_grow), caller, dir, (dir, new_name), pair, flags);
+                return self.rename_locked(
+                    (&mut operation, may_grow),
+                    caller,
+                    dir,
+                    (dir, new_name),
+                    pair,
+                    flags,
+                );
             }
         }
         let _shape = (dir != new_dir).then(|| self.tree_shape.lock());
@@ -112,14 +119,14 @@ impl Core {
             if target == Some(source) {
                 return Ok(());
             }
-            let (operation, may_grow) = self.begin_rename(flags)?;
+            let (mut operation, may_grow) = self.begin_rename(flags)?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
             let again = self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags);
             if let Ok(again) = again
                 && again == pair
             {
                 return self.rename_locked(
-                    (operation, may_grow),
+                    (&mut operation, may_grow),
                     caller,
                     dir,
                     (new_dir, new_name),
@@ -188,7 +195,7 @@ impl Core {
 
     fn rename_locked(
         &self,
-        (mut operation, may_grow): (Operation<'_>, bool),
+        (operation, may_grow): (&mut Operation<'_>, bool),
         caller: &Caller,
         dir: u32,
         (new_dir, new_name): (u32, &[u8]),
@@ -214,7 +221,7 @@ impl Core {
         let whiteout = match flags.contains(RenameFlags::WHITEOUT) {
             true => {
                 let ino = operation.take_number()?;
-                self.make(&mut operation, caller, ends.from, &New::whiteout(ino, key), 1, at)?;
+                self.make(operation, caller, ends.from, &New::whiteout(ino, key), 1, at)?;
                 Some((ino, FileKind::CharDevice))
             }
             false => None,
@@ -238,7 +245,7 @@ impl Core {
         }
         operation.log_hot(ends.from, &ends.from.hot().modified(at).linked(here));
         match ends.replaced.filter(|_| !exchange) {
-            Some(replaced) => self.commit_unnamed(&mut operation, replaced, at),
+            Some(replaced) => self.commit_unnamed(operation, replaced, at),
             None => operation.commit(),
         }
     }
