@@ -20,11 +20,9 @@ use crate::reader::Reader;
 /// An inode seen without a lock.
 struct Seen<'a> {
     glimpse: Glimpse<'a>,
-    nodes: &'a Reader,
     sight: Sight<'a>,
     version: u32,
-    /// Address of its slot.
-    at: u64,
+    inode: SeenInode<'a>,
 }
 
 impl<'a> Seen<'a> {
@@ -32,22 +30,63 @@ impl<'a> Seen<'a> {
     #[inline]
     fn begin(core: &'a Core, ino: u32) -> Option<Seen<'a>> {
         let glimpse = core.locks.glimpse(ino)?;
-        let nodes = &core.nodes;
-        let (sight, version, block) = nodes.nat.verified(nid_of(ino))?;
-        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
-        nodes.medium.region.prefetch(at);
-        nodes.lives_in(block, ino).then_some(Seen { glimpse, nodes, sight, version, at })
-    }
-
-    #[inline]
-    fn word(&self, at: usize) -> u64 {
-        self.nodes.medium.region.load_u64(self.at + at as u64)
+        let (inode, sight, version) = core.nodes.seen_inode(ino)?;
+        Some(Seen { glimpse, sight, version, inode })
     }
 
     /// Whether all that was seen is what the inode is.
     #[inline]
     fn holds(&self) -> bool {
         self.glimpse.holds() && self.sight.entry.version() == self.version && self.sight.holds()
+    }
+}
+
+/// An inode in some block of a tree.
+struct SeenInode<'a> {
+    nodes: &'a Reader,
+    ino: u32,
+    /// Address of its slot.
+    at: u64,
+}
+
+impl SeenInode<'_> {
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        self.nodes.medium.region.load_u64(self.at + at as u64)
+    }
+
+    /// Where its bytes are from `offset` on; `None` if so many of them don't lie within one written block that the inode, its map or a
+    /// direct node below it points to.
+    #[inline]
+    fn address(&self, offset: u64, bytes: usize) -> Option<u64> {
+        let nodes = self.nodes;
+        let (within, bytes) = (offset % BLOCK, bytes as u64);
+        if bytes == 0 || within + bytes > BLOCK || offset >= FILE_MAX {
+            return None;
+        }
+        let layout = (self.word(inode::LAYOUT_WORD) >> inode::LAYOUT_SHIFT) as u8;
+        if layout != Layout::Mapped as u8
+            || FileKind::from_mode(self.word(inode::MODE) as u32) != Some(FileKind::Regular)
+            || offset + bytes > self.word(inode::SIZE)
+        {
+            return None;
+        }
+        let map = || nodes.seen_node(self.word(inode::BODY_WORD) as u32, BlockKind::Map);
+        let word = match index::pointer_at(offset / BLOCK) {
+            PointerAt::Inode { at } => self.word(at),
+            PointerAt::Map { at } => map()?.word(at)?,
+            PointerAt::Direct { root, at } => {
+                let direct = map()?.nid(root)?;
+                let leaf = nodes.seen_node(direct, BlockKind::Direct)?;
+                let word = leaf.word(at)?;
+                nodes.note_leaf(self.ino, offset / BLOCK, leaf.at / BLOCK, DataPointer(word), true);
+                word
+            }
+            PointerAt::Deeper => return None,
+        };
+        let pointer = DataPointer(word);
+        let is_there = pointer.has_data() && nodes.medium.geometry.in_main(pointer.block());
+        is_there.then(|| pointer.block() * BLOCK + within)
     }
 }
 
@@ -61,9 +100,27 @@ struct SeenNode<'a> {
 }
 
 impl Reader {
+    /// Begins looking at inode `ino`; `None` if it is not there, or not verified yet. With it, what its block's entry in the NAT was.
+    #[inline]
+    fn seen_inode(&self, ino: u32) -> Option<(SeenInode<'_>, Sight<'_>, u32)> {
+        let (sight, version, block) = self.nat.verified(nid_of(ino))?;
+        let at = block * BLOCK + (slot_of(ino) * SLOT) as u64;
+        self.medium.region.prefetch(at);
+        let seen = SeenInode { nodes: self, ino, at };
+        self.lives_in(block, ino).then_some((seen, sight, version))
+    }
+
+    /// Reads bytes of a tree that never changes, that lie within one written block of a mapped file; `None` if they don't, or if
+    /// anything else is to be found out first.
+    pub(crate) fn read_block(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        let (inode, ..) = self.seen_inode(ino)?;
+        self.medium.region.read(inode.address(offset, buf.len())?, buf);
+        Some(buf.len())
+    }
+
     /// Begins looking at node `nid`; `None` if it is not of this kind, or not verified yet.
     #[inline]
-    fn seen(&self, nid: u32, kind: BlockKind) -> Option<SeenNode<'_>> {
+    fn seen_node(&self, nid: u32, kind: BlockKind) -> Option<SeenNode<'_>> {
         let (_, _, block) = self.nat.verified(nid)?;
         let at = block * BLOCK;
         let (first, second) = (self.medium.region.load_u64(at), self.medium.region.load_u64(at + 8));
@@ -90,37 +147,8 @@ impl Core {
     /// Reads bytes that lie within one written block of a mapped file; `None` if they don't, or if anything else
     /// makes the locked path necessary.
     pub(crate) fn read_glimpse(&self, ino: u32, offset: u64, buf: &mut [u8]) -> Option<usize> {
-        let within = offset % BLOCK;
-        if buf.is_empty() || within + buf.len() as u64 > BLOCK || offset >= FILE_MAX {
-            return None;
-        }
         let seen = Seen::begin(self, ino)?;
-        let nodes = &self.nodes;
-        let layout = (seen.word(inode::LAYOUT_WORD) >> inode::LAYOUT_SHIFT) as u8;
-        if layout != Layout::Mapped as u8
-            || FileKind::from_mode(seen.word(inode::MODE) as u32) != Some(FileKind::Regular)
-            || offset + buf.len() as u64 > seen.word(inode::SIZE)
-        {
-            return None;
-        }
-        let map = || nodes.seen(seen.word(inode::BODY_WORD) as u32, BlockKind::Map);
-        let word = match index::pointer_at(offset / BLOCK) {
-            PointerAt::Inode { at } => seen.word(at),
-            PointerAt::Map { at } => map()?.word(at)?,
-            PointerAt::Direct { root, at } => {
-                let direct = map()?.nid(root)?;
-                let leaf = nodes.seen(direct, BlockKind::Direct)?;
-                let word = leaf.word(at)?;
-                nodes.note_leaf(ino, offset / BLOCK, leaf.at / BLOCK, DataPointer(word), true);
-                word
-            }
-            PointerAt::Deeper => return None,
-        };
-        let pointer = DataPointer(word);
-        if !pointer.has_data() || !self.medium.geometry.in_main(pointer.block()) {
-            return None;
-        }
-        self.medium.region.read(pointer.block() * BLOCK + within, buf);
+        self.medium.region.read(seen.inode.address(offset, buf.len())?, buf);
         seen.holds().then_some(buf.len())
     }
 
@@ -132,7 +160,7 @@ impl Core {
     pub(crate) fn open_glimpse(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Option<Result<Handle>> {
         let seen = Seen::begin(self, ino)?;
         let mut bytes = [0; PAYLOAD];
-        self.medium.region.read(seen.at, &mut bytes);
+        self.medium.region.read(seen.inode.at, &mut bytes);
         if inode::has_xattrs(&bytes) {
             return None;
         }
@@ -156,7 +184,7 @@ impl Core {
     pub(crate) fn attr_glimpse(&self, ino: u32) -> Option<Attr> {
         let seen = Seen::begin(self, ino)?;
         let mut bytes = [0; PAYLOAD];
-        self.medium.region.read(seen.at, &mut bytes);
+        self.medium.region.read(seen.inode.at, &mut bytes);
         seen.holds().then(|| inode::attr(ino, &bytes))
     }
 }

@@ -11,6 +11,7 @@ use vfs::{
 
 use crate::geometry::{BLOCK, Medium};
 use crate::handles::Handles;
+use crate::hints::{self, Hints};
 use crate::inode::Inode;
 use crate::inspect::AtRest;
 use crate::kept::Record;
@@ -49,14 +50,12 @@ impl SnapshotView {
         cache_bytes: u64,
     ) -> Result<SnapshotView> {
         let body = record.checkpoint(&medium)?.body;
+        let tree = (body.tree(), record.version);
+        let hints = (cache_bytes / 4).min(hints::BYTES_MAX / 32);
+        let mut reader = Reader::kept(medium, tree, hash_key, body.nodes.get(), cache_bytes - hints);
+        reader.leaf_hints = Hints::new(hints);
         Ok(SnapshotView {
-            reader: Reader::kept(
-                medium,
-                (body.tree(), record.version),
-                hash_key,
-                body.nodes.get(),
-                cache_bytes,
-            ),
+            reader,
             numbering,
             handles,
             blocks: body.blocks.get(),
@@ -82,7 +81,7 @@ impl SnapshotView {
     /// Bytes of DRAM.
     pub(crate) fn cache_bytes(&self) -> (u64, u64) {
         let (pages, tables) = self.reader.nat.cache_bytes();
-        (pages, tables + size_of::<SnapshotView>() as u64)
+        (pages + self.reader.hint_bytes(), tables + size_of::<SnapshotView>() as u64)
     }
 
     /// The number in its tree of an inode of this snapshot.
@@ -144,9 +143,14 @@ impl Readable for SnapshotView {
     }
 
     fn read(&self, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.reader
-            .medium
-            .vouched(|| self.reader.read_into(self.reader.regular(self.file(handle)?)?, offset, buf))
+        self.reader.medium.vouched(|| {
+            let number = self.file(handle)?;
+            self.reader.ask_for_block(number, offset, true);
+            if let Some(n) = self.reader.read_block(number, offset, buf) {
+                return Ok(n);
+            }
+            self.reader.read_into(self.reader.regular(number)?, offset, buf)
+        })
     }
 
     fn read_slices(
@@ -156,9 +160,11 @@ impl Readable for SnapshotView {
         len: usize,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<usize> {
-        self.reader
-            .medium
-            .vouched(|| self.reader.lend(self.reader.regular(self.file(handle)?)?, offset, len, sink))
+        self.reader.medium.vouched(|| {
+            let number = self.file(handle)?;
+            self.reader.ask_for_block(number, offset, false);
+            self.reader.lend(self.reader.regular(number)?, offset, len, sink)
+        })
     }
 
     fn readdir(&self, dir: Ino, from: u64, sink: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
@@ -197,4 +203,87 @@ pub fn open_snapshot(region: &Region, name: &str) -> std::result::Result<Arc<dyn
     let handles = Arc::new(Handles::of_snapshots());
     let view = SnapshotView::open(at_rest.medium.clone(), key, &record, numbering, handles, u64::MAX)?;
     Ok(Arc::new(ReadOnly(SnapshotView { _mounted: Some(mounted), ..view })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::Core;
+    use crate::pointer::DataPointer;
+    use crate::{MountOptions, format};
+
+    /// The blocks that a file has which begins in its inode, goes on in its map, and has direct nodes below this and below others; two
+    /// lie side by side.
+    const DATA: [u64; 7] = [0, 5, 40, 16 << 8, (16 << 8) + 1, 100 << 8, 2 << 18];
+
+    /// What block `index` of it has.
+    fn block(index: u64) -> Vec<u8> {
+        (0..BLOCK).map(|n| (index + n / 7) as u8 | 1).collect()
+    }
+
+    /// A snapshot of such a file, in which the volume has something else by now.
+    fn snapshot(cache_bytes: u64) -> (Core, SnapshotView) {
+        let core =
+            format::new_in_memory(64 << 20, &MountOptions { background: false, ..MountOptions::default() });
+        let (root, flags) = (Caller::root(), OpenFlags::READ | OpenFlags::WRITE);
+        let file = core.create(&root, ROOT_INO, b"file", 0o644, flags).unwrap().handle;
+        let write = |index: u64, bytes: &[u8]| core.write(&root, file, index * BLOCK, bytes).map(drop);
+        DATA.into_iter().try_for_each(|index| write(index, &block(index))).unwrap();
+        let version = core.take_snapshot("kept", "").unwrap().version;
+        DATA.into_iter().try_for_each(|index| write(index, &[0; BLOCK as usize])).unwrap();
+        core.release(file).unwrap();
+        let numbering = Numbering { base: 0, above: ROOT_INO };
+        let handles = Arc::new(Handles::of_snapshots());
+        let (medium, key) = (core.medium.clone(), core.nodes.hash_key);
+        let record = core.snapshots.read().get(version).unwrap().clone();
+        let view = SnapshotView::open(medium, key, &record, numbering, handles, cache_bytes).unwrap();
+        (core, view)
+    }
+
+    /// Reads and borrows what was there, within blocks and across them.
+    fn shows_what_was(view: &SnapshotView) {
+        let ino = view.find(&Caller::root(), ROOT_INO, b"file").unwrap();
+        let handle = view.open(&Caller::root(), ino, OpenFlags::READ).unwrap();
+        let end = DATA.into_iter().max().unwrap() + 1;
+        let had = |index: u64| if DATA.contains(&index) { block(index) } else { vec![0; BLOCK as usize] };
+        for index in DATA {
+            let there: Vec<u8> = (index..end.min(index + 3)).flat_map(had).collect();
+            for (within, length) in [(0, 4096), (1, 1), (4095, 1), (4095, 2), (60, 8), (17, 8192), (4096, 9)]
+            {
+                let expected = &there[within.min(there.len())..there.len().min(within + length)];
+                let (offset, mut bytes) = (index * BLOCK + within as u64, vec![7; length]);
+                let count = view.read(handle, offset, &mut bytes).unwrap();
+                assert!(bytes[..count] == *expected, "block {index}: {length} bytes at {within}");
+                bytes.clear();
+                let count = view.read_slices(handle, offset, length, &mut |part| bytes.extend(part)).unwrap();
+                assert!(
+                    count == bytes.len() && bytes == expected,
+                    "block {index}: {length} at {within}, lent"
+                );
+            }
+        }
+        view.release(handle).unwrap();
+    }
+
+    /// Those for whose hints there is room have them, and none believes them.
+    #[test]
+    fn a_view_shows_what_was_whatever_hints_say() {
+        for (cache_bytes, has_hints) in [(1 << 20, true), (u64::MAX, true), (64 << 10, false)] {
+            let (core, view) = snapshot(cache_bytes);
+            let ino = view.find(&Caller::root(), ROOT_INO, b"file").unwrap() as u32;
+            let hints = || view.reader.hint_bytes();
+            assert_eq!(hints(), 0);
+            // The second time it finds what the first has noted.
+            (0..2).for_each(|_| shows_what_was(&view));
+            assert_eq!((hints() > 0, hints() <= cache_bytes / 4), (has_hints, true), "{cache_bytes}");
+            assert!(view.cache_bytes().0 >= hints());
+            for wrong in [0, 1, view.reader.medium.geometry.segment_start(0), u32::MAX.into()] {
+                for index in DATA {
+                    view.reader.note_leaf(ino, index, wrong, DataPointer::written(wrong), true);
+                }
+                shows_what_was(&view);
+            }
+            core.finish().unwrap();
+        }
+    }
 }
