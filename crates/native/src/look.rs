@@ -32,15 +32,14 @@ impl Reader {
     }
 
     /// The inode `name` of `dir` if there is one, after permission to search it.
-    pub(crate) fn find(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<u32>> {
+    pub(crate) fn find(&self, caller: &Caller, dir: Inode<'_>, name: &[u8]) -> Result<Option<u32>> {
         Ok(match name {
             b"." | b".." => {
-                let inode = self.inode(dir)?;
-                rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
-                let is_dead = inode.hot().nlink.get() == 0;
+                rules::may_search(caller, &dir.attr(), self.access_acl(dir)?)?;
+                let is_dead = dir.hot().nlink.get() == 0;
                 match name {
-                    b"." => Some(dir),
-                    _ => Some(inode.cold().parent.get()).filter(|_| !is_dead),
+                    b"." => Some(dir.ino),
+                    _ => Some(dir.cold().parent.get()).filter(|_| !is_dead),
                 }
             }
             _ => self.find_entry(caller, dir, name)?.map(|(ino, _)| ino),
@@ -48,29 +47,39 @@ impl Reader {
     }
 
     /// What the entry `name` of `dir` names and where it is, after permission to search it.
-    pub(crate) fn find_entry(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<(u32, Spot)>> {
-        match directory::probe(self, self.searchable(caller, dir, name)?, name)? {
+    pub(crate) fn find_entry(
+        &self,
+        caller: &Caller,
+        dir: Inode<'_>,
+        name: &[u8],
+    ) -> Result<Option<(u32, Spot)>> {
+        self.may_look_for(caller, dir, name)?;
+        match directory::probe(self, dir, name)? {
             Probe::Found(entry, spot) => Ok(Some((entry.ino, spot))),
             Probe::Vacant(_) => Ok(None),
         }
     }
 
     /// What is in the place of an entry `name` of `dir`, after permission to search it; `None` if that name is always taken.
-    pub(crate) fn probe(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Option<Probe<'_>>> {
-        match name {
-            b"." | b".." => self.find(caller, dir, name)?.map(|_| None).ok_or(Error::NotFound),
-            _ => directory::probe(self, self.searchable(caller, dir, name)?, name).map(Some),
+    pub(crate) fn probe<'a>(
+        &'a self,
+        caller: &Caller,
+        dir: Inode<'a>,
+        name: &[u8],
+    ) -> Result<Option<Probe<'a>>> {
+        if matches!(name, b"." | b"..") {
+            return self.find(caller, dir, name)?.map(|_| None).ok_or(Error::NotFound);
         }
+        self.may_look_for(caller, dir, name)?;
+        directory::probe(self, dir, name).map(Some)
     }
 
-    /// Directory `dir`, which `caller` may search for `name`.
-    fn searchable(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Inode<'_>> {
-        let inode = self.inode(dir)?;
-        if !caller.is_privileged() || inode.kind() != FileKind::Directory {
-            rules::may_search(caller, &inode.attr(), self.access_acl(inode)?)?;
+    /// Whether `caller` may look for `name` in `dir`.
+    fn may_look_for(&self, caller: &Caller, dir: Inode<'_>, name: &[u8]) -> Result<()> {
+        if !caller.is_privileged() || dir.kind() != FileKind::Directory {
+            rules::may_search(caller, &dir.attr(), self.access_acl(dir)?)?;
         }
-        rules::check_name(name)?;
-        Ok(inode)
+        rules::check_name(name)
     }
 
     /// Lists directory `ino` from cookie `from` on. The numbers that `sink` gets have `base` in their upper half; `..` of

@@ -49,14 +49,14 @@ impl Core {
         let dir = number(dir)?;
         {
             let _lock = self.locks.read(dir);
-            let ino = self.nodes.find(caller, dir, name)?.ok_or(Error::NotFound)?;
+            let ino = self.nodes.find(caller, self.inode(dir)?, name)?.ok_or(Error::NotFound)?;
             if let Some(attr) = self.attr_glimpse(ino) {
                 return Ok(attr);
             }
         }
         self.locks.read_both(
             dir,
-            || self.nodes.find(caller, dir, name)?.ok_or(Error::NotFound),
+            || self.nodes.find(caller, self.inode(dir)?, name)?.ok_or(Error::NotFound),
             |ino| Ok(self.inode(ino)?.attr()),
         )
     }
@@ -70,9 +70,9 @@ impl Core {
     }
 
     /// Checks that `caller` may make `name` in `dir` (locked), and that it is free. Returns where an entry with it would be.
-    fn check_new(&self, caller: &Caller, dir: u32, name: &[u8]) -> Result<Spot> {
+    fn check_new(&self, caller: &Caller, dir: Inode<'_>, name: &[u8]) -> Result<Spot> {
         match self.nodes.probe(caller, dir, name)? {
-            Some(Probe::Vacant(spot)) => self.check_addition(caller, self.inode(dir)?).map(|()| spot),
+            Some(Probe::Vacant(spot)) => self.check_addition(caller, dir).map(|()| spot),
             Some(Probe::Found(..)) | None => Err(Error::Exists),
         }
     }
@@ -147,10 +147,10 @@ impl Core {
         let opening = open.map(|flags| self.handles.open_new(ino, flags)).transpose()?;
         // Another new name is no affair of this one.
         let (lock, is_crowded) = self.locks.write_in_crowd(dir);
-        let spot = self.check_new(caller, dir, name).inspect_err(|_| lock.settle())?;
+        let found = self.inode(dir).and_then(|parent| Ok((parent, self.check_new(caller, parent, name)?)));
+        let (parent, spot) = found.inspect_err(|_| lock.settle())?;
         let key = spot.key;
         operation.seen.note(spot);
-        let parent = self.inode(dir)?;
         let (mode, rdev) = check(parent)?;
         let kind = FileKind::from_mode(mode).ok_or(Error::Invalid)?;
         let is_dir = kind == FileKind::Directory;
@@ -315,8 +315,8 @@ impl Core {
         let (ino, dir) = (number(ino)?, number(dir)?);
         let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Ordinary)?;
         let _locks = self.locks.write_all(&[ino, dir]);
-        let source = self.inode(ino)?;
-        let spot = self.check_new(caller, dir, name)?;
+        let (source, parent) = (self.inode(ino)?, self.inode(dir)?);
+        let spot = self.check_new(caller, parent, name)?;
         rules::may_link(caller, &source.attr())?;
         let nlink = source.hot().nlink.get();
         if nlink == 0 && !self.handles.is_linkable(ino) {
@@ -326,7 +326,6 @@ impl Core {
             return Err(Error::TooManyLinks);
         }
         let at = Time::now();
-        let parent = self.inode(dir)?;
         operation.seen.note(spot);
         operation.log(&Item::Enter { dir, key: spot.key, ino, kind: source.kind() as u8, name });
         operation.log_hot(parent, &parent.hot().modified(at));
@@ -348,16 +347,18 @@ impl Core {
         caller: &Caller,
         dir: Ino,
         name: &[u8],
-        then: impl Fn(&mut Operation<'_>, u32, u32, u64) -> Result<()>,
+        then: impl Fn(&mut Operation<'_>, Inode<'_>, u32, u64) -> Result<()>,
     ) -> Result<()> {
         let dir = number(dir)?;
         // What is removed is locked below: not the directory itself, nor its parent.
-        let find = || match name {
-            b"." | b".." => self.nodes.find(caller, dir, name)?.map(|_| (dir, None)).ok_or(Error::NotFound),
-            _ => {
-                let (victim, spot) = self.nodes.find_entry(caller, dir, name)?.ok_or(Error::NotFound)?;
-                Ok((victim, Some(spot)))
+        let find = || -> Result<(Inode<'_>, u32, Option<Spot>)> {
+            let parent = self.inode(dir)?;
+            if matches!(name, b"." | b"..") {
+                self.nodes.find(caller, parent, name)?.ok_or(Error::NotFound)?;
+                return Ok((parent, dir, None));
             }
+            let (victim, spot) = self.nodes.find_entry(caller, parent, name)?.ok_or(Error::NotFound)?;
+            Ok((parent, victim, Some(spot)))
         };
         let note = |operation: &mut Operation<'_>, spot: Option<Spot>| {
             spot.into_iter().for_each(|spot| operation.seen.note(spot));
@@ -366,10 +367,10 @@ impl Core {
         let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
         {
             let _lock = self.locks.write(dir);
-            let (victim, spot) = find()?;
+            let (parent, victim, spot) = find()?;
             if let Some(_victim_lock) = self.locks.try_write(victim, &[dir]) {
                 let key = note(&mut operation, spot);
-                return then(&mut operation, dir, victim, key);
+                return then(&mut operation, parent, victim, key);
             }
         }
         drop(operation);
@@ -377,22 +378,22 @@ impl Core {
         loop {
             let victim = {
                 let _lock = self.locks.read(dir);
-                find()?.0
+                find()?.1
             };
             let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG, Urgency::Deletion)?;
             let _locks = self.locks.write_all(&[dir, victim]);
-            let (again, spot) = find()?;
+            let (parent, again, spot) = find()?;
             if again == victim {
                 let key = note(&mut operation, spot);
-                return then(&mut operation, dir, victim, key);
+                return then(&mut operation, parent, victim, key);
             }
         }
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.with_victim(caller, dir, name, |operation, dir, victim, key| {
+        self.with_victim(caller, dir, name, |operation, parent, victim, key| {
             rules::check_unlink_name(name)?;
-            let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
+            let inode = self.inode(victim)?;
             rules::may_delete(caller, &parent.attr(), self.nodes.access_acl(parent)?, &inode.attr())?;
             if inode.kind() == FileKind::Directory {
                 return Err(Error::IsDirectory);
@@ -402,9 +403,9 @@ impl Core {
     }
 
     pub(crate) fn rmdir(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<()> {
-        self.with_victim(caller, dir, name, |operation, dir, victim, key| {
+        self.with_victim(caller, dir, name, |operation, parent, victim, key| {
             rules::check_rmdir_name(name)?;
-            let (parent, inode) = (self.inode(dir)?, self.inode(victim)?);
+            let inode = self.inode(victim)?;
             rules::may_delete(caller, &parent.attr(), self.nodes.access_acl(parent)?, &inode.attr())?;
             if inode.kind() != FileKind::Directory {
                 return Err(Error::NotDirectory);

@@ -80,7 +80,8 @@ impl Core {
         if dir == new_dir {
             let (mut operation, may_grow) = self.begin_rename(flags)?;
             let _lock = self.locks.write(dir);
-            let pair = self.rename_pair_locked(caller, (dir, name), (dir, new_name), flags)?;
+            let parent = self.inode(dir)?;
+            let pair = self.rename_pair_locked(caller, (parent, name), (parent, new_name), flags)?;
             let (source, target) = (pair.source.0, pair.target.0);
             if target == Some(source) {
                 return Ok(());
@@ -94,8 +95,8 @@ impl Core {
                 return self.rename_locked(
                     (&mut operation, may_grow),
                     caller,
-                    dir,
-                    (dir, new_name),
+                    parent,
+                    (parent, new_name),
                     pair,
                     flags,
                 );
@@ -121,15 +122,16 @@ impl Core {
             }
             let (mut operation, may_grow) = self.begin_rename(flags)?;
             let _locks = self.locks.write_all(&[dir, new_dir, source, target.unwrap_or(0)]);
-            let again = self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags);
+            let (from, to) = (self.inode(dir)?, self.inode(new_dir)?);
+            let again = self.rename_pair_locked(caller, (from, name), (to, new_name), flags);
             if let Ok(again) = again
                 && again == pair
             {
                 return self.rename_locked(
                     (&mut operation, may_grow),
                     caller,
-                    dir,
-                    (new_dir, new_name),
+                    from,
+                    (to, new_name),
                     again,
                     flags,
                 );
@@ -150,18 +152,19 @@ impl Core {
             self.inode(new_dir)?;
         }
         let _locks = self.locks.read_two(dir, new_dir);
-        self.rename_pair_locked(caller, (dir, name), (new_dir, new_name), flags)
+        let (from, to) = (self.inode(dir)?, self.inode(new_dir)?);
+        self.rename_pair_locked(caller, (from, name), (to, new_name), flags)
     }
 
     fn rename_pair_locked(
         &self,
         caller: &Caller,
-        (dir, name): (u32, &[u8]),
-        (new_dir, new_name): (u32, &[u8]),
+        (from, name): (Inode<'_>, &[u8]),
+        (to, new_name): (Inode<'_>, &[u8]),
         flags: RenameFlags,
     ) -> Result<Pair> {
-        let found = self.nodes.find_entry(caller, dir, name)?;
-        let target = match self.nodes.probe(caller, new_dir, new_name)?.ok_or(Error::Busy)? {
+        let found = self.nodes.find_entry(caller, from, name)?;
+        let target = match self.nodes.probe(caller, to, new_name)?.ok_or(Error::Busy)? {
             Probe::Found(entry, spot) => (Some(entry.ino), spot),
             Probe::Vacant(spot) => (None, spot),
         };
@@ -172,7 +175,7 @@ impl Core {
         if flags.contains(RenameFlags::EXCHANGE) && target.0.is_none() {
             return Err(Error::NotFound);
         }
-        if self.inode(new_dir)?.hot().nlink.get() == 0 {
+        if to.hot().nlink.get() == 0 {
             return Err(Error::NotFound);
         }
         Ok(Pair { source, target })
@@ -197,18 +200,18 @@ impl Core {
         &self,
         (operation, may_grow): (&mut Operation<'_>, bool),
         caller: &Caller,
-        dir: u32,
-        (new_dir, new_name): (u32, &[u8]),
+        from: Inode<'_>,
+        (to, new_name): (Inode<'_>, &[u8]),
         pair: Pair,
         flags: RenameFlags,
     ) -> Result<()> {
         let Pair { source: (source, spot), target: (target, new_spot) } = pair;
-        let (key, new_key) = (spot.key, new_spot.key);
+        let (dir, key, new_dir, new_key) = (from.ino, spot.key, to.ino, new_spot.key);
         [spot, new_spot].into_iter().for_each(|spot| operation.seen.note(spot));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let ends = Ends {
-            from: self.inode(dir)?,
-            to: self.inode(new_dir)?,
+            from,
+            to,
             moved: self.inode(source)?,
             replaced: target.map(|ino| self.inode(ino)).transpose()?,
         };

@@ -106,7 +106,7 @@ impl Readable for SnapshotView {
     fn find(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
         self.reader.medium.vouched(|| {
             let number = self.number(dir)?;
-            let found = self.reader.find(caller, number, name)?.ok_or(Error::NotFound)?;
+            let found = self.reader.find(caller, self.reader.inode(number)?, name)?.ok_or(Error::NotFound)?;
             let is_above = name == b".." && Ino::from(number) == ROOT_INO;
             Ok(if is_above { self.numbering.above } else { self.numbering.base | Ino::from(found) })
         })
