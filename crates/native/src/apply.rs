@@ -29,14 +29,25 @@ pub(crate) enum InPlace {
 /// as long as the operation runs, which holds a lane and the locks of its inodes.
 #[derive(Default)]
 pub(crate) struct Seen<'a> {
-    /// The inode that the last item changed is mostly the next one's, too.
-    pub(crate) inode: Option<InodeEdit<'a>>,
+    /// The inodes that the last items changed, or made, are mostly the next one's, too.
+    inodes: [Option<InodeEdit<'a>>; 2],
     pub(crate) leaf: Option<CurrentLeaf>,
     /// Entries that are to be changed.
     spots: [Option<Spot>; 2],
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    #[inline]
+    pub(crate) fn note_inode(&mut self, inode: InodeEdit<'a>) {
+        self.inodes = [Some(inode), self.inodes[0]];
+    }
+
+    /// Inode `ino`, if it was noted of late.
+    #[inline]
+    pub(crate) fn inode(&self, ino: u32) -> Option<InodeEdit<'a>> {
+        self.inodes.iter().flatten().find(|inode| inode.ino == ino).copied()
+    }
+
     /// Notes where an entry is that an item will change, or where one is that it will make.
     #[inline]
     pub(crate) fn note(&mut self, spot: Spot) {
@@ -78,7 +89,8 @@ pub(crate) fn apply_at_once<'a>(
 ) -> vfs::Result<()> {
     match *item {
         Item::Enter { dir, key, ino, kind, name } => {
-            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name }, seen.spot(dir, key))
+            let edit = again(nodes, budget, seen, dir)?;
+            directory::enter(nodes, budget, edit, &Entry { key, ino, kind, name }, seen.spot(dir, key))
         }
         _ => apply_item(nodes, budget, seen, item, InPlace::WithCheckpoint),
     }
@@ -112,25 +124,29 @@ fn apply_item<'a>(
     match *item {
         Item::Create { ino, cold, hot } => {
             check_inline(ino, hot, cold.kind() == FileKind::Directory, PAYLOAD_BYTES)?;
-            nodes.create_inode(budget, ino, cold, hot)
-        }
-        Item::Hot { ino, hot } => set_hot(again(nodes, budget, &mut seen.inode, ino)?, hot),
-        Item::Cold { ino, cold } => {
-            again(nodes, budget, &mut seen.inode, ino)?.set_cold(cold);
+            seen.note_inode(nodes.create_inode(budget, ino, cold, hot)?);
             Ok(())
         }
-        Item::Enter { dir, key, ino, kind, name } => {
-            directory::enter(nodes, budget, dir, &Entry { key, ino, kind, name }, seen.spot(dir, key))?;
-            note_entry(nodes, budget, dir, key, ino)
+        Item::Hot { ino, hot } => set_hot(again(nodes, budget, seen, ino)?, hot),
+        Item::Cold { ino, cold } => {
+            again(nodes, budget, seen, ino)?.set_cold(cold);
+            Ok(())
         }
-        Item::Leave { dir, key } => directory::leave(nodes, budget, dir, key, seen.spot(dir, key)),
+        Item::Enter { dir, key, ino, .. } => {
+            apply_at_once(nodes, budget, seen, item)?;
+            note_entry(nodes, budget, seen, dir, key, ino)
+        }
+        Item::Leave { dir, key } => {
+            let edit = again(nodes, budget, seen, dir)?;
+            directory::leave(nodes, budget, edit, key, seen.spot(dir, key))
+        }
         Item::Relink { dir, key, ino, kind } => {
             directory::relink(nodes, budget, (dir, key), (ino, kind), seen.spot(dir, key))?;
-            note_entry(nodes, budget, dir, key, ino)
+            note_entry(nodes, budget, seen, dir, key, ino)
         }
         Item::Map { ino, index, count, pointer } => {
-            let inode = again(nodes, budget, &mut seen.inode, ino)?;
-            index::set_run(nodes, budget, inode, index, u64::from(count), pointer, seen.leaf)
+            let inode = again(nodes, budget, seen, ino)?;
+            index::set_run(nodes, budget, &inode, index, u64::from(count), pointer, seen.leaf)
         }
         Item::Unmap { ino, from, to } => {
             seen.leaf = None; // it may go
@@ -185,9 +201,16 @@ fn apply_item<'a>(
 }
 
 /// Notes in an inode which entry names it, so that its path can be told; the hidden directory is no place to be found in.
-fn note_entry(nodes: &Nodes, budget: &Budget<'_>, dir: u32, key: u64, ino: u32) -> vfs::Result<()> {
+fn note_entry<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    seen: &mut Seen<'a>,
+    dir: u32,
+    key: u64,
+    ino: u32,
+) -> vfs::Result<()> {
     if dir != ORPHANS {
-        let edit = nodes.edit_inode(budget, ino)?;
+        let edit = again(nodes, budget, seen, ino)?;
         // A new inode was made with it.
         if !edit.inode().cold().is_entered(dir, key) {
             edit.set_entry(dir, key);
@@ -211,23 +234,25 @@ fn check_inline(ino: u32, hot: &Hot, is_dir: bool, room: usize) -> vfs::Result<(
     Ok(())
 }
 
-/// Inode `ino`, open for change: `last`, if that is it.
+/// Inode `ino`, open for change; it is looked for if it was not seen.
 #[inline]
-fn again<'l, 'a>(
+fn again<'a>(
     nodes: &'a Nodes,
     budget: &Budget<'_>,
-    last: &'l mut Option<InodeEdit<'a>>,
+    seen: &mut Seen<'a>,
     ino: u32,
-) -> vfs::Result<&'l InodeEdit<'a>> {
-    if last.as_ref().is_none_or(|edit| edit.ino != ino) {
-        *last = Some(nodes.edit_inode(budget, ino)?);
+) -> vfs::Result<InodeEdit<'a>> {
+    if let Some(edit) = seen.inode(ino) {
+        debug_assert_eq!(nodes.current(nid_of(ino)), Ok(Some(edit.block)));
+        return Ok(edit);
     }
-    debug_assert_eq!(nodes.current(nid_of(ino)), Ok(last.as_ref().map(|edit| edit.block)));
-    Ok(last.as_ref().expect("just opened"))
+    let edit = nodes.edit_inode(budget, ino)?;
+    seen.note_inode(edit);
+    Ok(edit)
 }
 
 /// An inline file's payload is as long as the file.
-fn set_hot(edit: &InodeEdit<'_>, hot: &Hot) -> vfs::Result<()> {
+fn set_hot(edit: InodeEdit<'_>, hot: &Hot) -> vfs::Result<()> {
     let inode = edit.inode();
     if inode.layout() == Layout::Inline {
         check_inline(edit.ino, hot, false, inode.inline_capacity())?;

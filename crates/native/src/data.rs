@@ -182,7 +182,7 @@ impl Core {
         let (lock, is_crowded) = self.if_still_open(handle, self.locks.write_in_crowd(ino))?;
         let (inode, current) = self.nodes.open_inode(ino)?;
         inode.check_regular()?;
-        operation.seen.inode = current;
+        current.into_iter().for_each(|edit| operation.seen.note_inode(edit));
         let (hot, cold) = (inode.hot(), inode.cold());
         let size = hot.size.get();
         let offset = place.unwrap_or(size);

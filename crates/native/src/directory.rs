@@ -249,13 +249,6 @@ pub(crate) fn find<'a>(nodes: &'a Reader, dir: Inode<'a>, name: &[u8]) -> vfs::R
     }
 }
 
-/// Opens directory `dir` for change.
-fn edit<'a>(nodes: &'a Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<InodeEdit<'a>> {
-    let edit = nodes.edit_inode(budget, dir)?;
-    expect_directory(edit.inode())?;
-    Ok(edit)
-}
-
 /// Whether an entry with this name would find room without another bucket.
 pub(crate) fn has_room(nodes: &Reader, spot: &Spot, name: &[u8]) -> vfs::Result<bool> {
     if spot.bucket == 0 {
@@ -269,24 +262,24 @@ pub(crate) fn has_room(nodes: &Reader, spot: &Spot, name: &[u8]) -> vfs::Result<
 pub(crate) fn enter(
     nodes: &Nodes,
     budget: &Budget<'_>,
-    dir: u32,
+    dir: InodeEdit<'_>,
     entry: &Entry<'_>,
     spot: Option<Spot>,
 ) -> vfs::Result<()> {
-    let edit = edit(nodes, budget, dir)?;
+    expect_directory(dir.inode())?;
     let known = spot.map(|spot| spot.bucket).filter(|bucket| *bucket != 0);
     debug_assert!(known.is_none_or(|bucket| {
-        descend(nodes, edit.inode(), entry.key)
+        descend(nodes, dir.inode(), entry.key)
             .is_ok_and(|found| found.is_some_and(|it| it.0.bucket == bucket))
     }));
     let added = known.map(|bucket| page::add(&nodes.edit(budget, bucket)?, entry)).transpose()?;
     if added != Some(true) {
-        enter_anywhere(nodes, budget, &edit, entry)?;
+        enter_anywhere(nodes, budget, &dir, entry)?;
     }
-    if let Some(hashes) = Hashes::of(nodes, edit.inode(), entry.key) {
+    if let Some(hashes) = Hashes::of(nodes, dir.inode(), entry.key) {
         note_inode(nodes, hashes, entry.ino);
     }
-    edit.add_entries(1);
+    dir.add_entries(1);
     Ok(())
 }
 
@@ -342,17 +335,17 @@ pub(crate) fn at_key<'a>(nodes: &'a Reader, dir: Inode<'a>, key: u64) -> vfs::Re
 pub(crate) fn leave(
     nodes: &Nodes,
     budget: &Budget<'_>,
-    dir: u32,
+    dir: InodeEdit<'_>,
     key: u64,
     spot: Option<Spot>,
 ) -> vfs::Result<()> {
-    let edit = edit(nodes, budget, dir)?;
-    let (bucket, index) = edit_entry(nodes, budget, edit.inode(), key, spot)?;
+    expect_directory(dir.inode())?;
+    let (bucket, index) = edit_entry(nodes, budget, dir.inode(), key, spot)?;
     page::remove(&bucket, index)?;
-    if let Some(Hashes { inode, .. }) = Hashes::of(nodes, edit.inode(), key) {
+    if let Some(Hashes { inode, .. }) = Hashes::of(nodes, dir.inode(), key) {
         nodes.inode_hints.forget(inode);
     }
-    edit.add_entries(-1);
+    dir.add_entries(-1);
     Ok(())
 }
 
@@ -462,7 +455,8 @@ pub(crate) fn list(
 
 /// Makes a damaged directory an empty one. What was below a damaged table is found by nobody any more.
 pub(crate) fn begin_anew(nodes: &Nodes, budget: &Budget<'_>, dir: u32) -> vfs::Result<()> {
-    let edit = edit(nodes, budget, dir)?;
+    let edit = nodes.edit_inode(budget, dir)?;
+    expect_directory(edit.inode())?;
     // Some of its buckets may stay where they are, in no trie.
     nodes.bucket_hints.clear();
     let derived = *edit.inode().derived();

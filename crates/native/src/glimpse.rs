@@ -5,7 +5,7 @@
 //! afterwards that nobody changed the inode meanwhile, and the NAT that its block was not moved for a neighbour's sake.
 //! Whatever is unusual (an inline file, a node not yet verified, a hole) is left to the locked path.
 
-use vfs::{Attr, Caller, FileKind, Handle, OpenFlags, Result, rules};
+use vfs::{Attr, Caller, FileKind, Handle, InodeFlags, OpenFlags, Result, rules};
 
 use crate::bia::BlockKind;
 use crate::core::Core;
@@ -178,6 +178,13 @@ impl Core {
             tracing::error!("inode {ino}, which lost its name, stays: {error}");
         }
         None
+    }
+
+    /// Links and flags of inode `ino`; `None` if it is not there, or if anything makes the locked path necessary.
+    pub(crate) fn links_and_flags_glimpse(&self, ino: u32) -> Option<(u32, InodeFlags)> {
+        let seen = Seen::begin(self, ino)?;
+        let word = seen.inode.word(inode::LINKS_WORD);
+        seen.holds().then(|| (word as u32, InodeFlags::from_bits_retain((word >> 32) as u32)))
     }
 
     /// The attributes of inode `ino`; `None` if it is not there, or if anything makes the locked path necessary.

@@ -112,6 +112,9 @@ const XATTR_LEN: usize = DERIVED + 24;
 const LAYOUT: usize = DERIVED + 25;
 /// Where a reader without a lock finds the length, the mode (low half of a word), the body (low half) and the layout.
 pub(crate) const SIZE: usize = HOT;
+/// The word with links, and above them flags.
+pub(crate) const LINKS_WORD: usize = HOT + std::mem::offset_of!(Hot, nlink);
+const _: () = assert!(LINKS_WORD.is_multiple_of(8) && std::mem::offset_of!(Hot, flags) == LINKS_WORD + 4);
 pub(crate) const MODE: usize = COLD + std::mem::offset_of!(Cold, mode);
 pub(crate) const BODY_WORD: usize = BODY;
 pub(crate) const LAYOUT_WORD: usize = LAYOUT & !7;
@@ -422,6 +425,7 @@ pub(crate) fn has_xattrs(bytes: &[u8]) -> bool {
 }
 
 /// An inode in its block's copy of the running epoch, open for change. The inode's lock is held.
+#[derive(Clone, Copy)]
 pub(crate) struct InodeEdit<'a> {
     medium: &'a Medium,
     pub(crate) ino: u32,

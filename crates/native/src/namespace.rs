@@ -185,7 +185,8 @@ impl Core {
             operation.commit().map(|()| Err(lock))
         };
         let _nobody_else_yet = committed?;
-        Ok((self.inode(ino)?.attr(), opening.map(Opening::keep)))
+        let made = operation.seen.inode(ino).map_or_else(|| self.inode(ino), |made| Ok(made.inode()))?;
+        Ok((made.attr(), opening.map(Opening::keep)))
     }
 
     pub(crate) fn mknod(&self, caller: &Caller, dir: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Attr> {

@@ -19,7 +19,7 @@ use crate::alone::Alone;
 use crate::bia::BlockKind;
 use crate::fault::{Fault, planted};
 use crate::geometry::BLOCK;
-use crate::nat::{FANOUT, NID_BITS};
+use crate::nat::{FANOUT, Located, NID_BITS};
 use crate::node::{Edit, FIRST_NID, HEADER, NodeHeader, each_part, header_of, on_medium};
 use crate::per_thread::PerThread;
 use crate::reader::Reader;
@@ -195,9 +195,14 @@ impl Nodes {
     /// The node's copy of the running epoch, if there is one that may be changed.
     #[inline]
     pub(crate) fn current(&self, nid: u32) -> vfs::Result<Option<u64>> {
-        let located = self.nat.locate(nid)?;
+        Ok(self.current_of(&self.nat.locate(nid)?))
+    }
+
+    /// The same of a node that was looked up.
+    #[inline]
+    fn current_of(&self, located: &Located) -> Option<u64> {
         let is_current = located.version == self.version() && !located.pointer.is_null();
-        Ok(is_current.then(|| located.pointer.block()))
+        is_current.then(|| located.pointer.block())
     }
 
     /// Copies a node, or breaks the seal of its copy. Nobody else does: its inode is locked or, if it is a block of

@@ -96,8 +96,8 @@ impl Core {
             return Ok(());
         }
         // Who took the last name before the handle was closed had the lock by then; who does so later finds it closed.
-        let unnamed = match self.attr_glimpse(ino) {
-            Some(attr) => attr.nlink == 0,
+        let unnamed = match self.links_and_flags_glimpse(ino) {
+            Some((links, _)) => links == 0,
             None => {
                 let _lock = self.locks.read(ino);
                 self.inode(ino).is_ok_and(|inode| inode.hot().nlink.get() == 0)
@@ -168,7 +168,8 @@ impl Core {
                 return Err(Error::Exists);
             };
             let entry = Entry { key: spot.key, ino, kind: FileKind::Regular as u8, name: name.as_bytes() };
-            directory::enter(nodes, &budget(NAMES_BLOCKS)?, ORPHANS, &entry, Some(spot))?;
+            let budget = budget(NAMES_BLOCKS)?;
+            directory::enter(nodes, &budget, nodes.edit_inode(&budget, ORPHANS)?, &entry, Some(spot))?;
         }
         self.checkpoint(NextLog::WithEpoch)?;
         Ok(unnamed)

@@ -9,7 +9,7 @@ impl Core {
     /// What goes in several transactions is refused as a whole.
     pub(crate) fn check_all(&self, caller: &Caller, handle: Handle, offset: u64, data: &[u8]) -> Result<()> {
         let ino = self.handles.get_for(handle, OpenFlags::WRITE)?.ino;
-        if self.attr_glimpse(ino).is_some_and(|attr| attr.flags.is_empty()) {
+        if self.links_and_flags_glimpse(ino).is_some_and(|(_, flags)| flags.is_empty()) {
             return Ok(());
         }
         let (ino, _lock) = self.open_for_look(handle, OpenFlags::WRITE)?;

@@ -92,34 +92,37 @@ impl Nodes {
         ino: u32,
         cold: &Cold,
         hot: &Hot,
-    ) -> vfs::Result<()> {
+    ) -> vfs::Result<InodeEdit<'_>> {
         let (nid, slot) = (nid_of(ino), slot_of(ino));
         let mut promises = self.slots.lock(nid);
-        let is_new = self.nat.locate(nid)?.pointer.is_null();
+        let located = self.nat.locate(nid)?;
+        let is_new = located.pointer.is_null();
         let block = if is_new {
             let (block, _) = self.allocator.allocate(budget, BlockKind::Inode, nid, 0, 1)?;
             self.begin_block(block, BlockKind::Inode, nid, 0, BLOCK as usize);
             block
         } else {
+            let current = self.current_of(&located);
             // Before it is copied: only replaying a forged log comes across a block that is something else.
-            let word = self.slots_word(self.block_of(nid)?);
+            let word = self.slots_word(current.map_or_else(|| self.block_of(nid), Ok)?);
             if word & 0xff != BlockKind::Inode as u64 {
                 return Err(corrupt("log", 0, "number of a new inode", ino, "one of a block of inodes"));
             }
-            self.current_or_copy(budget, nid)?
+            current.map_or_else(|| self.copy(budget, nid), Ok)?
         };
         let map = map_of(self.slots_word(block));
         if ALL_SLOTS >> slot & 1 == 0 || map >> slot & 1 == 1 {
             return Err(corrupt("log", 0, "number of a new inode", ino, "one that is free"));
         }
-        InodeEdit::new(&self.medium, block, ino).begin(cold, hot);
+        let made = InodeEdit::new(&self.medium, block, ino);
+        made.begin(cold, hot);
         self.set_map(block, map | 1 << slot);
         if is_new {
             self.place(nid, block)?;
         }
         promises.redeem(nid, slot);
         self.count_inodes(1);
-        Ok(())
+        Ok(made)
     }
 
     /// Removes inode `ino`, which is locked and holds nothing any more; with the last one, its block.
