@@ -85,7 +85,8 @@ pub(crate) struct Candidates<'a> {
     page: Page<'a>,
     count: usize,
     tag: u8,
-    /// The first entry whose tag was not looked at.
+    /// Tags that were not looked at, by eights, and the first entry whose tag that is.
+    tags: std::slice::Iter<'a, [u8; 8]>,
     next: usize,
     /// Those of the 8 before it that have the tag, as [`equal_bytes`] gives them.
     hits: u64,
@@ -94,13 +95,10 @@ pub(crate) struct Candidates<'a> {
 impl<'a> Iterator for Candidates<'a> {
     type Item = vfs::Result<(usize, Entry<'a>)>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         while self.hits == 0 {
-            if self.next >= self.count {
-                return None;
-            }
-            self.hits = equal_bytes(self.page.tags(self.next), self.tag);
+            self.hits = equal_bytes(u64::from_le_bytes(*self.tags.next()?), self.tag);
             self.next += 8;
         }
         let index = self.next - 8 + self.hits.trailing_zeros() as usize / 8;
@@ -161,14 +159,10 @@ impl<'a> Page<'a> {
     /// The entries whose keys' tag is that of `key`, with their indices; others may be among them.
     #[inline]
     pub(crate) fn candidates(self, key: u64) -> Candidates<'a> {
-        Candidates { page: self, count: self.count(), tag: tag(key), next: 0, hits: 0 }
-    }
-
-    /// The tags of 8 entries from `index` on, which is a multiple of 8.
-    #[inline]
-    fn tags(&self, index: usize) -> u64 {
-        let bytes = &self.bytes[TAGS + index..TAGS + index + 8];
-        u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
+        let count = self.count();
+        let (tags, _) = self.bytes[TAGS..OFFSETS].as_chunks::<8>();
+        let tags = tags[..count.div_ceil(8)].iter();
+        Candidates { page: self, count, tag: tag(key), tags, next: 0, hits: 0 }
     }
 
     /// The index and entry with exactly `key`.
