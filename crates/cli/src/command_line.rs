@@ -55,7 +55,8 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Unmount, and wait until the volume is closed
     #[command(
-        after_help = "Exit codes: 0 it is unmounted, 1 usage, 32 it is not, or what came behind that failed."
+        after_help = "Exit codes: 0 it is unmounted, 1 usage, 2 it is, but what came behind that failed: closing the volume, or detaching its disk; 32 it is not \
+                      unmounted."
     )]
     Umount(Umount),
     /// Check a volume, and repair it where asked

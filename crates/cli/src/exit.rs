@@ -8,7 +8,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// mount(8): wrong invocation.
 pub(crate) const MOUNT_USAGE: u8 = 1;
-/// mount(8): a system error: no memory, no process.
+/// mount(8): a system error: no memory, no process; behind an unmount, a volume that could not be closed.
 pub(crate) const MOUNT_SYSTEM: u8 = 2;
 /// mount(8): interrupted by the user.
 pub(crate) const MOUNT_INTERRUPTED: u8 = 8;

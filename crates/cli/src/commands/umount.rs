@@ -28,6 +28,12 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
     let (entry, unmounted) =
         unmount(arguments).map_err(|failure| failure.doing("unmounting").exit(exit::MOUNT_FAILED))?;
+    finish(&entry, unmounted, arguments).map_err(|failure| failure.exit(exit::MOUNT_SYSTEM))?;
+    Ok(0)
+}
+
+/// What comes behind an unmount: a failure of that is none of the unmount.
+fn finish(entry: &MountEntry, unmounted: Unmounted, arguments: &Umount) -> Result<(), Failure> {
     let dir = entry.dir.display();
     let disk = match (unmounted.server, unmounted.elsewhere) {
         (Some(client), _) => wait(client, &entry.dir, arguments)?,
@@ -43,12 +49,10 @@ pub(crate) fn run(arguments: &Umount) -> Result<u8, Failure> {
             None
         }
     };
-    if let Some(place) = unmounted.to_detach {
-        let state = "it is unmounted, and its disk attached still";
-        let detached = attach::detach(&Detach { place, disk }).leaving(state).exit(exit::MOUNT_FAILED);
-        detached.map_err(|failure| Failure { again: false, ..failure })?; // half is done
-    }
-    Ok(0)
+    let Some(place) = unmounted.to_detach else { return Ok(()) };
+    let detached =
+        attach::detach(&Detach { place, disk }).leaving("it is unmounted, and its disk attached still");
+    detached.map_err(|failure| Failure { again: false, ..failure }) // half is done
 }
 
 /// What is left to do behind an unmount.
@@ -256,8 +260,7 @@ fn wait(mut client: Client, dir: &Path, arguments: &Umount) -> Result<Option<Str
         // Killed in the middle of it, or ended by a second signal.
         Ok(None) if !lazy && !client.is_others() => {
             Err(Failure::new("the server ended before it said that the volume is closed")
-                .leaving("it is unmounted; the next mount recovers what is in NVM")
-                .exit(exit::MOUNT_FAILED))
+                .leaving("it is unmounted; the next mount recovers what is in NVM"))
         }
         Ok(answer) => {
             // The last volume of a zone: the server lets go of the zone and ends.
@@ -276,9 +279,7 @@ fn wait(mut client: Client, dir: &Path, arguments: &Umount) -> Result<Option<Str
             report::print_text(&format!("{}: unmounted; {}\n", dir.display(), failure.what))?;
             Ok(None)
         }
-        Err(failure) if is_ending || !client.was_late() => {
-            Err(failure.leaving("it is unmounted").exit(exit::MOUNT_FAILED))
-        }
+        Err(failure) if is_ending || !client.was_late() => Err(failure.leaving("it is unmounted")),
         Err(_) => {
             let text = format!(
                 "{}: unmounted; its server has it in service still, as long as it is mounted in another mount namespace\n",
