@@ -4,12 +4,14 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -187,12 +189,27 @@ fn send(report: &Report) {
     }
 }
 
-/// Where the server writes what it has to say: the log, or nowhere.
+/// Where the server writes what it has to say: the log, or nowhere. Nobody is waited for: not for a reader of a FIFO, or one that reads on. A terminal
+/// does not become the server's.
 fn log_file(options: &Options) -> Result<File, Failure> {
     let path = options.log.as_deref().unwrap_or(Path::new("/dev/null"));
-    let file = OpenOptions::new().append(true).create(true).open(path);
-    let fail = |error| Failure::new(format!("{}: {error}", path.display())).doing("opening the log");
-    file.map_err(|error| fail(error).exit(exit::MOUNT_FAILED))
+    let fail = |what: String| {
+        Failure::new(format!("{}: {what}", path.display())).doing("opening the log").exit(exit::MOUNT_FAILED)
+    };
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().append(true).create(true).custom_flags(flags.bits() as i32).open(path);
+    let kind = || std::fs::metadata(path).map(|file| file.file_type());
+    let file = file.map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NXIO) if kind().is_ok_and(|kind| kind.is_fifo()) => {
+            fail("nobody reads this FIFO".to_string()).remedy("start its reader first")
+        }
+        _ => fail(error.to_string()),
+    })?;
+    let kind = file.metadata().map_err(|error| fail(error.to_string()))?.file_type();
+    match kind.is_file() || kind.is_char_device() || kind.is_fifo() {
+        true => Ok(file),
+        false => Err(fail("it is no file, character device or FIFO".to_string())),
+    }
 }
 
 /// Standard output closes the caller's pipe; standard error goes to the log.

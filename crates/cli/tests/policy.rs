@@ -1,8 +1,10 @@
 //! Snapshots taken and let go of by a policy, on a mount, by hand, and unmounted.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 
-use crate::support::mounted::place;
+use crate::support::mounted::{place, shell};
 use crate::support::{eventually, run};
 use rustix::mount::MountFlags;
 
@@ -178,4 +180,33 @@ fn a_log_that_is_full_takes_nothing_with_it() {
     run(&format!("snapshot rollback {dir} here")).ok();
     assert_eq!(fs::read_to_string(scratch.path("mnt/file")).unwrap(), "before");
     run(&format!("umount {dir}")).ok();
+}
+
+/// `mount` waited for ever for who reads a FIFO, and wrote its log over a disk.
+#[test]
+fn a_log_is_opened_without_waiting() {
+    let Some((scratch, zone, dir)) = place() else { return };
+    let fifo = scratch.text("fifo");
+    shell(&format!("mkfifo {fifo}")).ok();
+    let mount = |log: &str| run(&format!("mount {zone}:home {dir} -o keep=1s=9,keep_unchanged,log={log}"));
+    mount(&fifo).fails(32, &[&fifo, "nobody reads this FIFO", "nothing was mounted"]);
+    let open = |options: &mut OpenOptions| {
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(&fifo).unwrap()
+    };
+    let mut reader = open(OpenOptions::new().read(true));
+    mount(&fifo).ok();
+    let mut read = [0; 100];
+    assert!(reader.read(&mut read).is_ok_and(|length| length > 0));
+    // One that is full keeps nobody waiting: snapshots are taken, and it is unmounted.
+    let mut writer = open(OpenOptions::new().write(true));
+    while writer.write(&[b'.'; 100]).is_ok() {}
+    let last = scheduled(&dir).pop();
+    eventually("another snapshot", || scheduled(&dir).pop() > last);
+    run(&format!("umount {dir}")).ok();
+    let image = scratch.text("image");
+    std::fs::write(&image, [7; 4096]).unwrap();
+    let device = shell(&format!("losetup -f --show {image}")).ok().out.trim().to_string();
+    mount(&device).fails(32, &[&device, "no file, character device or FIFO"]);
+    shell(&format!("losetup -d {device}")).ok();
+    assert_eq!(std::fs::read(&image).unwrap(), [7; 4096]);
 }

@@ -307,7 +307,7 @@ pub(super) const TABLE: &[MountOption] = &[
     MountOption {
         name: "log",
         help: "where the server writes what it has to say (without --foreground it says nothing otherwise); one server has all \
-               mounted volumes of a zone, and the log of the first",
+               mounted volumes of a zone, and the log of the first; a FIFO needs a reader, and what that does not read is lost",
         effect: Effect::Value("FILE", |options, value| {
             let path = std::path::absolute(options.directory.join(value));
             options.log = Some(path.map_err(|error| error.to_string())?);
