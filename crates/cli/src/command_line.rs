@@ -82,7 +82,7 @@ pub(crate) enum Command {
     Snapshot(SnapshotCommand),
     /// Cut the power of a volume in memory at every moment of a workload, and see whether it keeps its promises
     #[command(
-        after_help = "Exit codes: 0 every promise was kept, 1 one was broken or a workload failed, 2 usage."
+        after_help = "Exit codes: 0 every promise was kept, 1 one was broken or a workload failed, 2 usage, 130 interrupted, and none broken until then."
     )]
     Crash(Crash),
     /// Measure a file system beside others: directories of mounted ones, volumes in this process, and peers that it sets up

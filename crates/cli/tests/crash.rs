@@ -1,6 +1,9 @@
 //! `amberfs crash`, as a command.
 
-use crate::support::run;
+use std::process::{Command, Stdio};
+
+use crate::support::{PROGRAM, Run, eventually, run};
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn workloads_are_crashed_by_their_names() {
@@ -120,4 +123,25 @@ fn a_recording_that_is_none_is_refused() {
     run(&judge).fails(1, &["cut short"]);
     std::fs::write(&file, [7; 4096]).unwrap();
     run(&judge).fails(1, &["no Amberfs recording"]);
+}
+
+/// Who interrupted it was not told what had been found.
+#[test]
+fn interrupted_it_tells_what_it_has_found() {
+    for (what, told) in
+        [("--random=9000", "0 violations"), ("--two --json", "campaigns"), ("--concurrent=5", "0 violations")]
+    {
+        let mut command = Command::new(PROGRAM);
+        let child =
+            command.arg("crash").args(what.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.unwrap();
+        eventually("it watches for signals", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+            u64::from_str_radix(caught, 16).unwrap() & 1 << (Signal::INT.as_raw() - 1) != 0
+        });
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let run = Run::of(child.wait_with_output().unwrap()).fails(130, &["interrupted", "was not tried"]);
+        assert_eq!(run.out.matches(told).count(), 1, "{what}: {}", run.out);
+    }
 }

@@ -1,7 +1,7 @@
 //! Many workloads, on several threads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::catalogue::Entry;
@@ -28,6 +28,8 @@ pub struct Campaign {
     pub failures_max: usize,
     /// No workload is begun after this.
     pub until: Option<Instant>,
+    /// Nor when somebody has set this.
+    pub interrupted: Arc<AtomicBool>,
 }
 
 /// Where a campaign stands.
@@ -145,7 +147,9 @@ impl Campaign {
                     loop {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let late = self.until.is_some_and(|until| Instant::now() >= until);
-                        if index >= count || late || stop.load(Ordering::Relaxed) {
+                        let ends =
+                            [&stop, &*self.interrupted].iter().any(|flag| flag.load(Ordering::Relaxed));
+                        if index >= count || late || ends {
                             return;
                         }
                         let Some(workload) = workload(index) else { continue };

@@ -1,12 +1,22 @@
 //! An ext disk attached to NVM keeps its promise: a slice of what `amberfs crash --volume ext` explores, on both media at once.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crash::{Campaign, Ext, Lab, Native, Promise, Report, Subject, Workload, catalogue};
 use nvm::EventKind;
 
 fn campaign(subject: &'static Ext, promise: Promise, depth: u32) -> Campaign {
-    Campaign { subject, promise, depth, exact: false, threads: 2, failures_max: 5, until: None }
+    Campaign {
+        subject,
+        promise,
+        depth,
+        exact: false,
+        threads: 2,
+        failures_max: 5,
+        until: None,
+        interrupted: Arc::default(),
+    }
 }
 
 fn assert_kept(report: &Report) {

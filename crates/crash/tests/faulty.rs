@@ -1,6 +1,7 @@
 //! A volume that panics, or answers what is not so, is a finding: it is told by a name, and found again.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crash::{
     Campaign, Lab, Life, Mounted, Native, Operation, PairFailure, Program, ProgramFailure, ProgramOptions,
@@ -105,6 +106,7 @@ fn a_state_of_a_campaign_is_found_again_by_its_name_alone() {
         threads: 1,
         failures_max: 1,
         until: None,
+        interrupted: Arc::default(),
     };
     let (all, told) = (catalogue(), |_| ());
     let reports = [
@@ -161,6 +163,7 @@ fn a_failure_without_a_crash_has_a_name() {
         threads: 1,
         failures_max: 1,
         until: None,
+        interrupted: Arc::default(),
     };
     let failure = campaign.one(&all[..1], 7, &told).failures.remove(0);
     let id = &failure.id;

@@ -1,5 +1,7 @@
 //! The native volume keeps its promises: a slice of what `amberfs crash` explores, for every run of the tests.
 
+use std::sync::Arc;
+
 use crash::{Campaign, Lab, MediaFault, Native, Promise, Report, Subject, Workload, catalogue};
 
 fn campaign(promise: Promise) -> Campaign {
@@ -11,6 +13,7 @@ fn campaign(promise: Promise) -> Campaign {
         threads: 2,
         failures_max: 5,
         until: None,
+        interrupted: Arc::default(),
     }
 }
 

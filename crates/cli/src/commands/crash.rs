@@ -1,17 +1,22 @@
 //! `amberfs crash`: cuts the power at every moment of workloads, in memory. Touches no zone of the user's.
 
 use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crash::{
     Campaign, Failure as Found, Id, Lab, Native, Progress, Promise, RepairFailure, RepairReport, Report,
     Scene, Subject, Workload, WorkloadError, catalogue,
 };
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::command_line::Crash;
 use crate::commands::crash_program;
 use crate::exit;
-use crate::failure::{EXIT_FAILURE, Failure, tell, tell_at_once};
+use crate::failure::{EXIT_FAILURE, Explain, Failure, tell, tell_at_once};
 use crate::report::{self, Fields, Value};
 
 /// Operations of a random sequence.
@@ -42,23 +47,57 @@ pub(crate) fn run(arguments: &Crash) -> Result<u8, Failure> {
         None => subject.promises().to_vec(),
         Some(promise) => vec![promised(subject, promise)?],
     };
+    let interrupted = interrupted()?;
     let mut rows = Vec::new();
     let mut failed = false;
     let share = arguments.random.map(|seconds| Duration::from_secs(seconds) / promises.len().max(1) as u32);
     for promise in promises {
         // One that no clock reaches is none.
         let end = share.map(|share| Instant::now().checked_add(share).unwrap_or_else(far));
-        let report = explore(arguments, subject, promise, end)?;
+        let report = explore(arguments, subject, promise, end, &interrupted)?;
         failed |= !report.failures.is_empty();
         if !arguments.json {
             report::print_text(&closing(subject, promise, &report))?;
         }
         rows.push(row(subject, promise, &report));
+        if interrupted.load(Relaxed) {
+            break;
+        }
     }
     if arguments.json {
         report::print(&Fields::new().with("campaigns", Value::Rows(rows)), true)?;
     }
-    Ok(if failed { EXIT_FAILURE } else { 0 })
+    ended(failed, &interrupted)
+}
+
+/// Set by who interrupts: what is under way is finished then. The second time that ends it at once.
+fn interrupted() -> Result<Arc<AtomicBool>, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let set = interrupted.clone();
+    let mut signals = Signals::new([SIGINT, SIGTERM]).doing("watching signals")?;
+    let watch = move || {
+        for signal in signals.forever() {
+            if set.swap(true, Relaxed) {
+                let _ = emulate_default_handler(signal);
+            }
+            tell(
+                "amberfs: interrupted: it ends with the sequences under way, or at once if interrupted again",
+            );
+        }
+    };
+    std::thread::Builder::new().spawn(watch).doing("watching signals")?;
+    Ok(interrupted)
+}
+
+/// The exit code, when what was found is told.
+fn ended(failed: bool, interrupted: &AtomicBool) -> Result<u8, Failure> {
+    match (failed, interrupted.load(Relaxed)) {
+        (true, false) => Ok(EXIT_FAILURE),
+        (false, false) => Ok(0),
+        (_, true) => Err(Failure::new("interrupted")
+            .leaving("what was found until then is told; the rest was not tried")
+            .exit(if failed { EXIT_FAILURE } else { exit::INTERRUPTED })),
+    }
 }
 
 /// What was asked for, if the volume promises it.
@@ -99,7 +138,9 @@ fn programs(arguments: &Crash, command: &str) -> Result<u8, Failure> {
 /// Pairs of operations at the same time, with `durability=op`.
 fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     let began = Instant::now();
+    let interrupted = interrupted()?;
     let pairs = crash::pairs();
+    let mut done = 0;
     let (mut runs, mut counts, mut failures) = (0, crash::Counts::default(), Vec::new());
     for pair in &pairs {
         match crash::explore_pair(&Native::ADAPTIVE, pair, schedules, arguments.seed) {
@@ -113,7 +154,8 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
                 failures.push((id, format!("{first} beside {second}: {failure}")));
             }
         }
-        if failures.len() >= FAILURES_MAX {
+        done += 1;
+        if failures.len() >= FAILURES_MAX || interrupted.load(Relaxed) {
             break;
         }
     }
@@ -121,7 +163,7 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     if arguments.json {
         let rows = failures.iter().map(|(id, what)| state_row(id, what));
         let fields = Fields::new()
-            .with("pairs", Value::Count(pairs.len() as u64))
+            .with("pairs", Value::Count(done))
             .with("schedules", Value::Count(runs as u64))
             .with("states_distinct", Value::Count(counts.distinct))
             .with("seconds", Value::Seconds(seconds))
@@ -130,15 +172,14 @@ fn concurrent(arguments: &Crash, schedules: usize) -> Result<u8, Failure> {
     } else {
         failures.iter().try_for_each(|(id, what)| report::print_text(&format!("{id}\n  {what}\n")))?;
         report::print_text(&format!(
-            "two at a time, durability=op: {} pairs, {runs} schedules, {} crash points, {} distinct states; \
+            "two at a time, durability=op: {done} pairs, {runs} schedules, {} crash points, {} distinct states; \
              {} violations; {seconds:.1} s\n",
-            pairs.len(),
             counts.points,
             counts.distinct,
             failures.len(),
         ))?;
     }
-    Ok(if failures.is_empty() { 0 } else { EXIT_FAILURE })
+    ended(!failures.is_empty(), &interrupted)
 }
 
 /// Repairs that are cut short, of a volume that was closed, and of one that has a log to replay.
@@ -203,6 +244,7 @@ fn explore(
     subject: &'static dyn Subject,
     promise: Promise,
     until: Option<Instant>,
+    interrupted: &Arc<AtomicBool>,
 ) -> Result<Report, Failure> {
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
     let campaign = Campaign {
@@ -213,6 +255,7 @@ fn explore(
         threads: arguments.threads.unwrap_or_else(processors),
         failures_max: FAILURES_MAX,
         until,
+        interrupted: interrupted.clone(),
     };
     let (catalogue, seed) = (catalogue(), arguments.seed);
     let shown = std::io::stderr().is_terminal();
