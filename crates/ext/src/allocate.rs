@@ -131,8 +131,8 @@ impl Volume {
         let spared = alloc::spared_for(&self.core, caller, &inode);
         self.with_room(|| self.promise_blocks(spared, missing))?;
         self.core.space.release(missing);
-        self.with_room(|| self.allocated(caller, file, &range, keeps_size))?;
-        self.fill(caller, file, filled, |place| place == Place::Hole, false)
+        self.with_room(|| self.allocated(caller, file, &range, true))?;
+        self.fill(caller, file, filled, Filled::Holes { grows: !keeps_size })
     }
 
     /// A range has been allocated.
@@ -252,10 +252,10 @@ impl Volume {
             self.reading_file(file, |inode| Ok((inode.size, inode.flags.contains(Flags::EXTENTS))))?;
         let within = range.start..range.end.min(size).max(range.start);
         if !is_extents {
-            return self.fill(caller, file, within, is_mapped, true);
+            return self.fill(caller, file, within, Filled::Blocks);
         }
         for edge in edges(within, block) {
-            self.fill(caller, file, edge, is_mapped, true)?;
+            self.fill(caller, file, edge, Filled::Blocks)?;
         }
         let (mut from, end) = (range.start.div_ceil(block), range.end / block);
         while from < end {
@@ -300,16 +300,14 @@ impl Volume {
         Ok(blocks.end)
     }
 
-    /// Fills with zeros what of a range, before the file's end, is in a place that `wants` it; with `pages`, what has pages, too.
-    fn fill(
-        &self,
-        caller: &Caller,
-        file: &Held<'_>,
-        range: Range<u64>,
-        wants: impl Fn(Place) -> bool,
-        pages: bool,
-    ) -> Result<()> {
+    /// Fills a part of a range with zeros, before the file's end or up to which it grows: as far as there is room, if not all of it has.
+    fn fill(&self, caller: &Caller, file: &Held<'_>, range: Range<u64>, filled: Filled) -> Result<()> {
         let block = self.core.superblock.block;
+        let grows = filled == Filled::Holes { grows: true };
+        let wants = |place| match filled {
+            Filled::Holes { .. } => place == Place::Hole,
+            Filled::Blocks => is_mapped(place),
+        };
         let mut at = range.start;
         while at < range.end {
             let piece = at..range.end.min((at / PIECE + 1) * PIECE);
@@ -317,17 +315,24 @@ impl Volume {
             self.make_room(file, piece.end - piece.start)?;
             self.with_room(|| {
                 let mut state = file.alone();
-                let (mut draft, spared) = self.reading(|| {
+                if grows {
+                    self.end_cut(file, &state)?;
+                }
+                let (mut draft, size, spared) = self.reading(|| {
                     let inode = self.newest(&state, file.number)?;
                     let mut draft = Draft::default();
-                    self.draft(&state, &inode, piece.clone(), &wants, &mut draft)?;
-                    Ok((draft, alloc::spared_for(&self.core, caller, &inode)))
+                    self.draft(&state, &inode, piece.clone(), wants, &mut draft)?;
+                    Ok((draft, inode.size, alloc::spared_for(&self.core, caller, &inode)))
                 })?;
                 draft.read(&self.core.store)?;
                 self.promise_blocks(spared, draft.homeless())?;
-                let known: Vec<u64> = match pages {
-                    true => Vec::new(),
-                    false => {
+                if grows && piece.end > size {
+                    self.resize_alone(file, &mut state, piece.end, false, &|_, _, _| Ok(()))
+                        .inspect_err(|_| self.core.space.release(draft.homeless()))?;
+                }
+                let known: Vec<u64> = match filled {
+                    Filled::Blocks => Vec::new(),
+                    Filled::Holes { .. } => {
                         let touched = piece.start / block..piece.end.div_ceil(block);
                         state.pages.range(touched).map(|(number, _)| number).collect()
                     }
@@ -343,6 +348,15 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// What of a range is filled with zeros.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filled {
+    /// Holes; and the file `grows` with them.
+    Holes { grows: bool },
+    /// What has blocks, or pages.
+    Blocks,
 }
 
 fn is_mapped(place: Place) -> bool {

@@ -4,7 +4,7 @@ mod ordeal;
 mod scarcity;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disk::{Disk, Purpose};
 use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
@@ -327,5 +327,38 @@ fn requests_are_large_or_none() {
         volume.fsync(handle, true).unwrap();
     }
     assert_eq!(written().writes, before.writes);
+    volume.release(handle).unwrap();
+}
+
+/// Where a map cannot say that blocks are unwritten, `fallocate` set the length first: a file that could not have all of that was a hole to there.
+#[test]
+fn a_file_with_pointers_grows_as_far_as_it_is_allocated() {
+    let image = made("48M", &["-t", "ext2", "-b", "1024"]);
+    let disk = Arc::new(disk::Memory::new(image.bytes(), false));
+    let machine = Machine::of(Arc::new(Disk::over("memory".into(), disk.clone())));
+    let volume = machine.mount();
+    let (root, handle) = (Caller::root(), open(&volume, 0, RW));
+    volume.write(&root, handle, 0, &[7; 1500]).unwrap();
+    volume.fsync(handle, false).unwrap();
+    disk.vanish(true);
+    let failed = volume.fallocate(&root, handle, FallocateMode::empty(), 1000, 10 << 20);
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    disk.vanish(false);
+    let attr = |volume: &Volume| volume.lookup(&root, ROOT_INO, b"0").unwrap();
+    let size = attr(&volume).size;
+    assert!((1500..10 << 20).contains(&size), "{size}");
+    volume.fsync(handle, false).unwrap();
+    assert!(attr(&volume).blocks * 512 >= size, "{:?}", attr(&volume));
+    // It is let rest for a while.
+    let until = Instant::now() + Duration::from_secs(60);
+    while volume.fallocate(&root, handle, FallocateMode::empty(), 1000, 10 << 20).is_err() {
+        assert!(Instant::now() < until, "it stays refused");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    volume.fsync(handle, false).unwrap();
+    assert!(attr(&volume).blocks * 512 >= 10 << 20, "{:?}", attr(&volume));
+    let mut found = vec![1; 1000 + (10 << 20)];
+    assert_eq!(volume.read(handle, 0, &mut found), Ok(found.len()));
+    assert!(found[..1500] == [7; 1500] && nvm::is_zero(&found[1500..]));
     volume.release(handle).unwrap();
 }
