@@ -7,6 +7,7 @@ mod clean;
 mod copies;
 mod failing_flushes;
 mod fetching;
+mod few_fields;
 mod full;
 mod full_trees;
 mod hostile;

@@ -1,5 +1,7 @@
 //! Inodes as the disk has them: 128 bytes, and what large ones have behind those.
 
+use std::mem::offset_of;
+
 use vfs::{Error, FileKind, Result, Time};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -43,7 +45,7 @@ pub(super) struct RawInode {
     reserved: U16,
 }
 const _: () = assert!(size_of::<RawInode>() == SHORT);
-const _: () = assert!(std::mem::offset_of!(RawInode, checksum_low) == CHECKSUM_LOW_AT);
+const _: () = assert!(offset_of!(RawInode, checksum_low) == CHECKSUM_LOW_AT);
 
 impl RawInode {
     pub(super) fn is_in_use(&self) -> bool {
@@ -98,6 +100,9 @@ pub(super) fn decode(
     }
     let tail = &bytes[bytes.len() - tail_bytes..];
     let has_tail = tail.iter().fold(0, |any, byte| any | byte) != 0;
+    // Where nothing is behind them there is room for all fields, as with the kernel.
+    let room = bytes.len() - SHORT - superblock.inode_extra_bytes;
+    let tail_bytes = if has_tail { tail_bytes } else { tail_bytes.min(room) };
     let mode = u32::from(raw.mode.get());
     let Some(kind) = FileKind::from_mode(mode) else {
         return Err(corrupt("inode", of, "its mode", format_args!("{mode:#o}"), "a kind of file"));
@@ -224,11 +229,17 @@ pub(super) fn encode(superblock: &Superblock, inode: &Inode, bytes: &mut [u8]) -
     }
     let mut extra = extra_fields(fields);
     extra.bytes.set(extra_bytes as u16);
-    let wide = has_wide_times(extra_bytes);
-    put_time(inode.times.access, wide, &mut raw.atime, &mut extra.atime);
-    put_time(inode.times.modify, wide, &mut raw.mtime, &mut extra.mtime);
-    put_time(inode.times.change, wide, &mut raw.ctime, &mut extra.ctime);
-    put_time(inode.times.birth, wide, &mut extra.btime, &mut extra.btime_extra);
+    // One may have the rest of some times, and not of others.
+    let has = |at: usize| at < extra_bytes;
+    put_time(inode.times.access, has(offset_of!(RawExtra, atime)), &mut raw.atime, &mut extra.atime);
+    put_time(inode.times.modify, has(offset_of!(RawExtra, mtime)), &mut raw.mtime, &mut extra.mtime);
+    put_time(inode.times.change, has(offset_of!(RawExtra, ctime)), &mut raw.ctime, &mut extra.ctime);
+    put_time(
+        inode.times.birth,
+        has(offset_of!(RawExtra, btime_extra)),
+        &mut extra.btime,
+        &mut extra.btime_extra,
+    );
     let known = fields.len().min(EXTRA);
     fields[..known].copy_from_slice(&extra.as_bytes()[..known]);
     bytes[..SHORT].copy_from_slice(raw.as_bytes());
@@ -327,7 +338,7 @@ fn put_sectors(superblock: &Superblock, inode: &Inode, raw: &mut RawInode) -> Re
 
 /// Whether an inode with so many bytes of fields has the rest of its three times there.
 pub(crate) fn has_wide_times(extra_bytes: usize) -> bool {
-    extra_bytes >= std::mem::offset_of!(RawExtra, btime)
+    extra_bytes >= offset_of!(RawExtra, btime)
 }
 
 /// A time as near as an inode can have it.
