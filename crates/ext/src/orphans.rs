@@ -9,6 +9,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
+
 use vfs::{Error, FileKind, InoSet, Result};
 
 use crate::checksum::crc32c;
@@ -193,9 +195,11 @@ impl Volume {
             };
             match entry {
                 Ok(inode) => next = inode.next_orphan,
-                // What is behind it in the list is not to be found.
                 Err(error) => {
-                    self.leave(number, error)?;
+                    let list = "the list of inodes that were to be removed or cut";
+                    let what =
+                        format!("{list} ends with {number}; those behind it stay, and keep their space");
+                    self.leave(what, error)?;
                     break;
                 }
             }
@@ -229,7 +233,7 @@ impl Volume {
                     if is_listed && matches!(error, Error::Io(_)) {
                         self.unfinished.lock().insert(number, error.clone());
                     }
-                    self.leave(number, error)?;
+                    self.leave(stays(number), error)?;
                     // Else it would join the list once more when it is cut or removed.
                     let leaves = |core: &Core| {
                         let mut inode = listed(core, number)?;
@@ -240,17 +244,15 @@ impl Volume {
                         Ok(())
                     };
                     let left = self.with_log(|| self.change(leaves));
-                    return left.or_else(|error| self.leave(number, error)).map(|()| false);
+                    return left.or_else(|error| self.leave(stays(number), error)).map(|()| false);
                 }
             }
         }
     }
 
-    /// Goes on without orphan `number` if `error` is about that alone.
-    fn leave(&self, number: u32, error: Error) -> Result<()> {
-        tracing::error!(
-            "inode {number}, which was to be removed or cut, stays, and keeps its space: {error}"
-        );
+    /// Goes on without an orphan, or several, if `error` is about these alone; `what` tells of that.
+    fn leave(&self, what: impl Display, error: Error) -> Result<()> {
+        tracing::error!("{what}: {error}");
         match self.noting::<()>(Err(error)) {
             // What could not be read now may be the next time.
             Err(Error::Corrupt(_) | Error::Io(_)) => Ok(()),
@@ -263,7 +265,10 @@ impl Volume {
         let mut count = 0;
         let is_empty = match self.reclaim_blocks(&mut count) {
             Ok(is_empty) => is_empty,
-            Err(error) => self.leave(self.core.superblock.orphan_file, error).map(|()| false)?,
+            Err(error) => {
+                let what = "the inodes of the orphan file that were not looked at stay, and keep their space";
+                self.leave(what, error).map(|()| false)?
+            }
         };
         if is_empty {
             let present = RoCompat::ORPHAN_PRESENT.bits();
@@ -311,6 +316,10 @@ impl Volume {
         }
         Ok(is_empty)
     }
+}
+
+fn stays(number: u32) -> impl Display {
+    format!("inode {number}, which was to be removed or cut, stays, and keeps its space")
 }
 
 /// Part of an operation: removes an orphan, or, if it has a name, cuts what lies behind its end. False if there is more to do.
