@@ -294,6 +294,10 @@ pub fn fitting_bytes(peers: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -348,5 +352,35 @@ mod tests {
     #[test]
     fn those_set_up_unless_some_are_named_are_there() {
         assert_eq!(Peer::usual().iter().map(|peer| peer.name.as_str()).collect::<Vec<_>>(), USUAL);
+    }
+
+    /// What was being set up was waited for, however long it took.
+    #[test]
+    fn who_interrupts_does_not_wait_for_what_is_set_up() {
+        for step in ["zone", "mkfs", "mount"] {
+            let dir = tempfile::tempdir().unwrap();
+            let program = dir.path().join("program");
+            let script = format!("#!/bin/sh\n[ $1 != {step} ] || exec sleep 60\n[ $1 != zone ] || : > $3\n");
+            std::fs::write(&program, script).unwrap();
+            std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+            let setup = Setup {
+                program,
+                bytes: 32 << 20,
+                disk: dir.path().to_path_buf(),
+                server: |_| None,
+                native_options: |_| Err(String::new()),
+                ext_options: |_| Err(String::new()),
+                interrupted: Arc::default(),
+            };
+            let interrupted = setup.interrupted.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(500));
+                interrupted.store(true, Ordering::Relaxed);
+            });
+            let began = Instant::now();
+            let peers = Peers::set_up(&[Peer::parse("amberfs").unwrap()], &setup);
+            assert_eq!(peers.err(), Some(Error::Interrupted), "{step}");
+            assert!(began.elapsed() < Duration::from_secs(30), "{step}: {:?}", began.elapsed());
+        }
     }
 }

@@ -34,6 +34,8 @@ enum Report {
 pub(crate) struct Launch {
     child: Child,
     report: BufReader<ChildStdout>,
+    /// Set when the waiting for that is over.
+    is_over: Arc<AtomicBool>,
     /// What it is to mount, and where.
     source: String,
     dir: PathBuf,
@@ -52,19 +54,23 @@ impl Launch {
         }
         command.arg("--").arg(request.source.to_string()).arg(&request.dir);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // A server that was just started is not left to itself.
+        let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
+            Failure::new(format!("cannot watch signals: {error}")).exit(exit::MOUNT_SYSTEM)
+        })?;
         fuse::keep_files_from_children();
         let mut child = command.spawn().map_err(fail)?;
         let out = child.stdout.take().ok_or_else(|| fail(std::io::Error::other("no pipe")))?;
+        let is_over = stop_if_interrupted(&child, signals);
         let (source, dir) = (request.source.to_string(), request.dir.clone());
-        Ok(Launch { child, report: BufReader::new(out), source, dir })
+        Ok(Launch { child, report: BufReader::new(out), is_over, source, dir })
     }
 
     /// Waits for the report: what recovery did, or why there is no mount.
     pub(crate) fn wait(mut self) -> Result<Json, Failure> {
-        let is_over = self.stop_if_interrupted()?;
         let mut line = String::new();
         let read = self.report.read_line(&mut line);
-        if is_over.swap(true, Relaxed) {
+        if self.is_over.swap(true, Relaxed) {
             // Interrupted before that: it ends, and so does this process, by the thread that has seen it.
             loop {
                 std::thread::park();
@@ -104,26 +110,23 @@ impl Launch {
         let is_dead = || std::fs::metadata(&self.dir).is_err_and(|error| mount_table::is_dead(&error));
         if is_its && is_dead() { fuse::unmount(&self.dir, true) } else { Ok(()) }
     }
+}
 
-    /// A caller that is interrupted takes the server with it, until the waiting is over: that is told to each other by what this gives.
-    fn stop_if_interrupted(&self) -> Result<Arc<AtomicBool>, Failure> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let was_over = is_over.clone();
-        let child = rustix::process::Pid::from_child(&self.child);
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {
-            Failure::new(format!("cannot watch signals: {error}")).exit(exit::MOUNT_SYSTEM)
-        })?;
-        let interrupted = move || {
-            if signals.forever().next().is_some() && !was_over.swap(true, Relaxed) {
-                let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
-                tell(format_args!("amberfs: interrupted: the server was told to end"));
-                std::process::exit(exit::MOUNT_INTERRUPTED.into());
-            }
-        };
-        // Without it an interruption ends this process alone, and the server goes on.
-        let _ = std::thread::Builder::new().spawn(interrupted);
-        Ok(is_over)
-    }
+/// A caller that is interrupted takes the server with it, until the waiting is over: that is told to each other by what this gives.
+fn stop_if_interrupted(child: &Child, mut signals: Signals) -> Arc<AtomicBool> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let was_over = is_over.clone();
+    let child = rustix::process::Pid::from_child(child);
+    let interrupted = move || {
+        if signals.forever().next().is_some() && !was_over.swap(true, Relaxed) {
+            let _ = rustix::process::kill_process(child, rustix::process::Signal::TERM);
+            tell(format_args!("amberfs: interrupted: the server was told to end"));
+            std::process::exit(exit::MOUNT_INTERRUPTED.into());
+        }
+    };
+    // Without it an interruption ends this process alone, and the server goes on.
+    let _ = std::thread::Builder::new().spawn(interrupted);
+    is_over
 }
 
 /// The path of this program, by which `ps` names the server; if another program has replaced it meanwhile, the

@@ -8,7 +8,7 @@ use native::{FormatOptions, Volume};
 use nvm::{OpenOptions, VolumeKind, Zone};
 
 use super::kernel::ext4_disk;
-use super::scaffold::{Mount, make_dir, run, touch};
+use super::scaffold::{Mount, make_dir, run_unless, touch};
 use super::{Peer, Setup};
 use crate::target::{Guard, Target};
 
@@ -53,9 +53,12 @@ pub(super) fn mounted(peer: &Peer, memory: &Path, setup: &Setup) -> Result<Targe
     let dir = make_dir(memory.join(peer.slug()))?;
     let program = &setup.program;
     let size = (setup.bytes + nvm::SEGMENT).to_string();
-    run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
+    run_unless(
+        &setup.interrupted,
+        Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]),
+    )?;
     let place = format!("{}:bench", zone.display());
-    run(Command::new(program).args(["mkfs", &place]))?;
+    run_unless(&setup.interrupted, Command::new(program).args(["mkfs", &place]))?;
     touch(&setup.interrupted, &zone)?;
     let durability = if peer.kind.ends_with("-op") { "durability=op" } else { "durability=fsync" };
     let options = [vec![durability.to_string()], peer.mount_options()].concat().join(",");
@@ -69,9 +72,12 @@ pub(super) fn attached(peer: &Peer, memory: &Path, parent: &Path, setup: &Setup)
     let dir = make_dir(memory.join(peer.slug()))?;
     let program = &setup.program;
     let size = (ATTACHED_NVM + nvm::SEGMENT).to_string();
-    run(Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]))?;
+    run_unless(
+        &setup.interrupted,
+        Command::new(program).args(["zone", "create"]).arg(&zone).args(["--size", &size]),
+    )?;
     let place = format!("{}:bench", zone.display());
-    run(Command::new(program).args(["attach", &place]).arg(&disk.path))?;
+    run_unless(&setup.interrupted, Command::new(program).args(["attach", &place]).arg(&disk.path))?;
     touch(&setup.interrupted, &zone)?;
     let target = mount(&peer.name, &place, &dir, &peer.mount_options().join(","), setup)?;
     let counters = disk.counters();
@@ -79,7 +85,10 @@ pub(super) fn attached(peer: &Peer, memory: &Path, parent: &Path, setup: &Setup)
 }
 
 fn mount(name: &str, place: &str, dir: &Path, options: &str, setup: &Setup) -> Result<Target, String> {
-    run(Command::new(&setup.program).args(["mount", "-o", options, place]).arg(dir))?;
+    run_unless(
+        &setup.interrupted,
+        Command::new(&setup.program).args(["mount", "-o", options, place]).arg(dir),
+    )?;
     let mount = Mount { dir: dir.to_path_buf(), program: Some(setup.program.clone()) };
     let target = Target::directory(name, dir, (setup.server)(dir)).map_err(|error| error.to_string())?;
     Ok(target.kept_by(vec![Box::new(mount) as Guard]))

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -154,20 +155,22 @@ pub(super) fn fuse2fs(peer: &Peer, memory: &Path, parent: &Path, setup: &Setup) 
     }
     server.arg(&disk.path).arg(&dir).process_group(0);
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server =
-        server.spawn().map_err(|error| format!("fuse2fs: {error} (Debian: apt-get install fuse2fs)"))?;
+    let server = server.spawn();
+    let server = server.map_err(|error| format!("fuse2fs: {error} (Debian: apt-get install fuse2fs)"))?;
+    let mut server = Reaped(server);
+    let mount = Mount { dir: dir.clone(), program: None };
     let device = |path: &Path| std::fs::metadata(path).map(|dir| dir.dev()).ok();
     let until = Instant::now() + PATIENCE;
     while device(&dir) == device(memory) {
-        if Instant::now() > until || server.try_wait().is_ok_and(|ended| ended.is_some()) {
-            let _ = server.kill();
-            let _ = server.wait();
+        let is_over = Instant::now() > until || setup.interrupted.load(Ordering::Relaxed);
+        if is_over || server.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+            let _ = server.0.kill();
             return Err("fuse2fs: it did not mount".to_string());
         }
         std::thread::sleep(PAUSE);
     }
-    let (pid, mount) = (server.id(), Mount { dir: dir.clone(), program: None });
-    let guards = vec![Box::new(mount) as Guard, Box::new(Reaped(server)) as Guard];
+    let pid = server.0.id();
+    let guards = vec![Box::new(mount) as Guard, Box::new(server) as Guard];
     let device = disk.path.clone();
     // It writes to the device's pages, and syncs them when a file is synced, not when the file system is.
     let settle = move || std::fs::File::open(&device)?.sync_all();

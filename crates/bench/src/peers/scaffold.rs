@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::block_device::BlockDevice;
@@ -61,14 +62,14 @@ pub(super) fn run(command: &mut Command) -> Result<(), String> {
     output(command.stdout(Stdio::null())).map(drop)
 }
 
-/// The same of a program that may take long and can be ended at any time: it is, if `interrupted`.
+/// The same of a program that may take long: it is asked to end if `interrupted`.
 pub(super) fn run_unless(interrupted: &AtomicBool, command: &mut Command) -> Result<(), String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     let mut finish = || {
         let mut child = command.spawn()?;
         while child.try_wait()?.is_none() {
             if interrupted.load(Ordering::Relaxed) {
-                child.kill()?;
+                kill_process(Pid::from_child(&child), Signal::TERM)?;
             }
             std::thread::sleep(PAUSE);
         }
