@@ -124,7 +124,7 @@ fn stop_if_interrupted(child: &Child, mut signals: Signals) -> Arc<AtomicBool> {
             std::process::exit(exit::MOUNT_INTERRUPTED.into());
         }
     };
-    // Without it an interruption ends this process alone, and the server goes on.
+    // Without it an interruption is not heard: the server mounts, or says why not.
     let _ = std::thread::Builder::new().spawn(interrupted);
     is_over
 }

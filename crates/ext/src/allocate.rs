@@ -318,18 +318,21 @@ impl Volume {
                 if grows {
                     self.end_cut(file, &state)?;
                 }
-                let (mut draft, size, spared) = self.reading(|| {
+                let (piece, size, mut tail, mut draft, spared) = self.reading(|| {
                     let inode = self.newest(&state, file.number)?;
-                    let mut draft = Draft::default();
+                    // Somebody may have cut it since the piece before.
+                    let end = if grows { piece.end } else { piece.end.min(inode.size).max(piece.start) };
+                    let (piece, mut tail, mut draft) = (piece.start..end, Draft::default(), Draft::default());
+                    if grows && end > inode.size {
+                        self.draft_tail(&state, &inode, inode.size, &mut tail)?;
+                    }
                     self.draft(&state, &inode, piece.clone(), wants, &mut draft)?;
-                    Ok((draft, inode.size, alloc::spared_for(&self.core, caller, &inode)))
+                    Ok((piece, inode.size, tail, draft, alloc::spared_for(&self.core, caller, &inode)))
                 })?;
+                tail.read(&self.core.store)?;
                 draft.read(&self.core.store)?;
                 self.promise_blocks(spared, draft.homeless())?;
-                if grows && piece.end > size {
-                    self.resize_alone(file, &mut state, piece.end, false, &|_, _, _| Ok(()))
-                        .inspect_err(|_| self.core.space.release(draft.homeless()))?;
-                }
+                tail.add_to(&mut state);
                 let known: Vec<u64> = match filled {
                     Filled::Blocks => Vec::new(),
                     Filled::Holes { .. } => {
@@ -342,6 +345,10 @@ impl Volume {
                     if known.binary_search(&number).is_err() && state.pages.get(number).is_some() {
                         state.pages.change(number, within, |bytes| bytes.fill(0));
                     }
+                }
+                // As a write does it: the disk's length follows what it covers.
+                if grows && piece.end > size {
+                    state.size = Some(piece.end);
                 }
                 Ok(())
             })?;

@@ -400,7 +400,7 @@ impl Volume {
     }
 
     /// Space, as statfs(2) has it: without what no file can have, and what is promised to data that has no place yet. Of a file system with extents the
-    /// kernel keeps a fiftieth back, 4096 blocks at most, which is available here: files can have it.
+    /// kernel keeps a fiftieth back, 4096 clusters at most, which is available here: files can have it.
     pub(crate) fn space(&self) -> Result<Statfs> {
         let superblock = &self.core.superblock;
         let (free, files_free) = self.free()?;

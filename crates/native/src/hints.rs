@@ -26,6 +26,11 @@ const CHUNK_BYTES: u64 = (CHUNK * size_of::<Line>()) as u64;
 /// The largest table: 32 MiB, for some two million hints.
 pub(crate) const BYTES_MAX: u64 = CHUNK_BYTES << 9;
 
+/// What of so many bytes a table takes at most.
+pub(crate) fn fitting(bytes: u64) -> u64 {
+    bytes.min(BYTES_MAX) / CHUNK_BYTES * CHUNK_BYTES
+}
+
 /// What was found, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
@@ -93,7 +98,7 @@ impl Line {
 impl Hints {
     /// A table of at most `bytes`; of none, if they are too few.
     pub(crate) fn new(bytes: u64) -> Hints {
-        let chunks = bytes.min(BYTES_MAX) / CHUNK_BYTES;
+        let chunks = fitting(bytes) / CHUNK_BYTES;
         Hints { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), lines: AtomicU32::new(CHUNK as u32) }
     }
 
@@ -236,7 +241,7 @@ mod tests {
         for bytes in [0, CHUNK_BYTES - 1, CHUNK_BYTES, 3 * CHUNK_BYTES] {
             let hints = Hints::new(bytes);
             (0..100_000u32).for_each(|n| hints.set(hash(n.into()), &hint(n)));
-            assert!(hints.bytes() <= bytes);
+            assert!(hints.bytes() <= fitting(bytes) && fitting(bytes) <= bytes);
             let kept = (0..100_000u32).filter(|n| hints.get(hash((*n).into())) == Some(hint(*n))).count();
             assert!(kept as u64 * 13 >= hints.bytes(), "{kept} in {bytes}");
         }

@@ -117,7 +117,7 @@ pub struct MountOptions {
     /// from holding up what waits for the checkpoint by more than some ms.
     pub removal_steps: u64,
     /// DRAM that caches may take, bytes; less than [`MountOptions::CACHE_MIN`] is of use in tests. None: as much as they
-    /// like, up to 16 B for each node and 200 for each segment, and 32 MiB for names.
+    /// like, up to 16 B for each node and 200 for each segment, 32 MiB for hints on names and blocks, and 1 MiB for those on a snapshot's.
     pub cache_bytes: Option<u64>,
     /// A thread of its own makes checkpoints, as time goes by and the log fills. Without it they are made by `sync` and
     /// by operations that find the log full, and a run can be repeated exactly.
@@ -178,7 +178,7 @@ pub(crate) struct Shares {
     pub(crate) changes: u64,
     /// Maps of segments: an eighth.
     pub(crate) maps: u64,
-    /// Bytes of pages for a view of a snapshot: a sixteenth for eight of them. Those in which files are open come on top.
+    /// Bytes of pages and hints for a view of a snapshot: a sixteenth for eight of them. Those in which files are open come on top.
     pub(crate) view: u64,
     /// Blocks of inodes that are remembered because they have room: one part in 32.
     pub(crate) roomy: usize,

@@ -51,7 +51,7 @@ impl SnapshotView {
     ) -> Result<SnapshotView> {
         let body = record.checkpoint(&medium)?.body;
         let tree = (body.tree(), record.version);
-        let hints = (cache_bytes / 4).min(hints::BYTES_MAX / 32);
+        let hints = hints::fitting((cache_bytes / 4).min(hints::BYTES_MAX / 32));
         let mut reader = Reader::kept(medium, tree, hash_key, body.nodes.get(), cache_bytes - hints);
         reader.leaf_hints = Hints::new(hints);
         Ok(SnapshotView {

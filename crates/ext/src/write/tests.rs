@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use disk::{Disk, Purpose};
 use nvm::{OpenOptions as ZoneOptions, Region, VolumeKind, Zone};
-use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO};
+use vfs::{Caller, Error, FallocateMode, FileSystem, Handle, OpenFlags, ROOT_INO, SetAttr};
 
 use crate::core::inode;
 use crate::options::Options;
@@ -361,4 +361,52 @@ fn a_file_with_pointers_grows_as_far_as_it_is_allocated() {
     assert_eq!(volume.read(handle, 0, &mut found), Ok(found.len()));
     assert!(found[..1500] == [7; 1500] && nvm::is_zero(&found[1500..]));
     volume.release(handle).unwrap();
+}
+
+/// The length of the first piece was the disk's before its blocks were.
+#[test]
+fn what_is_allocated_by_pointers_is_there_before_the_length_is() {
+    let machine = Machine::new(&["-t", "ext2", "-b", "1024"]);
+    let volume = machine.mount();
+    let (root, allocated, other) = (Caller::root(), open(&volume, 0, RW), open(&volume, 1, RW));
+    volume.fallocate(&root, allocated, FallocateMode::empty(), 100, 200 << 10).unwrap();
+    volume.write(&root, other, 0, &[7; 100]).unwrap();
+    volume.fsync(other, false).unwrap();
+    let left = machine.crashed();
+    let recovered = left.mount();
+    let attr = recovered.lookup(&root, ROOT_INO, b"0").unwrap();
+    assert!(attr.blocks * 512 + 1024 > attr.size, "{attr:?}");
+    volume.fsync(allocated, false).unwrap();
+    let attr = volume.lookup(&root, ROOT_INO, b"0").unwrap();
+    assert!(attr.size == 100 + (200 << 10) && attr.blocks * 512 >= 200 << 10, "{attr:?}");
+    [allocated, other].into_iter().for_each(|handle| volume.release(handle).unwrap());
+}
+
+/// What was allocated within a file that somebody cut meanwhile lay behind its end.
+#[test]
+fn a_file_is_cut_while_it_is_allocated() {
+    let machine = Machine::new(&["-t", "ext2", "-b", "1024"]);
+    let volume = machine.mount();
+    let root = Caller::root();
+    let resize = |ino, size| {
+        volume.setattr(&root, ino, &SetAttr { size: Some(size), ..SetAttr::default() }, None).unwrap();
+    };
+    for n in 0..2 * FILES {
+        let ino = volume.lookup(&root, ROOT_INO, n.to_string().as_bytes()).unwrap().ino;
+        resize(ino, 5 << 20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let handle = open(&volume, n, RW);
+                volume.fallocate(&root, handle, FallocateMode::KEEP_SIZE, 0, 5 << 20).unwrap();
+                volume.release(handle).unwrap();
+            });
+            let blocks = || volume.getattr(ino).unwrap().blocks;
+            while blocks() == 0 {
+                std::thread::yield_now();
+            }
+            resize(ino, 100);
+        });
+    }
+    volume.detach().unwrap();
+    Image::of(&machine.image()).fsck();
 }
