@@ -451,33 +451,6 @@ fn a_server_has_no_files_of_who_started_it() {
     run(&format!("umount {dir}")).ok();
 }
 
-/// A server that had no memory for its messages hung as it died, or left a mount that nobody served. Somewhere among these limits each step of mounting fails.
-#[test]
-fn a_server_that_gets_no_memory_leaves_no_mount() {
-    let Some((_scratch, zone, dir)) = place() else { return };
-    let mut refused = 0;
-    for limit in (100..600).step_by(10) {
-        let line =
-            format!("timeout 60 prlimit --as={limit}000000:unlimited {PROGRAM} mount {zone}:home {dir}");
-        // Nobody waits for who has its output: a server that hangs would have that.
-        let code = shell(&format!("{line} >/dev/null 2>&1; echo $?")).ok().out.trim().parse::<i32>().unwrap();
-        let is_mounted = shell(&format!("grep -qF ' {dir} ' /proc/mounts")).code == 0;
-        assert!(
-            code != 124 && is_mounted == (code == 0),
-            "{limit} MB: ended with {code}, mounted: {is_mounted}"
-        );
-        if is_mounted {
-            // One that had just enough to mount may have none left to answer.
-            let server = format!("$(pgrep -f '^[^ ]*amberfs mount .*{zone}:home')");
-            shell(&format!("prlimit --pid {server} --as=unlimited:unlimited")).ok();
-            run(&format!("umount {dir}")).ok();
-        }
-        refused += u32::from(!is_mounted);
-    }
-    assert!(refused > 0, "a server of less than 100 MB of addresses");
-    run(&format!("fsck {zone}:home")).ok();
-}
-
 #[test]
 fn a_mount_is_watched_until_it_ends() {
     let Some((scratch, zone, dir)) = place() else { return };
