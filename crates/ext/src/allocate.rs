@@ -329,6 +329,9 @@ impl Volume {
                     self.draft(&state, &inode, piece.clone(), wants, &mut draft)?;
                     Ok((piece, inode.size, tail, draft, alloc::spared_for(&self.core, caller, &inode)))
                 })?;
+                if piece.is_empty() {
+                    return Ok(());
+                }
                 tail.read(&self.core.store)?;
                 draft.read(&self.core.store)?;
                 self.promise_blocks(spared, draft.homeless())?;
