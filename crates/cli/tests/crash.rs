@@ -141,7 +141,8 @@ fn interrupted_it_tells_what_it_has_found() {
             u64::from_str_radix(caught, 16).unwrap() & 1 << (Signal::INT.as_raw() - 1) != 0
         });
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        let run = Run::of(child.wait_with_output().unwrap()).fails(130, &["interrupted", "was not tried"]);
+        let run =
+            Run::of(child.wait_with_output().unwrap()).fails(130, &["interrupted", "no more was tried"]);
         assert_eq!(run.out.matches(told).count(), 1, "{what}: {}", run.out);
     }
 }

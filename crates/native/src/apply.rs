@@ -89,8 +89,7 @@ pub(crate) fn apply_at_once<'a>(
 ) -> vfs::Result<()> {
     match *item {
         Item::Enter { dir, key, ino, kind, name } => {
-            let edit = again(nodes, budget, seen, dir)?;
-            directory::enter(nodes, budget, edit, &Entry { key, ino, kind, name }, seen.spot(dir, key))
+            enter(nodes, budget, seen, dir, &Entry { key, ino, kind, name })
         }
         _ => apply_item(nodes, budget, seen, item, InPlace::WithCheckpoint),
     }
@@ -132,8 +131,8 @@ fn apply_item<'a>(
             again(nodes, budget, seen, ino)?.set_cold(cold);
             Ok(())
         }
-        Item::Enter { dir, key, ino, .. } => {
-            apply_at_once(nodes, budget, seen, item)?;
+        Item::Enter { dir, key, ino, kind, name } => {
+            enter(nodes, budget, seen, dir, &Entry { key, ino, kind, name })?;
             note_entry(nodes, budget, seen, dir, key, ino)
         }
         Item::Leave { dir, key } => {
@@ -198,6 +197,18 @@ fn apply_item<'a>(
             remove(nodes, budget, ino)
         }
     }
+}
+
+/// Adds an entry to a directory.
+fn enter<'a>(
+    nodes: &'a Nodes,
+    budget: &Budget<'_>,
+    seen: &mut Seen<'a>,
+    dir: u32,
+    entry: &Entry<'_>,
+) -> vfs::Result<()> {
+    let edit = again(nodes, budget, seen, dir)?;
+    directory::enter(nodes, budget, edit, entry, seen.spot(dir, entry.key))
 }
 
 /// Notes in an inode which entry names it, so that its path can be told; the hidden directory is no place to be found in.

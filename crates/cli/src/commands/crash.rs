@@ -95,7 +95,7 @@ fn ended(failed: bool, interrupted: &AtomicBool) -> Result<u8, Failure> {
         (true, false) => Ok(EXIT_FAILURE),
         (false, false) => Ok(0),
         (_, true) => Err(Failure::new("interrupted")
-            .leaving("what was found until then is told; the rest was not tried")
+            .leaving("what was found until then is told, and no more was tried")
             .exit(if failed { EXIT_FAILURE } else { exit::INTERRUPTED })),
     }
 }
