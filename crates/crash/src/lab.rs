@@ -25,7 +25,7 @@ use crate::workload::{Id, Workload};
 /// Names the mark that follows the opening of the volume.
 pub(crate) const OPENED: &str = "opened";
 /// Names the mark that follows each operation.
-const RETURNED: &str = "returned";
+pub(crate) const RETURNED: &str = "returned";
 /// Every so many workloads all of memory is compared with what it should be.
 const COMPARE_EVERY: u64 = 16;
 /// Bytes beyond those of an operation that a volume may want to be free: for its own nodes, and to stay able to free others.
@@ -116,7 +116,7 @@ pub(crate) struct Stage {
 }
 
 /// A workload, recorded.
-struct Life {
+pub(crate) struct Life {
     recording: Recording,
     /// Before the first operation, after each, and what some of them leave in between; the prelude's included.
     trees: Vec<Rc<Tree>>,
@@ -143,7 +143,7 @@ struct Ranges {
 
 impl Life {
     /// The trees that may be left at each moment, from when `first` operations had returned.
-    fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Allowed> + '_ {
+    pub(crate) fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Allowed> + '_ {
         let mut returned = 0;
         move |moment| {
             let allowed = self.allowed.get(returned)?;
@@ -257,7 +257,7 @@ impl Lab {
         self.doubts = true;
     }
 
-    fn record(&mut self, workload: &Workload) -> Result<(Life, &mut Stage), WorkloadError> {
+    pub(crate) fn record(&mut self, workload: &Workload) -> Result<(Life, &mut Stage), WorkloadError> {
         let (subject, promise) = (self.subject, self.promise);
         // Of many scenes, each would remember as much as one may.
         if self.stages.values().map(|stage| stage.judge.steps()).sum::<usize>() > STEPS_MAX {

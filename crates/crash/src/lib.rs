@@ -16,6 +16,7 @@
 //! operation, catalogue, scene, workload: what is done           ground: on what
 //! pair        two operations at the same time         schedule: who runs when
 //! repair      what fsck stores, cut short
+//! unwind      operations that panic
 //! program     programs that judge their own files     nand: what a power cut leaves of flash
 //! ```
 #![forbid(unsafe_code)]
@@ -50,6 +51,7 @@ mod shrink;
 mod subject;
 mod tree;
 mod unit;
+mod unwind;
 mod usage;
 mod violation;
 mod workload;
@@ -76,5 +78,6 @@ pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
 pub use subject::{Mounted, Promise, Subject};
 pub use tree::Tree;
+pub use unwind::{Unwound, UnwindViolation};
 pub use violation::Violation;
 pub use workload::{Id, Workload, subject};

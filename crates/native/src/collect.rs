@@ -134,6 +134,7 @@ impl Core {
                 self.relocate_young(&blocks, YOUNG_MAX)?;
             }
             let publisher = &mut self.publisher();
+            let _unwinding = self.watch_over();
             if !self.may_change() {
                 return Ok(());
             }

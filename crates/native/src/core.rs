@@ -9,6 +9,7 @@ mod operation;
 mod pressure;
 mod seal;
 mod transplant;
+mod unwinding;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

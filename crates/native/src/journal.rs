@@ -125,7 +125,7 @@ struct Order {
 pub(crate) struct Number(u64);
 
 /// Why a transaction may point to the data blocks it maps.
-pub(crate) enum Data<'d> {
+pub(crate) enum Data {
     /// It maps none.
     None,
     /// They are durable.
@@ -133,8 +133,6 @@ pub(crate) enum Data<'d> {
     /// They were streamed and have this checksum: the transaction's own fence makes them durable, and replay takes
     /// the last transaction of a lane only if they are what they should be.
     Checked(u32, Flushed),
-    /// They have this checksum, and are to be streamed there right before the record.
-    Beside(u32, &'d [(u64, &'d [u8])]),
 }
 
 impl Journal {
@@ -280,23 +278,14 @@ impl Journal {
         lane: &mut Lane,
         Number(number): Number,
         transaction: &mut Transaction,
-        data: Data<'_>,
+        data: Data,
     ) -> Flushed {
-        let crc = match data {
-            Data::None | Data::Durable(_) => None,
-            Data::Checked(crc, _) | Data::Beside(crc, _) => Some(crc),
+        let (crc, streamed) = match data {
+            Data::None | Data::Durable(_) => (None, Flushed::none()),
+            Data::Checked(crc, streamed) => (Some(crc), streamed),
         };
         let (at, bytes) = self.seal(lane, number, transaction, crc);
         let region = &self.medium.region;
-        // One behind the other, and nothing between them: so the fence waits once.
-        let streamed = match data {
-            Data::None | Data::Durable(_) => Flushed::none(),
-            Data::Checked(_, streamed) => streamed,
-            Data::Beside(_, places) => {
-                let stream = |(at, bytes): &(u64, &[u8])| region.stream(Purpose::Data, *at, bytes);
-                places.iter().map(stream).reduce(Flushed::and).unwrap_or_else(Flushed::none)
-            }
-        };
         if planted(Fault::RecordTailNotSent) {
             let (sent, tail) = bytes.split_at(bytes.len() - ALIGN);
             region.store(Purpose::Journal, at + sent.len() as u64, tail);
@@ -307,7 +296,7 @@ impl Journal {
 
     /// Stores a transaction, with `durability=fsync`. It is durable when [`Journal::force`] has returned. What it
     /// points to is durable already.
-    pub(crate) fn store(&self, lane: &mut Lane, transaction: &mut Transaction, data: Data<'_>) {
+    pub(crate) fn store(&self, lane: &mut Lane, transaction: &mut Transaction, data: Data) {
         let (Data::None | Data::Durable(_)) = data else {
             unreachable!("data comes with its fence only with op")
         };
@@ -332,16 +321,21 @@ impl Journal {
         transaction: &'t mut Transaction,
         data_crc: Option<u32>,
     ) -> (u64, &'t [u8]) {
+        let bytes = &mut transaction.bytes;
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+        let length = bytes.len();
         let place = &mut lane.place;
+        // Before anything is changed: behind a panic the lane serves others.
+        assert!(
+            length as u64 <= place.end - place.at,
+            "a transaction of {length} bytes is longer than what was reserved"
+        );
         place.in_place |= transaction.changes_in_place;
         let flags = u32::from(lane.turn) << TURN_SHIFT
             | u32::from(lane.number) << LANE_SHIFT
             | if data_crc.is_some() { CHECKS_DATA } else { 0 }
             | if transaction.beside { BESIDE } else { 0 };
         lane.turn = lane.turn.wrapping_add(1);
-        let bytes = &mut transaction.bytes;
-        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
-        let length = bytes.len();
         // By words, as the checksum reads them: what was stored in halves would have to be in the cache first.
         let word = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
         bytes[..8].copy_from_slice(&word(0, length as u32));
@@ -351,7 +345,6 @@ impl Journal {
         bytes[..8].copy_from_slice(&word(crc, length as u32));
         let at = place.at;
         place.at += length as u64;
-        assert!(place.at <= place.end, "a transaction of {length} bytes is longer than what was reserved");
         (at, bytes)
     }
 

@@ -72,6 +72,7 @@ impl Core {
         next_log: NextLog,
         aim: Aim<'_>,
     ) -> Result<()> {
+        let _unwinding = self.watch_over();
         self.make_checkpoint(publisher, next_log, aim).inspect_err(|error| self.fail(error))
     }
 

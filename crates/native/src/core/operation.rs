@@ -7,6 +7,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use vfs::{Error, Result};
 
+use super::unwinding::Unwinding;
 use super::{Core, NextLog};
 use crate::Durability;
 use crate::allocator::{Budget, Urgency};
@@ -52,6 +53,7 @@ pub(crate) struct Operation<'a> {
     is_half_done: bool,
     /// Its transaction was committed, or is being: nothing is added to it any more.
     is_ended: bool,
+    _unwinding: Unwinding<'a>,
 }
 
 impl Core {
@@ -99,6 +101,7 @@ impl Core {
                         made: None,
                         is_half_done: false,
                         is_ended: false,
+                        _unwinding: self.watch_over(),
                     });
                 }
                 drop(lane);
@@ -220,6 +223,7 @@ impl<'a> Operation<'a> {
             return Ok(());
         }
         let core = self.core;
+        let _unwinding = core.watch_over();
         // What cannot be read reads as zeros: what was put together from that must not become what the file has.
         core.medium.check_media().inspect_err(|error| core.fail(error))?;
         self.keep();
@@ -280,6 +284,7 @@ impl<'a> Operation<'a> {
     /// Adds an item and applies it: a change of the locked inode, which no reader sees before it is durable.
     pub(crate) fn log_at_once(&mut self, item: &Item<'_>) -> Result<()> {
         let core = self.core;
+        let _unwinding = core.watch_over();
         self.transaction.push(item);
         apply::apply_at_once(&core.nodes, &self.budget, &mut self.seen, item)
             .inspect_err(|error| core.fail(error))
@@ -298,15 +303,14 @@ impl<'a> Operation<'a> {
         data: &[(u64, &[u8])],
     ) -> Result<Settling<'a>> {
         let core = self.core;
+        let _unwinding = core.watch_over();
         let settling = lock.give_way();
-        let data = match data {
-            [] => Data::None,
-            [(_, first), others @ ..] => {
-                let append = |crc, (_, bytes): &(u64, &[u8])| checksum::append(crc, bytes);
-                Data::Beside(others.iter().fold(checksum::of(first), append), data)
-            }
-        };
         let number = self.number.take().unwrap_or_else(|| core.journal.number());
+        data.iter().for_each(|(at, bytes)| self.stream(*at, bytes));
+        let data = match self.streamed.take() {
+            None => Data::None,
+            Some(data) => Data::Checked(data.crc, data.flushed),
+        };
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);
         fault::fence(&core.medium.region, Fault::CommitFence, flushed).ignore();
         let rest = &self.transaction.bytes[TRANSACTION_HEADER..TRANSACTION_HEADER + later];
@@ -329,7 +333,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Streams the record, applies what may be applied while it is on its way, and the rest when it is durable.
-    fn commit_at_once(&mut self, data: Data<'_>) -> Result<()> {
+    fn commit_at_once(&mut self, data: Data) -> Result<()> {
         let core = self.core;
         let number = self.number.take().unwrap_or_else(|| core.journal.number());
         let flushed = core.journal.stream(&mut self.lane, number, &mut self.transaction, data);

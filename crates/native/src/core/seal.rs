@@ -88,6 +88,7 @@ impl Core {
         let (medium, nat) = (&*self.medium, &self.nodes.nat);
         let publisher = self.publisher();
         let _op = nvm::operation("seal");
+        let _unwinding = self.watch_over();
         let mut nodes = nat.take_unsealed(BATCH, youngest);
         let has_some = !nodes.is_empty();
         let version = self.nodes.version();
