@@ -78,6 +78,6 @@ pub use schedule::{Deadlock, Schedule, Turns, run_two, schedules};
 pub use shrink::shrink;
 pub use subject::{Mounted, Promise, Subject};
 pub use tree::Tree;
-pub use unwind::{Unwound, UnwindViolation};
+pub use unwind::{UnwindViolation, Unwound};
 pub use violation::Violation;
 pub use workload::{Id, Workload, subject};

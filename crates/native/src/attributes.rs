@@ -122,12 +122,15 @@ impl Core {
     /// Opens a file and empties it.
     pub(crate) fn open_truncating(&self, caller: &Caller, ino: u32, flags: OpenFlags) -> Result<Handle> {
         let mut operation = self.begin(BLOCKS, LOG, Urgency::Deletion)?;
-        let _lock = self.locks.write(ino);
+        let lock = self.locks.write(ino);
         let inode = self.inode(ino)?;
         self.nodes.may_open(caller, inode, flags)?;
+        // First: a file that cannot be opened keeps what it holds.
+        let handle = self.handles.open(ino, flags)?;
         let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-        self.change(&mut operation, caller, inode, &empty, true)?;
-        self.handles.open(ino, flags)
+        let emptied = self.change(&mut operation, caller, inode, &empty, true);
+        drop((lock, operation));
+        self.or_release(handle, emptied.map(|()| handle))
     }
 
     /// Changes attributes of a locked inode; `by_handle` as in [`rules::plan_setattr`].

@@ -16,7 +16,7 @@ use crate::bia::BlockKind;
 use crate::checksum;
 use crate::error::corrupt;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{BLOCK, Medium, VERSIONS};
+use crate::geometry::{BLOCK, Medium, NUMBERS, VERSIONS};
 use crate::nat::{self, Became, MAX_HEIGHT, Merge, NID_BITS, Tree};
 use crate::node;
 use crate::nodes::Nodes;
@@ -153,8 +153,15 @@ impl Checkpoint {
         }
         if !(1..VERSIONS).contains(&body.version.get())
             || !(node::FIRST_NID..=1 << NID_BITS).contains(&body.next_nid.get())
+            || body.sequence.get() >= NUMBERS
         {
-            return Err(corrupt("checkpoint", block, "version or next NID", "impossible", "possible"));
+            return Err(corrupt(
+                "checkpoint",
+                block,
+                "version, next NID or number of a transaction",
+                "impossible",
+                "possible",
+            ));
         }
         Ok(Checkpoint { block, body })
     }

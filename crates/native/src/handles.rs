@@ -161,8 +161,9 @@ impl Handles {
         let mut table = shard.table.lock();
         let (index, slot) = shard.take_slot(&mut table)?;
         let used = slot.used.load(Ordering::Relaxed).wrapping_add(1);
-        slot.number.store(number, Ordering::Relaxed);
-        slot.flags.store(flags.bits(), Ordering::Relaxed);
+        // Who sees either sees that the slot's last use has ended.
+        slot.number.store(number, Ordering::Release);
+        slot.flags.store(flags.bits(), Ordering::Release);
         table.open.entry(number).or_default().handles += 1;
         slot.used.store(used, Ordering::Release);
         let index = (index << SHARD_BITS) | (number % SHARDS as Ino) as u32 | self.mark;

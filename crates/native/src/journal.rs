@@ -21,7 +21,7 @@ use crate::Durability;
 use crate::alone::Alone;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
-use crate::geometry::{BLOCK, Geometry, LANES, Medium, VERSIONS};
+use crate::geometry::{BLOCK, Geometry, LANES, Medium, NUMBERS, VERSIONS};
 use crate::lanes::{Lane, Place};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
@@ -64,7 +64,9 @@ impl HalfHeader {
 
     /// Whether it is one that this volume wrote.
     pub(crate) fn is_intact(&self, key: [u64; 2]) -> bool {
-        self.checksum(key) == self.crc.get() && (1..VERSIONS).contains(&self.version.get())
+        self.checksum(key) == self.crc.get()
+            && (1..VERSIONS).contains(&self.version.get())
+            && self.first.get() < NUMBERS
     }
 }
 

@@ -257,7 +257,8 @@ impl Core {
                 Err(Error::Stale) => continue,
                 opened => {
                     let handle = opened?;
-                    return Ok(Created { attr: self.getattr(attr.ino)?, handle, new: false });
+                    let attr = self.or_release(handle, self.getattr(attr.ino))?;
+                    return Ok(Created { attr, handle, new: false });
                 }
             }
         }

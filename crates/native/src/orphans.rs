@@ -117,6 +117,17 @@ impl Core {
         }
     }
 
+    /// What became of something done for whoever is to have a handle: who gets an error does not get the handle to close. No lane and
+    /// no inode lock is held.
+    pub(crate) fn or_release<R>(&self, handle: Handle, result: Result<R>) -> Result<R> {
+        if result.is_err()
+            && let Err(error) = self.release(handle)
+        {
+            tracing::error!("a handle that nobody has leaves something behind: {error}");
+        }
+        result
+    }
+
     /// Removes inodes without a name that found no room to be removed when they were closed, as far as there is room now. What another thread
     /// is about is done, too, when this returns.
     pub(crate) fn reclaim_owed(&self) {

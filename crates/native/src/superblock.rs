@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::checksum;
 use crate::error::Error;
 use crate::fault::{self, Fault};
-use crate::geometry::{BLOCK, Geometry, ROOT_SLOTS, SUPERBLOCKS};
+use crate::geometry::{BLOCK, Geometry, NUMBERS, ROOT_SLOTS, SUPERBLOCKS};
 
 pub(crate) const MAGIC: [u8; 8] = *b"AMBERNAT";
 pub(crate) const FORMAT_VERSION: u32 = 6;
@@ -271,6 +271,7 @@ impl Root {
 
     fn is_intact(&self) -> bool {
         checksum::of(&self.as_bytes()[4..]) == self.crc.get()
+            && self.sequence.get().max(self.mounts.get()) < NUMBERS
     }
 
     /// The newest intact slot.

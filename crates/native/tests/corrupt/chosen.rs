@@ -66,6 +66,35 @@ fn both_root_slots() {
     assert!(error.contains("root slot") && error.contains("both copies"), "{error}");
 }
 
+/// Numbers to which no volume counts, under checksums that are right: who went on from there ended where numbers do.
+#[test]
+fn numbers_near_their_end() {
+    let specimen = specimen(true);
+    let word = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+    // The number of the slot's writing, and of mounts.
+    for field in [8, 24] {
+        let mut image = specimen.image.clone();
+        for slot in ROOT_SLOTS {
+            let at = specimen.block(slot).start;
+            image[at + field..at + field + 8].fill(0xff);
+            let crc = crc32c::crc32c(&image[at + 4..at + 64]);
+            image[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        let error = opened(&image).unwrap_err().to_string();
+        assert!(error.contains("root slot"), "{field}: {error}");
+        assert!(check(&zone_of(&image).1, true).is_err());
+    }
+    // The number of the first transaction that the checkpoint has not.
+    let mut image = specimen.image.clone();
+    let block = word(&image, specimen.block(ROOT_SLOTS.start).start + 16);
+    let body = specimen.block(block as usize).start + 64;
+    image[body + 48..body + 56].fill(0xff);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&block.to_le_bytes()), &image[body + 4..body + 128]);
+    image[body..body + 4].copy_from_slice(&crc.to_le_bytes());
+    let error = opened(&image).unwrap_err().to_string();
+    assert!(error.contains("number of a transaction"), "{error}");
+}
+
 /// A target in a block of its own has no checksum. One that had become zeros was followed as an empty name.
 #[test]
 fn a_target_that_cannot_be_one() {
