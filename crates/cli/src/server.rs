@@ -143,10 +143,9 @@ fn obey(mut signals: Signals, mounted: &Receiver<Arc<Server>>) {
         tell("amberfs: interrupted before anything was mounted");
         std::process::exit(exit::MOUNT_INTERRUPTED.into());
     };
-    server.end_mounts(false);
+    server.end_mounts();
     signals.next();
-    server.end_mounts(true);
-    std::process::exit(0);
+    std::process::exit(server.end_at_once().into());
 }
 
 impl State {
@@ -205,18 +204,17 @@ impl Server {
         }
     }
 
-    /// Unmounts all, lazily where files are open; or does not wait for those, and closes what is served.
-    fn end_mounts(&self, at_once: bool) {
-        let served: Vec<Arc<Served>> = {
-            let mut state = self.lock();
-            state.is_ending = true;
-            state.served.values().cloned().collect()
-        };
-        for served in &served {
-            if at_once {
-                let _ = served.unmount(true);
-                let _ = served.close();
-            } else if let Err(error) = served.unmount(false) {
+    /// All that is served; nothing more is from now on.
+    fn last_served(&self) -> Vec<Arc<Served>> {
+        let mut state = self.lock();
+        state.is_ending = true;
+        state.served.values().cloned().collect()
+    }
+
+    /// Unmounts all, lazily where files are open.
+    fn end_mounts(&self) {
+        for served in self.last_served() {
+            if let Err(error) = served.unmount(false) {
                 let lazily = served.unmount(true).is_ok();
                 let now = match lazily {
                     true => "detached; it ends when the last file is closed",
@@ -225,6 +223,19 @@ impl Server {
                 tell(format_args!("amberfs: {error}\n  now: {now}"));
             }
         }
+    }
+
+    /// Unmounts all and closes it, whatever files are open. The exit code: whether all could be closed.
+    fn end_at_once(&self) -> u8 {
+        let mut code = 0;
+        for served in self.last_served() {
+            let _it_may_be_unmounted = served.unmount(true);
+            if let Err(failure) = served.close() {
+                tell(format_args!("amberfs: {failure}"));
+                code = exit::MOUNT_SYSTEM;
+            }
+        }
+        code
     }
 
     /// Answers a command.

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::attached::{kill, server_of};
 use crate::support::mounted::{place, shell};
-use crate::support::{Scratch, can_mount, run};
+use crate::support::{PROGRAM, Scratch, can_mount, eventually, run};
 
 /// Success, or an I/O error; what is there is not missing.
 #[track_caller]
@@ -91,6 +91,31 @@ fn what_the_kernel_cannot_read_of_an_answer_is_a_failure_of_the_medium() {
     File::options().write(true).open(&zone).unwrap().set_len(20 << 20).unwrap();
     shell(&format!("dd if={dir}/file of=/dev/null iflag=direct bs=1M")).fails(1, &["Input/output error"]);
     run(&format!("umount {dir}")).fails(2, &["the medium failed", "it is unmounted"]);
+}
+
+/// A second signal, which waits for no open file, ended a server whose volume could not be closed with 0, and without a word.
+#[test]
+fn a_volume_that_cannot_be_closed_at_the_second_signal_is_told() {
+    let Some((_scratch, zone, dir)) = place() else { return };
+    let server = Command::new(PROGRAM)
+        .args(["mount", "--foreground", &format!("{zone}:home"), &dir])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it mounts", || run(&format!("stats {dir}")).code == 0);
+    let open = File::create(Path::new(&dir).join("open")).unwrap();
+    File::options().write(true).open(&zone).unwrap().set_len(2 << 20).unwrap();
+    let end = || shell(&format!("kill {}", server.id())).ok();
+    end();
+    let is_mounted = || fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {dir} "));
+    eventually("it is detached", || !is_mounted());
+    end();
+    let ended = server.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{told}");
+    assert!(told.contains("the medium failed"), "{told}");
+    drop(open);
 }
 
 /// What cannot be read counted as zeros, and was overwritten.

@@ -42,11 +42,11 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 
 mod account;
 mod backing;
+#[allow(unsafe_code)]
+mod bus_error;
 mod durability;
 mod entrance;
 mod error;
-#[allow(unsafe_code)]
-mod fault;
 mod holder;
 mod info;
 mod instruments;

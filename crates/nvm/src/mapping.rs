@@ -8,7 +8,7 @@
 //!    being stored to while the slice lives. (What another process does to a shared file is bounded by the
 //!    zone's lock.)
 //! 4. Every access asserts its range. An address out of range is a bug of the volume and panics.
-//! 5. Pages that vanish (bad media, a file cut short) are [`crate::fault`]'s business.
+//! 5. Pages that vanish (bad media, a file cut short) are [`crate::bus_error`]'s business.
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::os::fd::BorrowedFd;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags};
 
+use crate::bus_error::{self, Guard};
 use crate::error::Error;
-use crate::fault::{self, Guard};
 use crate::persist::{self, PersistMethod};
 use crate::{LINE, SEGMENT};
 
@@ -120,7 +120,7 @@ impl Mapping {
         mapped.map_err(MapError::System)?;
         let base = NonNull::new(start as *mut u8).ok_or(MapError::System(rustix::io::Errno::NOMEM))?;
         let keeper = poison_of.map(|other| other.poison);
-        let guard = match fault::guard(start, len, page as usize, writable, keeper) {
+        let guard = match bus_error::guard(start, len, page as usize, writable, keeper) {
             Ok(guard) => guard,
             Err(error) => {
                 // SAFETY: our own mapping, which nobody has seen yet.
@@ -192,7 +192,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        fault::unguard(self.guard);
+        bus_error::unguard(self.guard);
         // SAFETY: our own mapping; every window into it held an `Arc` of it and is gone.
         unsafe {
             let _ = rustix::mm::munmap(self.base.as_ptr().cast(), self.len);

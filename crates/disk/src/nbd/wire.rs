@@ -1,9 +1,10 @@
 //! Requests and replies as they are on the wire: big-endian.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,7 +48,7 @@ impl Stream {
             NbdAddress::Tcp(host, port) => {
                 let mut failure = io::Error::new(io::ErrorKind::NotFound, format!("'{host}' has no address"));
                 let mut found = None;
-                for address in (host.as_str(), *port).to_socket_addrs()? {
+                for address in addresses_of(host, *port, until)? {
                     let connected = match left(until)? {
                         Some(patience) => TcpStream::connect_timeout(&address, patience),
                         None => TcpStream::connect(address),
@@ -93,6 +94,17 @@ impl Stream {
             }
         }
     }
+}
+
+/// The addresses of a host. A resolver that reaches no name server takes as long as it likes, and cannot be interrupted: it is left to
+/// itself then.
+fn addresses_of(host: &str, port: u16, until: Option<Instant>) -> io::Result<Vec<SocketAddr>> {
+    let host = (host.to_owned(), port);
+    let resolve = move || -> io::Result<Vec<SocketAddr>> { Ok(host.to_socket_addrs()?.collect()) };
+    let Some(patience) = left(until)? else { return resolve() };
+    let (found, finds) = channel();
+    std::thread::Builder::new().name("resolver".into()).spawn(move || found.send(resolve()))?;
+    finds.recv_timeout(patience).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// What is left until then; fails if it is over.

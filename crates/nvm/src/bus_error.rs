@@ -99,9 +99,10 @@ pub(crate) fn guard(
     guard.poison.store(0, Ordering::Relaxed);
     let keeper = poison_of.and_then(|keeper| GUARDS.iter().position(|other| std::ptr::eq(other, keeper)));
     guard.poison_of.store(keeper.map_or(0, |keeper| keeper + 1), Ordering::Relaxed);
-    guard.page.store(page, Ordering::Relaxed);
     guard.writable.store(writable.into(), Ordering::Relaxed);
-    guard.end.store(start + len, Ordering::Relaxed);
+    // Who sees either sees that the slot's last mapping has gone.
+    guard.page.store(page, Ordering::Release);
+    guard.end.store(start + len, Ordering::Release);
     guard.start.store(start, Ordering::Release);
     GUARDS_USED.fetch_max(index + 1, Ordering::Release);
     Ok(guard)
@@ -185,11 +186,13 @@ fn mend(address: usize) -> bool {
     let used = GUARDS_USED.load(Ordering::Acquire);
     for guard in &GUARDS[..used] {
         let start = guard.start.load(Ordering::Acquire);
-        let end = guard.end.load(Ordering::Relaxed);
-        if start == 0 || address < start || address >= end {
+        let end = guard.end.load(Ordering::Acquire);
+        let page = guard.page.load(Ordering::Acquire);
+        // The slot may have become another mapping's in between: then what was loaded is of neither.
+        let is_same = guard.start.load(Ordering::Acquire) == start;
+        if start == 0 || !is_same || address < start || address >= end {
             continue;
         }
-        let page = guard.page.load(Ordering::Relaxed);
         let page_start = address & !(page - 1);
         let writable = guard.writable.load(Ordering::Relaxed) != 0;
         // Poison first: nobody may read the zeros and then find the zone sound.
@@ -245,7 +248,7 @@ mod tests {
     #[test]
     fn a_foreign_fault_still_ends_the_process() {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "fault::tests::child_touches_a_foreign_page"])
+            .args(["--exact", "bus_error::tests::child_touches_a_foreign_page"])
             .env("NVM_FOREIGN_FAULT", "1")
             .output()
             .unwrap();
