@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Fail if modules of a crate import each other in a circle.
+"""Fail if modules of a crate import each other in a circle, or stand otherwise than docs/design.md draws them.
 
 A module is one file, with the folder of its name. It stands on every module that its code names by `crate::`, `super::` or `self::`; a name that
 is handed on (`pub use`) counts where it comes from. In each folder the modules stand in layers; a module and what is in its folder are one
 seen from outside, and may name each other. Tests do not count.
+
+A drawing begins with "Within `CRATE`". Each of its lines names modules and, behind three blanks or more, says what they are; one that says nothing
+belongs to the layer of the line before. Modules that "Beside these" names may be used by all, and stand on each other, or on what is drawn lowest.
 
     layers.py [CRATE...]    all of crates/, or some
 """
@@ -52,6 +55,9 @@ class Crate:
             if parts[-1] in ("main", "tests") or "bin" in parts or "tests" in parts:
                 continue
             self.modules[() if parts == ("lib",) else parts] = without_comments_and_tests(file.read_text())
+        # What only tests are made of.
+        for test in re.findall(r"#\[cfg\(test\)\]\s*mod (\w+);", self.modules.get((), "")):
+            self.modules = {module: text for module, text in self.modules.items() if module[:1] != (test,)}
 
     def resolve(self, module, path):
         """The module that `path`, written in `module`, is of."""
@@ -117,6 +123,36 @@ class Crate:
         return found
 
 
+class Drawing:
+    """The layers of a crate's modules as docs/design.md has them, from the top."""
+
+    def __init__(self, text, crate):
+        self.layers = []
+        begin = text.find(f"Within `{crate}`")
+        if begin < 0:
+            return
+        _, lines, rest = text[begin:].split("```", 2)
+        for line in lines.strip("\n").splitlines():
+            names, *what = re.split(r" {3,}", line.strip(), maxsplit=1)
+            self.layers += [set()] if what or not self.layers else []
+            self.layers[-1] |= set(re.findall(r"\w+", names))
+        beside = re.match(r"\s*Beside these, known to all that need them: ([^.]*)\.", rest)
+        self.beside = set(re.findall(r"\w+", re.sub(r"\(.*?\)", "", beside[1]))) if beside else set()
+
+    def differences(self, graph, modules):
+        """What of it is not so."""
+        if not self.layers:
+            return
+        level = {name: number for number, names in enumerate(self.layers) for name in names}
+        yield from (f"{name} is not drawn" for name in sorted(modules - set(level) - self.beside))
+        yield from (f"{name} is drawn, and is no module" for name in sorted((set(level) | self.beside) - modules))
+        for (user,), targets in graph.items():
+            for (target,), names in targets.items():
+                lowest = len(self.layers) - 1 if user in self.beside else level.get(user, 0)
+                if target not in self.beside and level.get(target, lowest) < lowest:
+                    yield f"{user} uses {target}, which is drawn above it: {', '.join(sorted(names))}"
+
+
 def components(graph):
     """Tarjan's strongly connected components of more than one."""
     index, low, stack, found = {}, {}, [], []
@@ -148,8 +184,15 @@ def components(graph):
 def main():
     names = sys.argv[1:] or sorted(path.name for path in (TOP / "crates").iterdir())
     status = 0
+    design = (TOP / "docs" / "design.md").read_text()
     for name in names:
-        for folder, graph in sorted(Crate(TOP / "crates" / name).floors().items()):
+        crate = Crate(TOP / "crates" / name)
+        floors = crate.floors()
+        tops = {module[0] for module in crate.modules if module}
+        for what in Drawing(design, name).differences(floors.get((), {}), tops):
+            status = 1
+            print(f"{name}: {what}")
+        for folder, graph in sorted(floors.items()):
             for circle in components(graph):
                 status = 1
                 print(f"{'::'.join((name, *folder))}: {len(circle)} modules in a circle:")
@@ -157,7 +200,7 @@ def main():
                     for target in sorted(set(graph[module]) & set(circle)):
                         print(f"  {module[-1]} -> {target[-1]}: {', '.join(sorted(graph[module][target]))}")
     if not status:
-        print(f"layers: {len(names)} crates, no circles")
+        print(f"layers: {len(names)} crates, no circles, as drawn")
     return status
 
 

@@ -7,8 +7,8 @@ use vfs::{
 
 use crate::allocator::Urgency;
 use crate::core::{Core, Operation};
-use crate::data::blocks_for;
 use crate::geometry::{BLOCK, FILE_MAX};
+use crate::index::blocks_for;
 use crate::inode::{Inode, Layout};
 use crate::namespace::NAMES_BLOCKS;
 use crate::node::number;

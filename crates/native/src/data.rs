@@ -18,12 +18,12 @@ use crate::bia;
 use crate::core::{Core, Operation};
 use crate::fault::{Fault, planted};
 use crate::geometry::{BLOCK, FILE_MAX};
-use crate::index;
+use crate::index::{self, blocks_for};
 use crate::inode::{Hot, Inode, Layout};
 use crate::locks::Exclusive;
 use crate::node::number;
 use crate::pointer::DataPointer;
-use crate::record::Item;
+use crate::record::{Item, MAP_LOG};
 use crate::{Durability, Journaling};
 
 /// Bytes one transaction writes at most.
@@ -31,13 +31,6 @@ const CHUNK: usize = 1 << 20;
 /// The same, if all of them go through the log.
 const LOGGED_CHUNK: usize = 128 << 10;
 const _: () = assert!(CHUNK.is_power_of_two() && LOGGED_CHUNK.is_power_of_two());
-/// Bytes of a logged run of blocks.
-pub(crate) const MAP_LOG: usize = 32;
-
-/// Blocks that changing `count` blocks of a file takes at most: themselves, and copies of their index nodes.
-pub(crate) const fn blocks_for(count: u64) -> u64 {
-    count + count / 256 + 12
-}
 
 /// Bytes of items that writing `bytes` logs at most.
 fn log_for(bytes: usize, journaling: Journaling) -> usize {

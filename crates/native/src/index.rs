@@ -61,6 +61,11 @@ const fn reach(height: usize) -> u64 {
 const _: () =
     assert!(POINTED + ROOTS[0] * reach(1) + ROOTS[1] * reach(2) + ROOTS[2] * reach(3) >= FILE_MAX / BLOCK);
 
+/// Blocks that changing `count` blocks of a file takes at most: themselves, and copies of their index nodes.
+pub(crate) const fn blocks_for(count: u64) -> u64 {
+    count + count / 256 + 12
+}
+
 /// Where the pointer of block `index` of a file is found.
 enum Place {
     /// In the inode.

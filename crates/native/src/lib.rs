@@ -4,26 +4,7 @@
 //! HMFS) and the redo log of the transactions committed since (after Shortcut-JFS). Every operation is one
 //! transaction. `docs/format-native.md` has the layout, `docs/design.md` the reasons.
 //!
-//! Layers, each using those below it:
-//!
-//! ```text
-//! volume      the FileSystem trait                 format, check, dump, info
-//! namespace, rename, orphans, data, space,         operations: lock, stream, log
-//! attributes, glimpse, protection
-//! snapshots, diff (paths)                          roll_back, clone; outside: snapshots as they are seen
-//! collect, relocate                                garbage collection
-//! core        reservation, commit, checkpoints     recovery, replay
-//! (transplant)                                     blocks of snapshots, moved in all trees
-//! views, view                                      the trees of snapshots, read
-//! apply       what a logged item does              scan: reading the log
-//! look                                             what operations see of an inode
-//! directory (page), index, xattr                   contents of nodes
-//! kept, twin, removal                              the list of snapshots, and what is given back
-//! node (inode), lanes, journal (record), checkpoint  copies per epoch; redo log; publishing
-//! reader                                           nodes, read and verified
-//! nat, allocator                                   where nodes are; which blocks are free
-//! bia, sit, superblock, pointer, geometry          what is where on the medium
-//! ```
+//! Which module uses which is drawn in `docs/design.md`, section 2.
 #![forbid(unsafe_code)]
 
 mod allocator;

@@ -30,6 +30,8 @@ pub(crate) const LANE_SHIFT: u32 = 8;
 /// bits tell.
 pub(crate) const TURN_SHIFT: u32 = 16;
 const ITEM_HEADER: usize = 8;
+/// Bytes of [`Item::Map`].
+pub(crate) const MAP_LOG: usize = ITEM_HEADER + 24;
 /// Records begin at multiples of this: a line is never shared by two transactions.
 pub(crate) const ALIGN: usize = nvm::LINE as usize;
 const _: () = assert!(TRANSACTION_HEADER <= ALIGN);

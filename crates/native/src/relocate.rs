@@ -11,12 +11,11 @@ use vfs::{Error, Result};
 use crate::allocator::Urgency;
 use crate::bia::{BlockKind, Entry, is_node};
 use crate::core::{Core, Operation};
-use crate::data::{MAP_LOG, blocks_for};
 use crate::geometry::{BLOCK, FILE_MAX};
-use crate::index;
+use crate::index::{self, blocks_for};
 use crate::inode::Layout;
 use crate::pointer::DataPointer;
-use crate::record::Item;
+use crate::record::{Item, MAP_LOG};
 
 /// Blocks that one transaction moves at most: their file is locked meanwhile.
 const RUN_MAX: u64 = 64;

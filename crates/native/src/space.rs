@@ -6,13 +6,13 @@ use vfs::{Caller, Error, FallocateMode, Handle, OpenFlags, Result, SeekFrom, rul
 
 use crate::allocator::{Room, Urgency};
 use crate::core::{Core, Operation};
-use crate::data::{MAP_LOG, blocks_for, end_of_range};
+use crate::data::end_of_range;
 use crate::geometry::BLOCK;
-use crate::index;
+use crate::index::{self, blocks_for};
 use crate::inode::{Inode, Layout};
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
-use crate::record::Item;
+use crate::record::{Item, MAP_LOG};
 
 /// Blocks that one transaction preallocates at most.
 const CHUNK_BLOCKS: u64 = 1024;

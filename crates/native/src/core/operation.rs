@@ -170,7 +170,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Its commit begins: what was allocated for it is in use from now on, whatever comes of it.
-    fn keep(&mut self) {
+    fn begin_commit(&mut self) {
         debug_assert!(!self.is_ended, "an operation is committed once");
         self.is_ended = true;
         self.allocated.clear();
@@ -226,7 +226,7 @@ impl<'a> Operation<'a> {
         let _unwinding = core.watch_over();
         // What cannot be read reads as zeros: what was put together from that must not become what the file has.
         core.medium.check_media().inspect_err(|error| core.fail(error))?;
-        self.keep();
+        self.begin_commit();
         if planted(Fault::TransactionInTwo) {
             self.commit_first_item()?;
         }
@@ -260,7 +260,7 @@ impl<'a> Operation<'a> {
     pub(crate) fn begin_beside(&mut self) -> Result<()> {
         let core = self.core;
         core.medium.check_media().inspect_err(|error| core.fail(error))?;
-        self.keep();
+        self.begin_commit();
         self.number = Some(core.journal.number());
         self.transaction.beside = !planted(Fault::BesideNotTold);
         self.is_half_done = true;
