@@ -393,7 +393,8 @@ impl RawSuperblock {
         self.checked(self.features()).ok().map(|superblock| superblock.fixed_bytes())
     }
 
-    fn checked(&self, features: Features) -> Result<Superblock, String> {
+    /// An error if it is of a kind that is not known, or its checksum is wrong.
+    fn check_kind(&self, features: Features) -> Result<(), String> {
         let has_checksums = features.has_metadata_csum();
         if has_checksums && self.own_checksum() != self.checksum.get() {
             return Err(format!(
@@ -408,6 +409,35 @@ impl RawSuperblock {
         if self.revision.get() > 1 {
             return Err(format!("revision {}", self.revision.get()));
         }
+        Ok(())
+    }
+
+    fn is_dynamic(&self) -> bool {
+        self.revision.get() == 1
+    }
+
+    /// Bytes of an inode, and the number of the first that is not reserved, if there are `groups` groups.
+    fn checked_inodes(&self, block: u64, groups: u64) -> Result<(usize, u32), String> {
+        let (inodes_per_group, inodes) = (self.inodes_per_group.get(), self.inodes.get());
+        if inodes_per_group == 0 || u64::from(inodes_per_group) > block * 8 {
+            return Err(format!("{inodes_per_group} inodes in a group"));
+        }
+        if groups * u64::from(inodes_per_group) != u64::from(inodes) {
+            return Err(format!("{inodes} inodes in {groups} groups of {inodes_per_group}"));
+        }
+        let bytes = if self.is_dynamic() { usize::from(self.inode_size.get()) } else { 128 };
+        if !bytes.is_power_of_two() || !(128..=block as usize).contains(&bytes) {
+            return Err(format!("inodes of {bytes} bytes"));
+        }
+        let first = if self.is_dynamic() { self.first_inode.get() } else { 11 };
+        if !(11..=inodes).contains(&first) {
+            return Err(format!("inode {first} as the first of {inodes}"));
+        }
+        Ok((bytes, first))
+    }
+
+    fn checked(&self, features: Features) -> Result<Superblock, String> {
+        self.check_kind(features)?;
         let block = 1024u64.checked_shl(self.log_block_size.get()).filter(|block| *block <= BLOCK_MAX);
         let block =
             block.ok_or_else(|| format!("blocks of 2^{} KiB (at most 4)", self.log_block_size.get()))?;
@@ -425,23 +455,7 @@ impl RawSuperblock {
             return Err(format!("{blocks} blocks"));
         }
         let groups = (blocks - first_block).div_ceil(blocks_per_group);
-        let inodes_per_group = self.inodes_per_group.get();
-        let inodes = self.inodes.get();
-        if inodes_per_group == 0 || u64::from(inodes_per_group) > block * 8 {
-            return Err(format!("{inodes_per_group} inodes in a group"));
-        }
-        if groups * u64::from(inodes_per_group) != u64::from(inodes) {
-            return Err(format!("{inodes} inodes in {groups} groups of {inodes_per_group}"));
-        }
-        let dynamic = self.revision.get() == 1;
-        let inode_bytes = if dynamic { usize::from(self.inode_size.get()) } else { 128 };
-        if !inode_bytes.is_power_of_two() || !(128..=block as usize).contains(&inode_bytes) {
-            return Err(format!("inodes of {inode_bytes} bytes"));
-        }
-        let first_inode = if dynamic { self.first_inode.get() } else { 11 };
-        if !(11..=inodes).contains(&first_inode) {
-            return Err(format!("inode {first_inode} as the first of {inodes}"));
-        }
+        let (inode_bytes, first_inode) = self.checked_inodes(block, groups)?;
         let descriptor_bytes = if wide { usize::from(self.descriptor_size.get()) } else { 32 };
         if wide && (!descriptor_bytes.is_power_of_two() || !(64..=1024).contains(&descriptor_bytes)) {
             return Err(format!("group descriptors of {descriptor_bytes} bytes"));
@@ -457,8 +471,8 @@ impl RawSuperblock {
         }
         Ok(Superblock {
             features,
-            has_features: dynamic,
-            checks_inodes: has_checksums && self.creator_os.get() == LINUX,
+            has_features: self.is_dynamic(),
+            checks_inodes: features.has_metadata_csum() && self.creator_os.get() == LINUX,
             block,
             blocks,
             first_block,
@@ -466,8 +480,8 @@ impl RawSuperblock {
             cluster,
             clusters_per_group,
             groups: groups as u32, // no more than inodes
-            inodes,
-            inodes_per_group,
+            inodes: self.inodes.get(),
+            inodes_per_group: self.inodes_per_group.get(),
             inode_bytes,
             inode_extra_bytes: self.extra_bytes(features, inode_bytes),
             first_inode,

@@ -230,20 +230,10 @@ impl Checkpoint {
     }
 }
 
-/// All of the first part: after this, only the state byte separates the checkpoint from being the newest.
-/// `list` brings the list of snapshots up to date, given the checkpoint's tree and block.
-/// Returns it with its journal and the proof that all of it is durable.
-pub(crate) fn prepare(
-    nodes: &Nodes,
-    predecessor: &Checkpoint,
-    frozen: &mut Frozen,
-    changed: &Changes<'_>,
-    list: impl FnOnce(&mut Frozen, Tree, u64) -> vfs::Result<(NodePointer, Flushed)>,
-    facts: &Facts,
-) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
-    let medium = &*nodes.medium;
-    let mut flushed = flush_data(medium, changed.in_place);
-    let mut changes = Vec::with_capacity(changed.nodes.len());
+/// By NID, ascending: what is to point to each node that was changed or touched. Those that were changed are on their way.
+fn new_pointers(medium: &Medium, changed: &Changes<'_>) -> vfs::Result<(Vec<(u32, NodePointer)>, Flushed)> {
+    let mut flushed = Flushed::none();
+    let mut pointers = Vec::with_capacity(changed.nodes.len());
     for (index, &(nid, became)) in changed.nodes.iter().enumerate() {
         // They are as many as an epoch changed, so the caches have lost most of them.
         for (ahead, ask) in [(4, node::ask as fn(&Medium, u64)), (2, node::ask_all)] {
@@ -267,13 +257,30 @@ pub(crate) fn prepare(
                 NodePointer::new(block, crc)
             }
         };
-        changes.push((nid, pointer));
+        pointers.push((nid, pointer));
     }
     for nid in changed.touched {
-        if let Err(place) = changes.binary_search_by_key(nid, |(nid, _)| *nid) {
-            changes.insert(place, (*nid, nat::pointer_to(medium, changed.base, *nid, 0)?));
+        if let Err(place) = pointers.binary_search_by_key(nid, |(nid, _)| *nid) {
+            pointers.insert(place, (*nid, nat::pointer_to(medium, changed.base, *nid, 0)?));
         }
     }
+    Ok((pointers, flushed))
+}
+
+/// All of the first part: after this, only the state byte separates the checkpoint from being the newest.
+/// `list` brings the list of snapshots up to date, given the checkpoint's tree and block.
+/// Returns it with its journal and the proof that all of it is durable.
+pub(crate) fn prepare(
+    nodes: &Nodes,
+    predecessor: &Checkpoint,
+    frozen: &mut Frozen,
+    changed: &Changes<'_>,
+    list: impl FnOnce(&mut Frozen, Tree, u64) -> vfs::Result<(NodePointer, Flushed)>,
+    facts: &Facts,
+) -> vfs::Result<(Checkpoint, Vec<sit::JournalEntry>, Durable)> {
+    let medium = &*nodes.medium;
+    let (changes, sent) = new_pointers(medium, changed)?;
+    let mut flushed = flush_data(medium, changed.in_place).and(sent);
     let mut merge = Merge {
         medium,
         allocator: &nodes.allocator,

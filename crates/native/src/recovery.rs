@@ -11,7 +11,7 @@ use nvm::Region;
 use vfs::ROOT_INO;
 
 use crate::allocator::Allocator;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Body, Checkpoint};
 use crate::core::{Core, NextLog, Publisher};
 use crate::error::check_writable;
 use crate::fault::{Fault, planted};
@@ -122,6 +122,26 @@ fn check_root(region: &Region, superblock: &Superblock) -> std::result::Result<(
     Ok(())
 }
 
+/// The nodes of a checkpoint, for an epoch of `version` behind the newest snapshot's, `kept`.
+fn nodes_at(
+    medium: &Arc<Medium>,
+    body: &Body,
+    key: [u64; 2],
+    (version, kept): (u32, u32),
+    options: &MountOptions,
+) -> Nodes {
+    let shares = options.shares();
+    let mut allocator = Allocator::open(medium.clone(), version, kept, body.blocks.get());
+    allocator.keep_to(shares.maps);
+    let tree = (body.tree(), body.version.get());
+    let mut reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
+    // A bucket has some 80 names, and a direct node 510 blocks.
+    reader.inode_hints = Hints::new(shares.hints - shares.hints / 16);
+    reader.bucket_hints = Hints::new(shares.hints / 32);
+    reader.leaf_hints = Hints::new(shares.hints / 32);
+    Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get(), shares.roomy)
+}
+
 /// Opens the volume that `superblock` describes, which may not have directories yet.
 pub(crate) fn open_bare(
     region: Region,
@@ -160,18 +180,7 @@ pub(crate) fn open_bare(
              taken, removed or changed, and what was there before keeps its space when it is deleted"
         );
     }
-    let at_checkpoint = || {
-        let shares = options.shares();
-        let mut allocator = Allocator::open(medium.clone(), version, kept.newest(), body.blocks.get());
-        allocator.keep_to(shares.maps);
-        let tree = (body.tree(), published);
-        let mut reader = Reader::kept(medium.clone(), tree, key, body.nodes.get(), shares.nat);
-        // A bucket has some 80 names, and a direct node 510 blocks.
-        reader.inode_hints = Hints::new(shares.hints - shares.hints / 16);
-        reader.bucket_hints = Hints::new(shares.hints / 32);
-        reader.leaf_hints = Hints::new(shares.hints / 32);
-        Ok(Nodes::new(reader, allocator, version, body.next_nid.get(), body.inodes.get(), shares.roomy))
-    };
+    let at_checkpoint = || Ok(nodes_at(&medium, &body, key, (version, kept.newest()), options));
     let replayed = replay(at_checkpoint, &log)?;
     let replayed_bytes = log.transactions[..replayed.count].iter().map(|it| it.items.len() as u64).sum();
     let last = replayed.count.checked_sub(1).map(|index| log.transactions[index].number);

@@ -63,19 +63,11 @@ impl Core {
             return Err(Error::ReadOnly);
         }
         let log_bytes = log_bytes + TRANSACTION_HEADER;
-        let mut waits = 0;
-        let (mut checkpointed, mut relieved) = (false, false);
+        let mut search = Search::default();
+        let mut relieved = false;
         loop {
             let mut lane = self.lanes.enter();
-            // Nothing is changed behind a failure, or behind the last checkpoint.
-            if self.closing.load(Ordering::Relaxed)
-                && (urgency != Urgency::Deletion || self.closed.load(Ordering::Relaxed))
-            {
-                return Err(Error::ReadOnly);
-            }
-            if let Some(failure) = self.failure.get() {
-                return Err(failure.clone());
-            }
+            self.check_open(urgency)?;
             if !relieved && self.is_crowded(1) {
                 drop(lane);
                 self.checkpoint(NextLog::WithEpoch)?;
@@ -87,49 +79,75 @@ impl Core {
                 self.pressure.raise();
             }
             self.ask_to_seal();
-            if has_room {
-                if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
-                    return Ok(Operation {
-                        core: self,
-                        lane,
-                        budget,
-                        number: None,
-                        transaction: Transaction::new(),
-                        seen: Seen::default(),
-                        streamed: None,
-                        allocated: SmallVec::new(),
-                        made: None,
-                        is_half_done: false,
-                        is_ended: false,
-                        _unwinding: self.watch_over(),
-                    });
-                }
+            if !has_room {
                 drop(lane);
-                // What others have in stock, or were promised and don't need: theirs first, then a checkpoint's.
-                if waits < if urgency == Urgency::Ordinary { 1 } else { LANES } {
-                    waits += 1;
-                    self.take_back_stocks();
-                    continue;
-                }
-                // A snapshot that is being removed gives more back with each checkpoint.
-                let comes_more = self.snapshots.read().is_giving_back();
-                if checkpointed && !comes_more {
-                    if self.owes_reclaims.load(Ordering::Relaxed) {
-                        self.pressure.raise();
-                    }
-                    return Err(Error::NoSpace);
-                }
-                (checkpointed, waits) = (true, 0);
-                if !comes_more && !self.nodes.allocator.has_pending() {
-                    // Nothing waits for a checkpoint; but one may just have been made, behind the look at what is free.
-                    continue;
-                }
-            } else {
-                drop(lane);
+                self.checkpoint(NextLog::WithEpoch)?;
+                continue;
             }
-            self.checkpoint(NextLog::WithEpoch)?;
+            if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
+                return Ok(Operation {
+                    core: self,
+                    lane,
+                    budget,
+                    number: None,
+                    transaction: Transaction::new(),
+                    seen: Seen::default(),
+                    streamed: None,
+                    allocated: SmallVec::new(),
+                    made: None,
+                    is_half_done: false,
+                    is_ended: false,
+                    _unwinding: self.watch_over(),
+                });
+            }
+            drop(lane);
+            self.search_blocks(&mut search, urgency)?;
         }
     }
+
+    /// An error if nothing may be changed any more: behind a failure, or behind the last checkpoint.
+    fn check_open(&self, urgency: Urgency) -> Result<()> {
+        if self.closing.load(Ordering::Relaxed)
+            && (urgency != Urgency::Deletion || self.closed.load(Ordering::Relaxed))
+        {
+            return Err(Error::ReadOnly);
+        }
+        self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
+    }
+
+    /// Looks further for blocks that an operation did not find free: what others have in stock, or were promised and don't need, and
+    /// then what a checkpoint gives back. `ENOSPC` if that was all.
+    #[cold]
+    fn search_blocks(&self, search: &mut Search, urgency: Urgency) -> Result<()> {
+        let patience = if urgency == Urgency::Ordinary { 1 } else { LANES };
+        if search.asked < patience {
+            search.asked += 1;
+            self.take_back_stocks();
+            return Ok(());
+        }
+        // A snapshot that is being removed gives more back with each checkpoint.
+        let comes_more = self.snapshots.read().is_giving_back();
+        if search.checkpointed && !comes_more {
+            if self.owes_reclaims.load(Ordering::Relaxed) {
+                self.pressure.raise();
+            }
+            return Err(Error::NoSpace);
+        }
+        *search = Search { checkpointed: true, asked: 0 };
+        if !comes_more && !self.nodes.allocator.has_pending() {
+            // Nothing waits for a checkpoint; but one may just have been made, behind the look at what is free.
+            return Ok(());
+        }
+        self.checkpoint(NextLog::WithEpoch)
+    }
+}
+
+/// What an operation has done to find blocks.
+#[derive(Default)]
+struct Search {
+    /// How often it has had others give back theirs, since it began or since a checkpoint.
+    asked: usize,
+    checkpointed: bool,
 }
 
 impl<'a> Operation<'a> {
