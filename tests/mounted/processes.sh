@@ -10,5 +10,5 @@ while read -r result check; do
         skip) skipped "$check" ;;
         *) failed "$check" ;;
     esac
-done < <(cd "$WORK" && timeout 900 python3 "$HERE/processes.py" 2>"$LOGS/stderr" || echo "FAIL processes.py: $(tail -1 "$LOGS/stderr")")
+done < <(cd "$WORK" && timeout 900 python3 "$HERE/processes" 2>"$LOGS/stderr" || echo "FAIL processes: $(tail -1 "$LOGS/stderr")")
 finish
