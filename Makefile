@@ -119,6 +119,7 @@ fuzz: ## damaged volumes, native and ext, mounted, checked, read, written, a min
 	cargo +nightly fuzz run mount_and_check -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 	cargo +nightly fuzz run read_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 	cargo +nightly fuzz run --sanitizer none write_ext -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
+	cargo +nightly fuzz run --sanitizer none write_area -- -max_total_time=$(FUZZ_SECONDS) -timeout=20 -len_control=0 -max_len=64
 
 crash: build ## power cuts at every moment: all operations in each way to log, and exactly, all sequences of two, two at a time, an ext disk, repairs, an hour of random ones: CRASH_SECONDS=3600
 	for journal in adaptive block diff block-switch; do $(BIN) crash --journal $$journal || exit; done
