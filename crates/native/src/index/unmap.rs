@@ -1,6 +1,6 @@
 //! Taking blocks out of a file's index: a range of it, or all.
 
-use super::walk::{ALL, walk};
+use super::walk::{ALL, roots_of, slots_of, walk};
 use super::{
     FreeRun, IN_DIRECT, IN_INDIRECT, IN_INODE, IN_MAP, LeafEdit, POINTED, ROOTS, free_pointers, map,
     pointers_in, reach, root_at, store_pointers,
@@ -39,16 +39,17 @@ pub(crate) fn unmap(nodes: &Nodes, budget: &Budget<'_>, ino: u32, from: u64, to:
     }
     let mut cut = Cut { nodes, budget, inode: &inode, from, to, held: Held::default() };
     let mut first = POINTED;
+    let mut map = map;
     for height in 1..=3 {
-        for root in 0..ROOTS[height - 1] {
-            let (start, end) = (first + root * reach(height), first + (root + 1) * reach(height));
+        for root in roots_of(map, from..to, height, first) {
             let at = root_at(height, root);
-            let child = nodes.view(nid, BlockKind::Map)?.u32_at(at);
-            if child == 0 || end <= from || start >= to {
+            let child = map.u32_at(at);
+            if child == 0 {
                 continue;
             }
-            if cut.tree(child, height, start)? && !whole {
+            if cut.tree(child, height, first + root * reach(height))? && !whole {
                 nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
+                map = nodes.view(nid, BlockKind::Map)?; // it may be a copy now
             }
         }
         first += ROOTS[height - 1] * reach(height);
@@ -98,13 +99,13 @@ impl Cut<'_> {
         } else {
             let view = nodes.view(nid, BlockKind::Indirect)?;
             let span = reach(height - 1);
-            for slot in 0..IN_INDIRECT {
+            for slot in slots_of(from..to, start, span, IN_INDIRECT) {
                 let at = HEADER + slot as usize * 4;
-                let (child, child_start) = (view.u32_at(at), start + slot * span);
-                if child == 0 || child_start + span <= from || child_start >= to {
+                let child = view.u32_at(at);
+                if child == 0 {
                     continue;
                 }
-                let gone = self.tree(child, height - 1, child_start)?;
+                let gone = self.tree(child, height - 1, start + slot * span)?;
                 if gone && !whole {
                     nodes.edit(budget, nid)?.store(at, &0u32.to_le_bytes());
                 }

@@ -8,7 +8,7 @@ use super::{
 use crate::bia::BlockKind;
 use crate::held::Held;
 use crate::inode::Inode;
-use crate::node::HEADER;
+use crate::node::{HEADER, View};
 use crate::pointer::DataPointer;
 use crate::reader::Reader;
 
@@ -34,12 +34,25 @@ pub(crate) fn walk(
     walk.pointers(pointers_in(map, IN_MAP), IN_INODE)?;
     let mut first = POINTED;
     for height in 1..=3 {
-        for root in 0..ROOTS[height - 1] {
+        for root in roots_of(map, walk.blocks.clone(), height, first) {
             walk.tree(map.u32_at(root_at(height, root)), height, first + root * reach(height))?;
         }
         first += ROOTS[height - 1] * reach(height);
     }
     Ok(())
+}
+
+/// Of `count` slots of `span` blocks each, the first of which begins at block `first`: those that have some of these blocks.
+pub(super) fn slots_of(blocks: Range<u64>, first: u64, span: u64, count: u64) -> Range<u64> {
+    let low = blocks.start.saturating_sub(first) / span;
+    let high = blocks.end.saturating_sub(first).div_ceil(span);
+    low..high.min(count)
+}
+
+/// The same of a map's trees of `height`. Behind what it uses there are none.
+pub(super) fn roots_of(map: View<'_>, blocks: Range<u64>, height: usize, first: u64) -> Range<u64> {
+    let used = (map.used().saturating_sub(root_at(height, 0)) / 4) as u64;
+    slots_of(blocks, first, reach(height), ROOTS[height - 1].min(used))
 }
 
 struct Walk<'a> {
@@ -72,9 +85,10 @@ impl Walk<'_> {
         }
         (self.visit)(nid, BlockKind::Indirect)?;
         let view = self.nodes.view(nid, BlockKind::Indirect)?;
-        (0..IN_INDIRECT).try_for_each(|slot| {
+        let span = reach(height - 1);
+        slots_of(self.blocks.clone(), start, span, IN_INDIRECT).try_for_each(|slot| {
             let child = view.u32_at(HEADER + slot as usize * 4);
-            self.tree(child, height - 1, start + slot * reach(height - 1))
+            self.tree(child, height - 1, start + slot * span)
         })
     }
 }
