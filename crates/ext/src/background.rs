@@ -29,19 +29,38 @@ impl Background {
         interval: Duration,
         tell: impl Fn(&str) + Send + 'static,
     ) -> std::io::Result<Background> {
-        volume.work.asked.lock().ended = false;
+        {
+            // Before there are threads, which may end.
+            let asked = &mut *volume.work.asked.lock();
+            (asked.ended, asked.is_tended) = (false, true);
+        }
         let mut background = Background { volume: volume.clone(), threads: Vec::new() };
-        let committing = volume.clone();
-        background.start("ext commits", move || committing.commit_until_ended(interval))?;
-        let emptying = volume.clone();
-        background.start("ext disk", move || emptying.empty_until_ended(interval, &tell))?;
-        volume.work.asked.lock().is_tended = true;
+        background.start("ext commits", move |volume| volume.commit_until_ended(interval))?;
+        background.start("ext disk", move |volume| volume.empty_until_ended(interval, &tell))?;
         Ok(background)
     }
 
-    fn start(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    fn start(&mut self, name: &str, run: impl FnOnce(&Volume) + Send + 'static) -> std::io::Result<()> {
+        let volume = self.volume.clone();
+        let run = move || {
+            let _tending = Tending(&volume);
+            run(&volume);
+        };
         self.threads.push(std::thread::Builder::new().name(name.into()).spawn(run)?);
         Ok(())
+    }
+}
+
+/// A thread that tends a volume. However it ends, nobody waits for it; if by a panic, **the volume has failed**, since nobody knows what it had in hand, and nothing would
+/// be durable after the interval any more.
+struct Tending<'a>(&'a Volume);
+
+impl Drop for Tending<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failure().fail("what tends it");
+        }
+        self.0.work.leave();
     }
 }
 

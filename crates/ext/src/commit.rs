@@ -5,6 +5,7 @@
 
 use vfs::{Error, Result};
 
+use crate::failure::Failure;
 use crate::home::{Above, Home, Transaction};
 use crate::volume::Volume;
 use crate::work::Task;
@@ -140,12 +141,17 @@ impl Volume {
 }
 
 impl Above for Volume {
-    fn take(&self) -> Option<Transaction> {
+    fn failure(&self) -> &Failure {
+        Volume::failure(self)
+    }
+
+    fn take(&self) -> Result<Option<Transaction>> {
         let _alone = self.tree.write();
+        self.failure().check()?;
         debug_assert!(self.core.store.is_within_half(), "a record has room in half of the log");
-        let mut transaction = self.core.store.take_running()?;
+        let Some(mut transaction) = self.core.store.take_running() else { return Ok(None) };
         transaction.ranges = self.core.space.take_freed();
-        Some(transaction)
+        Ok(Some(transaction))
     }
 
     fn settled(&self, transaction: &Transaction) {

@@ -39,7 +39,8 @@ impl Core {
     pub(crate) fn of(superblock: Superblock, store: Store) -> Core {
         let tables = Tables::new(superblock.groups);
         let (before_orphans, twins) = (Mutex::default(), Mutex::default());
-        Core { superblock, store, space: Space::new(), tables, before_orphans, met: Met::default(), twins }
+        let space = Space::new(store.failure.clone());
+        Core { superblock, store, space, tables, before_orphans, met: Met::default(), twins }
     }
 
     /// Ends an operation: what it did is part of the running transaction.

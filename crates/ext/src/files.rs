@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use vfs::InoMap;
 
 use crate::dropped::DroppedPages;
+use crate::failure::{Failure, Whole};
 use crate::pages::{Page, Pages, Site};
 use crate::spare::Spare;
 
@@ -39,6 +40,7 @@ pub(crate) struct Files {
     /// A block of zeros, which is the bytes of every page that has no others yet.
     zeros: Arc<[u8]>,
     pub(crate) spare: Spare,
+    failure: Arc<Failure>,
 }
 
 pub(crate) struct File {
@@ -71,7 +73,7 @@ impl State {
 
 impl Files {
     /// Of blocks of `block` bytes. The memory of `spare` pages is kept for others.
-    pub(crate) fn new(block: u64, spare: u64) -> Files {
+    pub(crate) fn new(block: u64, spare: u64, failure: Arc<Failure>) -> Files {
         Files {
             shards: std::array::from_fn(|_| Mutex::default()),
             unsaved: AtomicU64::new(0),
@@ -80,6 +82,7 @@ impl Files {
             dropped: Mutex::default(),
             zeros: vec![0; block as usize].into(),
             spare: Spare::new(spare),
+            failure,
         }
     }
 
@@ -170,7 +173,8 @@ impl<'a> Held<'a> {
     pub(crate) fn alone(&self) -> Alone<'_> {
         let state = self.state.write();
         let (unsaved, synced) = (state.pages.unsaved(), state.pages.logged());
-        Alone { files: self.files, unsaved, synced, state: Some(state) }
+        let _whole = self.files.failure.whole("what DRAM has of a file");
+        Alone { files: self.files, unsaved, synced, _whole, state: Some(state) }
     }
 
     /// One fewer has it open; whether it was the last.
@@ -220,6 +224,8 @@ pub(crate) struct Alone<'a> {
     unsaved: u64,
     /// Those that the log had.
     synced: u64,
+    /// Pages and metadata follow each other: let go of before the state.
+    _whole: Whole<'a>,
     state: Option<RwLockWriteGuard<'a, State>>,
 }
 
@@ -266,7 +272,7 @@ mod tests {
 
     #[test]
     fn files_are_known_while_something_keeps_them() {
-        let files = Files::new(1024, 0);
+        let files = Files::new(1024, 0, Arc::new(Failure::none("disk")));
         drop(files.get(12));
         assert!(files.find(12).is_none());
         let opened = files.opened(12);

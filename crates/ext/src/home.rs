@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vfs::{Error, Result};
 
+use crate::failure::Failure;
 use crate::fault::{Fault, planted};
 
 pub use area::Room;
@@ -30,8 +31,14 @@ pub(crate) use log::{FoundLog, Item, LogItem, Logged, Transaction};
 
 /// What a checkpoint needs of who knows files.
 pub(crate) trait Above {
+    /// Whether a panic left something half done.
+    fn failure(&self) -> &Failure;
+
     /// Takes what has run since the last time, alone; nothing if nothing has. Called in the order of transactions.
-    fn take(&self) -> Option<Transaction>;
+    ///
+    /// # Errors
+    /// Something of it is half done.
+    fn take(&self) -> Result<Option<Transaction>>;
 
     /// A transaction is durable, and in its frames.
     fn settled(&self, transaction: &Transaction);
@@ -151,10 +158,16 @@ impl Home {
 
     /// Commits the next transaction, or leaves it waiting; false if there is none.
     fn commit_next(&self, committing: &mut Committing, above: &dyn Above) -> Result<bool> {
+        above.failure().check()?;
         self.region.check().map_err(|error| Error::Io(error.to_string()))?;
-        let Some(mut transaction) = committing.waiting.take().or_else(|| above.take()) else {
-            return Ok(false);
+        // Whether its record is whole, and how much of it is in the frames, is known behind all of this only: a panic leaves neither the transaction, which may be
+        // committed, nor the log nor the frames to go on with. The next mount replays what is whole.
+        let _whole = above.failure().whole("a commit");
+        let taken = match committing.waiting.take() {
+            None => above.take()?,
+            waiting => waiting,
         };
+        let Some(mut transaction) = taken else { return Ok(false) };
         let numbers = transaction.blocks.iter().map(|(number, ..)| *number);
         match self.frames.reserve(numbers) {
             Ok(()) => {}
@@ -292,12 +305,16 @@ impl Home {
     /// Retires the older half that is in use, which may be that of `epoch`; nothing if somebody else has retired that meanwhile.
     fn checkpoint_after(&self, above: &dyn Above, epoch: u64) -> Result<()> {
         let _one = self.checkpointing.lock();
+        // What is flushed and what of that is listed, DRAM forgets on the way.
+        let _whole = above.failure().whole("a checkpoint");
         let area = self.area.lock().clone();
         let (running, number) = {
             let committing = &mut *self.committing.lock();
+            let _whole = above.failure().whole("a checkpoint");
             if self.retired() >= epoch {
                 return Ok(());
             }
+            above.failure().check()?;
             // A header behind a record that is not durable would tell of damage.
             self.region.check().map_err(|error| Error::Io(error.to_string()))?;
             // One that failed half-way, when the disk did, is made up for: both halves are in use, and only the other one gets free.
@@ -313,6 +330,8 @@ impl Home {
             above.drain(number)?;
         }
         let in_frames = self.frames.checkpoint();
+        // Else pages may be missing of those that were drained.
+        above.failure().check()?;
         self.region.check().map_err(|error| Error::Io(error.to_string()))?;
         area.retire(&self.region, running - 1, in_frames).ignore();
         // Only now: the half is written over as soon as anybody sees it.
@@ -348,14 +367,23 @@ mod tests {
     struct Blocks {
         store: Store,
         home: Home,
+        /// Taking or settling the transaction of this number panics.
+        stops_at: [u64; 2],
     }
 
     impl Above for Blocks {
-        fn take(&self) -> Option<Transaction> {
-            self.store.take_running()
+        fn failure(&self) -> &Failure {
+            &self.store.failure
+        }
+
+        fn take(&self) -> Result<Option<Transaction>> {
+            let taken = self.store.take_running();
+            assert!(taken.as_ref().is_none_or(|taken| taken.number != self.stops_at[0]), "planted");
+            Ok(taken)
         }
 
         fn settled(&self, transaction: &Transaction) {
+            assert_ne!(transaction.number, self.stops_at[1], "planted");
             self.store.settled(transaction.number);
         }
 
@@ -373,7 +401,8 @@ mod tests {
             let frames = Arc::new(frames);
             let mut store = Store::new(disk.clone(), BLOCK, area.part as usize, 0);
             store.attach(frames.clone(), next);
-            Blocks { store, home: Home::begin(region.clone(), region.claim().unwrap(), area, frames, next) }
+            let home = Home::begin(region.clone(), region.claim().unwrap(), area, frames, next);
+            Blocks { store, home, stops_at: [0; 2] }
         }
 
         /// What every block begins with.
@@ -396,6 +425,43 @@ mod tests {
         fn below(&mut self, limit: u64) -> u64 {
             self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (self.0 >> 33) % limit
+        }
+    }
+
+    /// A transaction that was taken went with a panic, and later ones were committed without it.
+    #[test]
+    fn what_a_panic_took_from_a_commit_was_missing_in_those_behind_it() {
+        for (stops_at, committed) in [([2, 0], 1), ([0, 2], 2)] {
+            let zone = Zone::anonymous(16 << 20, &OpenOptions::default()).unwrap();
+            let region = zone.create_volume("disk", VolumeKind::Ext, Some(10 << 20)).unwrap();
+            let disk = Arc::new(Disk::memory(vec![0; (BLOCK * BLOCKS) as usize]));
+            let mut area = Area::lay_out(&region, BLOCK, 128, 8 << 20).unwrap();
+            area.disk_bytes = BLOCK * BLOCKS;
+            let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
+            let mut blocks = Blocks::begin(region.clone(), area.clone(), frames, &disk, 1);
+            blocks.stops_at = stops_at;
+            let change = |block| {
+                blocks.store.begin();
+                blocks.store.make(Kind::Bitmap, block, |bytes| bytes[0] = 1);
+                blocks.store.finish();
+            };
+            change(10);
+            blocks.commit();
+            change(20);
+            let commit = || blocks.commit();
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).is_err());
+            change(30);
+            for result in [blocks.home.commit(&blocks, 3), blocks.home.checkpoint(&blocks)] {
+                assert!(result.is_err_and(|error| error.to_string().contains("has failed")));
+            }
+            let log = FoundLog::of(&region, &area);
+            let mut found = Vec::new();
+            log.each(|logged| {
+                found.extend(logged.blocks.iter().map(|(number, ..)| *number));
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!((found, log.damage()), ([10, 20][..committed].to_vec(), None));
         }
     }
 

@@ -24,7 +24,7 @@
 //! map (extents, indirect)              from a file's blocks to the disk's
 //! core (alloc, inode, bitmap, group)   what is where, and what is free
 //! store (clean)                        metadata blocks; blocks of files as the disk has them
-//! superblock, mark, features, checksum, mmp, error, stranger
+//! superblock, mark, features, checksum, mmp, error, failure, stranger
 //! ```
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,7 @@ mod data;
 mod directory;
 mod dropped;
 mod error;
+mod failure;
 mod fault;
 mod features;
 mod fetch;

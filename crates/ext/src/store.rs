@@ -28,6 +28,7 @@ use parking_lot::{Mutex, RwLock};
 use vfs::{InoMap, Result};
 
 use crate::clean::Clean;
+use crate::failure::Failure;
 use crate::home::{Frames, LogItem, Transaction};
 pub(crate) use crate::kind::Kind;
 pub(crate) use before::Changing;
@@ -72,6 +73,8 @@ const FREED: u64 = 8;
 
 pub(crate) struct Store {
     disk: Arc<Disk>,
+    /// Of the volume.
+    pub(crate) failure: Arc<Failure>,
     /// Where blocks are that are not here, while the disk is attached; the rest is on the disk.
     frames: Option<Arc<Frames>>,
     /// What has no frame gets one when it is read.
@@ -101,6 +104,7 @@ impl Store {
         let shard_blocks = (cache_bytes / block) as usize / SHARDS;
         let part = part.max(block as usize / 64);
         Store {
+            failure: Arc::new(Failure::none(disk.name())),
             disk,
             frames: None,
             fills: false,
@@ -132,6 +136,11 @@ impl Store {
     /// Changes blocks in place from now on, once and for all.
     pub(crate) fn without_versions(&mut self) {
         self.versions = false;
+    }
+
+    /// Whether what was is kept.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.versions
     }
 
     /// Keeps so many bytes of files' blocks, as the disk has them.
@@ -213,6 +222,7 @@ impl Store {
             && !framed
             && self.fills
         {
+            let _whole = self.failure.whole("the table of frames");
             frames.fill(kind, number, &bytes);
         }
         let block = Block::new(number, bytes);

@@ -1,6 +1,7 @@
 //! An open file system.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use vfs::{InoSet, Result, Statfs};
 
 use crate::core::{Core, group, inode};
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::files::Files;
 use crate::handles::Handles;
@@ -202,7 +204,7 @@ impl Volume {
     pub(crate) fn to_read(superblock: Superblock, store: Store, options: &Options) -> Volume {
         let pages_max = options.page_bytes / superblock.block;
         Volume {
-            files: Files::new(superblock.block, 0),
+            files: Files::new(superblock.block, 0, store.failure.clone()),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
@@ -243,7 +245,7 @@ impl Volume {
         let pages_max = options.page_bytes / superblock.block;
         let synced_max = (options.synced_bytes / superblock.block).max(1);
         Ok(Volume {
-            files: Files::new(superblock.block, synced_max / SPARE_PART),
+            files: Files::new(superblock.block, synced_max / SPARE_PART, store.failure.clone()),
             core: Core::of(superblock, store),
             handles: Handles::new(),
             tree: RwLock::new(()),
@@ -270,7 +272,9 @@ impl Volume {
 
     /// For writing bytes of files.
     pub(crate) fn queue(&self) -> Result<MutexGuard<'_, Queue>> {
-        self.queue.as_ref().map(Mutex::lock).ok_or(vfs::Error::ReadOnly)
+        let queue = self.queue.as_ref().map(Mutex::lock).ok_or(vfs::Error::ReadOnly)?;
+        self.failure().check()?;
+        Ok(queue)
     }
 
     /// Tries again what found no room, when all pages have their places, which then need no more room for the worst case, and what was freed
@@ -331,21 +335,38 @@ impl Volume {
         superblock.last_orphan != 0 || superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
     }
 
-    /// Runs an operation that changes metadata, alone: all of it happens, or nothing; [`LOG_FULL`] if the log has no room for it before what is
+    /// Runs an operation that changes metadata, alone: all of it happens, or nothing, if a panic ends it, too ([`crate::failure`]); [`LOG_FULL`] if the log has no room for it before what is
     /// in it has been drained, for which the caller has to let go of his locks ([`Volume::with_log`]).
     pub(crate) fn change<R>(&self, operation: impl FnOnce(&Core) -> Result<R>) -> Result<R> {
         let _alone = self.begin()?;
-        let result = operation(&self.core);
-        match &result {
-            Ok(_) => self.core.finish(),
-            Err(_) => self.core.undo(),
+        let ended = catch_unwind(AssertUnwindSafe(|| operation(&self.core)));
+        {
+            // What runs has a part of the operation then, which is not to be committed.
+            let _whole = self.failure().whole("an operation's end");
+            match &ended {
+                Ok(Ok(_)) => self.core.finish(),
+                Ok(Err(_)) => self.core.undo(),
+                Err(_) => {
+                    // Where nothing is kept of what was, there is nothing to undo it by.
+                    if !self.core.store.has_versions() {
+                        self.failure().fail("an operation");
+                    }
+                    self.core.undo();
+                }
+            }
         }
-        self.noting(result)
+        self.noting(ended.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+
+    /// Whether a panic left something half done.
+    pub(crate) fn failure(&self) -> &Failure {
+        &self.core.store.failure
     }
 
     /// Begins an operation. **Here, with `tree` held, it is seen to that its record has room in half of the log**: whoever else has passed before.
     fn begin(&self) -> Result<RwLockWriteGuard<'_, ()>> {
         let alone = self.tree.write();
+        self.failure().check()?;
         if self.core.store.begin_within(1) {
             return Ok(alone);
         }
@@ -354,6 +375,7 @@ impl Volume {
             home.commit_what_fits(self)?;
         }
         let alone = self.tree.write();
+        self.failure().check()?;
         // If another one waits for a drain, what runs may come to more; three times what an operation may add still fits.
         if self.core.store.begin_within(2) { Ok(alone) } else { Err(LOG_FULL) }
     }
@@ -364,9 +386,9 @@ impl Volume {
         self.with_room(|| self.change(&operation))
     }
 
-    /// Only what is attached is written.
+    /// Only what is attached is written, and has not failed.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.home.is_some() { Ok(()) } else { Err(vfs::Error::ReadOnly) }
+        if self.home.is_some() { self.failure().check() } else { Err(vfs::Error::ReadOnly) }
     }
 
     /// The disk below.

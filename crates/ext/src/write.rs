@@ -167,6 +167,8 @@ impl Volume {
         self.go_on_cutting(file)?;
         self.with_room(|| {
             let mut state = file.alone();
+            // What only goes to pages meets nothing that would ask.
+            self.failure().check()?;
             self.end_cut(file, &state)?;
             let (range, size, mut draft, protected, is_inode_changed, spared) = self.reading(|| {
                 let mut inode = self.newest(&state, file.number)?;

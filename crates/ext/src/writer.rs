@@ -60,6 +60,7 @@ impl Volume {
     /// # Errors
     /// Any flush that has failed since the first of it was written.
     pub(crate) fn flush(&self, written: &Written) -> Result<()> {
+        let _whole = self.failure().whole("what was on its way to the disk");
         let flushed = self.disk().flush_since(written.since).map_err(|error| io(&error));
         if let (Some(home), false) = (&self.home, written.taken.is_empty()) {
             match flushed {
@@ -169,6 +170,10 @@ impl Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
+        // Nobody knows what is in flight still: before what became free meanwhile is given out.
+        if std::thread::panicking() {
+            self.volume.failure().fail("what was on its way to the disk");
+        }
         self.volume.core.space.end_writing();
     }
 }

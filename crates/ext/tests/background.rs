@@ -242,6 +242,45 @@ fn a_disk_that_comes_and_goes_loses_nothing_that_was_synced() {
     }
 }
 
+/// Whoever waited for it to write out pages waited for ever.
+#[test]
+fn a_thread_that_a_panic_had_ended_was_waited_for() {
+    let scene = Scene::new(&["-t", "ext4", "-b", "4096"]);
+    let volume = scene.mount();
+    let root = Caller::root();
+    let file = volume.create(&root, ROOT_INO, b"file", 0o644, FLAGS).unwrap();
+    volume.write(&root, file.handle, 0, &[7; 9000]).unwrap();
+    volume.fsync(file.handle, false).unwrap();
+    let other = volume.create(&root, ROOT_INO, b"other", 0o644, FLAGS).unwrap().handle;
+    scene.memory.refuse(0..u64::MAX);
+    volume.checkpoint().unwrap();
+    assert!(volume.stats().blocks_refused > 0, "it has something to tell");
+    let background = Background::begin(&volume, Duration::from_millis(1), |_| panic!("planted")).unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    let writer = volume.clone();
+    std::thread::spawn(move || {
+        let written =
+            (0..1000).try_for_each(|n| writer.write(&root, other, n << 16, &[8; 1 << 16]).map(drop));
+        drop(writer);
+        said.send(written).unwrap();
+    });
+    let written = heard.recv_timeout(Duration::from_secs(20)).expect("nobody waits for who is gone");
+    assert!(written.is_err_and(|error| error.to_string().contains("has failed")));
+    drop(background);
+    assert!(volume.syncfs().is_err());
+    drop(volume);
+    scene.memory.refuse(0..0);
+    let volume = scene.mount();
+    let handle = volume.open(&Caller::root(), file.attr.ino, OpenFlags::READ).unwrap();
+    let mut found = vec![0; 9001];
+    assert_eq!(volume.read(handle, 0, &mut found).unwrap(), 9000);
+    assert!(found[..9000] == [7; 9000], "what was synced is there");
+    volume.release(handle).unwrap();
+    volume.detach().unwrap();
+    drop(volume);
+    scene.fsck();
+}
+
 /// A disk whose flushes wait as long as they are held up.
 struct Slow {
     memory: Arc<Memory>,

@@ -23,7 +23,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -34,28 +35,41 @@ pub(crate) use self::inodes::{free_inode, new_inode};
 use self::state::State;
 use crate::core::inode::Inode;
 use crate::core::{Core, Tables};
+use crate::failure::{Failure, Whole};
 
 /// What is free, in DRAM: known from the first time that it is asked for.
-#[derive(Default)]
 pub(crate) struct Space {
     /// What became free while bytes of files are being written, which wait for that; nothing if none are.
     late: Mutex<Option<Vec<Range<u64>>>>,
     state: Mutex<Option<State>>,
     /// Blocks that the operation that runs may not have: see [`Space::spare`].
     spared: AtomicU64,
+    failure: Arc<Failure>,
 }
 
 impl Space {
-    pub(crate) fn new() -> Space {
-        Space::default()
+    pub(crate) fn new(failure: Arc<Failure>) -> Space {
+        Space { late: Mutex::default(), state: Mutex::default(), spared: AtomicU64::new(0), failure }
     }
 
-    fn state(&self, core: &Core) -> Result<MappedMutexGuard<'_, State>> {
+    fn state(&self, core: &Core) -> Result<Loaded<'_>> {
         let mut state = self.state.lock();
         if state.is_none() {
             *state = Some(State::load(core)?);
         }
-        Ok(MutexGuard::map(state, |state| state.as_mut().expect("just loaded")))
+        // Behind a panic blocks may be available that are somebody's, and not be undone.
+        self.failure.check()?;
+        Ok(self.loaded(state).expect("just loaded"))
+    }
+
+    /// The same, if it is known by now.
+    fn known(&self) -> Option<Loaded<'_>> {
+        self.loaded(self.state.lock())
+    }
+
+    fn loaded<'a>(&'a self, state: MutexGuard<'a, Option<State>>) -> Option<Loaded<'a>> {
+        let state = MutexGuard::try_map(state, Option::as_mut).ok()?;
+        Some(Loaded { _whole: self.failure.whole("what is known of free space"), state })
     }
 
     /// The operation that runs is `caller`'s: who may not have what the superblock reserves gets none of it for names, attributes and
@@ -92,14 +106,14 @@ impl Space {
 
     /// Takes a promise back: they have a place now, or need none.
     pub(crate) fn release(&self, blocks: u64) {
-        if let Some(state) = &mut *self.state.lock() {
+        if let Some(mut state) = self.known() {
             state.promised -= blocks;
         }
     }
 
     /// Blocks that are promised.
     pub(crate) fn promised(&self) -> u64 {
-        self.state.lock().as_ref().map_or(0, |state| state.promised)
+        self.known().map_or(0, |state| state.promised)
     }
 
     /// Whether fixed metadata of the file system is in one of these blocks.
@@ -109,14 +123,14 @@ impl Space {
 
     /// The operation that runs has been: what it freed is free when its transaction is durable.
     pub(crate) fn finish(&self) {
-        if let Some(state) = &mut *self.state.lock() {
+        if let Some(mut state) = self.known() {
             state.finish();
         }
     }
 
     /// The operation that runs is undone: what it freed is not free, what it took is picked still.
     pub(crate) fn undo(&self, tables: &Tables) {
-        if let Some(state) = &mut *self.state.lock() {
+        if let Some(mut state) = self.known() {
             state.undo(tables);
         }
     }
@@ -124,7 +138,7 @@ impl Space {
     /// What was freed since the last call, by operations that have finished: the transaction that is now taken to be committed has
     /// it. Called alone (`tree`).
     pub(crate) fn take_freed(&self) -> Vec<Range<u64>> {
-        self.state.lock().as_mut().map_or_else(Vec::new, |state| std::mem::take(&mut state.freed))
+        self.known().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.freed))
     }
 
     /// These blocks, of [`Space::take_freed`], may be given out again: their transaction is durable.
@@ -137,7 +151,7 @@ impl Space {
         match late {
             Some(late) => late.extend_from_slice(freed),
             None => {
-                if let Some(state) = &mut *self.state.lock() {
+                if let Some(mut state) = self.known() {
                     freed.iter().for_each(|blocks| state.let_go(blocks.clone()));
                 }
             }
@@ -170,6 +184,27 @@ pub(crate) fn spared_for(core: &Core, caller: &Caller, file: &Inode) -> u64 {
     match caller.from_cache {
         true => spared(core, &Caller::user(file.uid, file.gid)),
         false => spared(core, caller),
+    }
+}
+
+/// What is free, to be changed.
+struct Loaded<'a> {
+    /// Let go of before the lock.
+    _whole: Whole<'a>,
+    state: MappedMutexGuard<'a, State>,
+}
+
+impl Deref for Loaded<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Loaded<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 

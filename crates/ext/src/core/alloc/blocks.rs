@@ -30,7 +30,7 @@ pub(crate) fn pick(core: &Core, goal: u64, most: u64) -> Result<Range<u64>> {
 /// Gives picked blocks back.
 pub(crate) fn give_up(core: &Core, blocks: Range<u64>) {
     // Who has picked has loaded it.
-    if let Some(state) = &mut *core.space.state.lock() {
+    if let Some(mut state) = core.space.known() {
         state.picked -= length(&blocks);
     }
     core.space.let_go(&[blocks]);
