@@ -183,6 +183,11 @@ impl Area {
         })
     }
 
+    /// Blocks of the disk.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.disk_bytes / self.block
+    }
+
     /// Leaves some of the room unused.
     pub(crate) fn confine(&mut self, room: Room) {
         let end = self.log_at + 2 * self.half;

@@ -150,7 +150,7 @@ impl Frames {
 
     /// Reads the table: 16 bytes a frame.
     pub(crate) fn open(region: Region, area: Area, disk: Arc<Disk>) -> Result<Frames> {
-        let blocks = area.disk_bytes / area.block;
+        let blocks = area.blocks();
         let (mut frames, mut of, mut free) = (Vec::new(), InoMap::default(), Vec::new());
         for n in 0..area.frames as u32 {
             let at = area.entry_at(n);

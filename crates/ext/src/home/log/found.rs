@@ -242,7 +242,8 @@ impl<'a> FoundLog<'a> {
     }
 }
 
-/// What a record holds, whose bytes behind its header are at `start` of the region.
+/// What a record holds, whose bytes behind its header are at `start` of the region; nothing if nobody writes such a record: who goes by it relies on that all that
+/// it is about is on the disk.
 fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<Logged> {
     let all = bytes.len();
     let mut reader = Reader { rest: bytes };
@@ -266,8 +267,11 @@ fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<L
         logged.freed.push(reader.take::<U64>()?.get());
     }
     for _ in 0..header.ranges.get() {
-        let [start, end] = reader.take::<[U64; 2]>()?;
-        logged.ranges.push(start.get()..end.get());
+        let [start, end] = reader.take::<[U64; 2]>()?.map(U64::get);
+        if start > end || end > area.blocks() {
+            return None;
+        }
+        logged.ranges.push(start..end);
     }
     for _ in 0..header.items.get() {
         let raw: RawItem = reader.take()?;

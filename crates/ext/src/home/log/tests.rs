@@ -1,12 +1,18 @@
 //! What is written to the log is found again, and what is damaged told.
 
 use super::*;
+use crate::support::Image;
+use crate::support::attached::{Attached, mount};
 use nvm::{OpenOptions, VolumeKind, Zone};
+
+/// Of the disk.
+const BLOCKS: u64 = 1 << 10;
 
 fn area() -> (Region, Area) {
     let zone = Zone::anonymous(64 << 20, &OpenOptions::default()).unwrap();
     let region = zone.create_volume("disk", VolumeKind::Ext, Some(16 << 20)).unwrap();
-    let area = Area::lay_out(&region, 1024, 128, 0).unwrap();
+    let mut area = Area::lay_out(&region, 1024, 128, 0).unwrap();
+    area.disk_bytes = BLOCKS * 1024;
     (region, area)
 }
 
@@ -184,7 +190,8 @@ fn what_is_left_of_another_epoch_is_nothing() {
 /// The volume that a zone has, as attaching leaves it.
 fn attached(zone: &Zone) -> (Region, Area) {
     let region = zone.create_volume("disk", VolumeKind::Ext, Some(16 << 20)).unwrap();
-    let area = Area::lay_out(&region, 1024, 128, 0).unwrap();
+    let mut area = Area::lay_out(&region, 1024, 128, 0).unwrap();
+    area.disk_bytes = BLOCKS * 1024;
     area.clear_log(&region).ignore();
     area.retire(&region, 2, region.fence(nvm::Flushed::none())).ignore();
     (region, area)
@@ -307,6 +314,47 @@ fn a_record_that_contradicts_itself_is_none() {
     header.crc = header.checksum(&region).into();
     region.store(Purpose::Journal, area.half_at(0), header.as_bytes());
     assert_eq!(numbers(&region, &area).1, 21);
+}
+
+/// Whether a volume whose log has only that can be mounted and detached, and what is found of three records of which the second is that.
+fn check_is_none(hostile: impl Fn(u64) -> Transaction) {
+    let Attached { zone, memory, volume } = Attached::new();
+    volume.unmount().unwrap();
+    let number = volume.stats().transactions + 1;
+    drop(volume);
+    let region = zone.volume("disk").unwrap();
+    let area = Area::read(&region).unwrap().unwrap();
+    let mut log = Log::begin(region, area.clone(), number);
+    log.append(&Transaction { number, ..hostile(area.blocks()) }).unwrap().ignore();
+    mount(&zone, &memory).unmount().unwrap();
+    mount(&zone, &memory).detach().unwrap();
+    Image::of(&memory.image()).fsck();
+    let (region, area) = self::area();
+    let mut log = Log::begin(region.clone(), area.clone(), 1);
+    for transaction in [transaction(1), Transaction { number: 2, ..hostile(BLOCKS) }, transaction(3)] {
+        log.append(&transaction).unwrap().ignore();
+    }
+    let missing = Some("record 2, behind which record 3 is whole".into());
+    assert_eq!(numbers(&region, &area), (vec![1, 3], 4, missing));
+}
+
+/// A block of a file that nobody has.
+fn item(block: u64) -> LogItem {
+    LogItem { block, page: vec![0; 1024].into(), within: 0..1024, fresh: true }
+}
+
+/// Maps that are asked for such a range panic.
+#[test]
+fn a_range_in_the_log_that_ends_before_it_begins_made_the_mount_panic() {
+    for range in
+        [|blocks| blocks / 2..4, |blocks| blocks..blocks - 1, |blocks| 7..blocks + 1, |_| 7..u64::MAX]
+    {
+        check_is_none(|blocks| Transaction {
+            ranges: vec![4..5, range(blocks)],
+            items: vec![item(blocks - 1)],
+            ..Transaction::default()
+        });
+    }
 }
 
 /// A page that cannot be read any more reads as zeros: between finding records and reading them, too.
