@@ -248,10 +248,12 @@ fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<L
     let all = bytes.len();
     let mut reader = Reader { rest: bytes };
     let part = area.part as usize;
+    let on_disk = |block: U64| Some(block.get()).filter(|block| *block < area.blocks());
     let mut logged =
         Logged { number: header.number.get(), bytes: header.bytes.get().into(), ..Logged::default() };
     for _ in 0..header.blocks.get() {
         let raw: RawBlock = reader.take()?;
+        let number = on_disk(raw.number)?;
         let kind = Kind::from_words(raw.kind.get(), raw.ino.get())?;
         let parts = raw.parts.get();
         if parts & !all_parts(area.block as usize, part) != 0 {
@@ -261,10 +263,10 @@ fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<L
         for n in (0..64).filter(|n| parts >> n & 1 != 0) {
             changed.push((n, reader.bytes(part)?.to_vec()));
         }
-        logged.blocks.push((raw.number.get(), kind, changed));
+        logged.blocks.push((number, kind, changed));
     }
     for _ in 0..header.freed.get() {
-        logged.freed.push(reader.take::<U64>()?.get());
+        logged.freed.push(on_disk(reader.take()?)?);
     }
     for _ in 0..header.ranges.get() {
         let [start, end] = reader.take::<[U64; 2]>()?.map(U64::get);
@@ -275,6 +277,7 @@ fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<L
     }
     for _ in 0..header.items.get() {
         let raw: RawItem = reader.take()?;
+        let block = on_disk(raw.block)?;
         let (length, fresh) = (raw.length.get() & !FRESH, raw.length.get() & FRESH != 0);
         let end = u64::from(raw.offset.get()) + u64::from(length);
         if end > area.block {
@@ -282,7 +285,7 @@ fn decode(header: &RawRecord, bytes: &[u8], start: u64, area: &Area) -> Option<L
         }
         let at = start + (all - reader.rest.len()) as u64;
         reader.bytes(length.next_multiple_of(8) as usize)?;
-        logged.items.push(Item { block: raw.block.get(), offset: raw.offset.get(), length, fresh, at });
+        logged.items.push(Item { block, offset: raw.offset.get(), length, fresh, at });
     }
     Some(logged)
 }

@@ -357,6 +357,18 @@ fn a_range_in_the_log_that_ends_before_it_begins_made_the_mount_panic() {
     }
 }
 
+/// Just behind the disk's end it was taken for one that the disk refuses, and the volume could be neither mounted nor detached any more.
+#[test]
+fn a_block_in_the_log_that_the_disk_does_not_have_went_to_nvm_for_ever() {
+    for block in [|blocks| blocks, |_| 1 << 62, |_| u64::MAX] {
+        let none = Transaction::default;
+        check_is_none(|blocks| Transaction { items: vec![item(block(blocks))], ..none() });
+        check_is_none(|blocks| Transaction { freed: vec![block(blocks)], ..none() });
+        let metadata = |block| vec![(block, Kind::Bitmap, 0, [].into())];
+        check_is_none(|blocks| Transaction { blocks: metadata(block(blocks)), ..none() });
+    }
+}
+
 /// A page that cannot be read any more reads as zeros: between finding records and reading them, too.
 #[test]
 fn records_that_are_gone_since_they_were_found_are_an_error() {
