@@ -142,7 +142,7 @@ pub fn at_rest(region: &Region, disk: &Arc<Disk>) -> Result<AtRest, Error> {
     let Some(area) = area else { return Err(Error::NotAttached { volume: region.name().into() }) };
     check_disk(&area, region, disk)?;
     let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
-    let superblock = superblock_of(&frames, &area, disk)?;
+    let superblock = superblock_of(&frames, &area, region, disk)?;
     let options = Options::default();
     let mut store = Store::new(disk.clone(), superblock.block, superblock.inode_bytes, options.cache_bytes);
     store.look_through(frames);
@@ -226,8 +226,7 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     if !found.clean {
         return Err(Error::NotClean { disk: disk.name().into() });
     }
-    let part = found.inode_bytes.max(found.block as usize / 64) as u64;
-    let mut area = Area::lay_out(region, found.block, part, found.fixed_bytes())?;
+    let mut area = Area::lay_out(region, found.block, found.part(), found.fixed_bytes())?;
     if let Some(room) = room {
         area.confine(room);
     }
@@ -332,7 +331,7 @@ impl Volume {
         }
         let frames = Arc::new(Frames::open(region.clone(), area.clone(), disk.clone())?);
         let mut replayed = replay(region, &area, &log, &frames, &disk)?;
-        let superblock = superblock_of(&frames, &area, &disk)?;
+        let superblock = superblock_of(&frames, &area, region, &disk)?;
         let next = log.next();
         let home = Home::begin(region.clone(), mounted, area.clone(), frames.clone(), next);
         let mut volume = Volume::with_home(disk, superblock, home, next, options)?;
@@ -488,16 +487,44 @@ fn check_disk(area: &Area, region: &Region, disk: &Disk) -> Result<(), Error> {
         }
         None if is_cut_short(area, region, disk)? => Err(Error::NotAttached { volume: region.name().into() }),
         None => Err(other(true, "somebody has taken its mark away, and may have changed it".into())),
+    }?;
+    // Before a block of the log goes anywhere. One of which a sector is older than the other is not sound, and says the same as the area's copy.
+    for raw in [&found, &RawSuperblock::of_bytes(&area.superblock)] {
+        if let Ok(superblock) = raw.verify_numbers(disk) {
+            check_units(area, region, &superblock)?;
+        }
     }
+    Ok(())
 }
 
 /// The superblock as the newest metadata has it.
-fn superblock_of(frames: &Frames, area: &Area, disk: &Disk) -> Result<Superblock, Error> {
+fn superblock_of(frames: &Frames, area: &Area, region: &Region, disk: &Disk) -> Result<Superblock, Error> {
     let number = superblock::AT / area.block;
-    if !frames.holds(number) {
-        return RawSuperblock::of_bytes(&area.superblock).verify(disk);
-    }
     let mut block = vec![0; area.block as usize];
-    frames.current(number, &mut block)?;
-    RawSuperblock::of_block(&block, area.block).verify(disk)
+    let raw = match frames.holds(number) {
+        true => {
+            frames.current(number, &mut block)?;
+            RawSuperblock::of_block(&block, area.block)
+        }
+        false => RawSuperblock::of_bytes(&area.superblock),
+    };
+    let superblock = raw.verify(disk)?;
+    check_units(area, region, &superblock)?;
+    Ok(superblock)
 }
+
+/// An area counts in its disk's blocks and sub-blocks.
+fn check_units(area: &Area, region: &Region, superblock: &Superblock) -> Result<(), Error> {
+    let (block, part) = (superblock.block, superblock.part());
+    if (area.block, area.part) == (block, part) {
+        return Ok(());
+    }
+    let what = format!(
+        "it has blocks of {} bytes and sub-blocks of {}, and the disk's superblock says {block} and {part}",
+        area.block, area.part
+    );
+    Err(Error::Area { volume: region.name().into(), what })
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,11 @@ use super::{AT, Superblock};
 use crate::features::{Compat, Incompat, RoCompat};
 
 impl Superblock {
+    /// Bytes of a sub-block: those of an inode, but a 64th of a block at least.
+    pub(crate) fn part(&self) -> u64 {
+        (self.inode_bytes as u64).max(self.block / 64)
+    }
+
     /// The first block of a group.
     pub(crate) fn group_start(&self, group: u32) -> u64 {
         self.first_block + u64::from(group) * self.blocks_per_group
