@@ -150,10 +150,18 @@ pub fn at_rest(region: &Region, disk: &Arc<Disk>) -> Result<AtRest, Error> {
     Ok(AtRest { space: Volume::to_read(superblock, store, &options).space()?, has_errors })
 }
 
+/// Whether a disk says that its newest metadata is in NVM.
+///
+/// # Errors
+/// A disk that cannot be read, or has no ext.
+pub fn is_marked(disk: &Disk) -> Result<bool, Error> {
+    Ok(mark::read(disk)?.is_some())
+}
+
 /// Takes the mark from a disk whose NVM is lost. What was only there is lost with it: the metadata changed since the disk was attached, and
 /// synced writes that had not been drained. Run e2fsck on it then.
 pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {
-    if mark::read(disk)?.is_none() {
+    if !is_marked(disk)? {
         return Ok(false);
     }
     mark::remove(disk)?;

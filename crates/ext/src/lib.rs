@@ -96,7 +96,7 @@ extern crate self as ext;
 pub use crate::core::Damage;
 pub use attach::{
     AtRest, Attachment, at_rest, attach, attach_within, attachment, check_attachable, force_from_disk,
-    log_damage,
+    is_marked, log_damage,
 };
 pub use background::Background;
 pub use check::{Report, check, check_volume};

@@ -29,18 +29,18 @@ pub(crate) struct Lacks {
 
 /// Attaches a disk to a volume of an open zone.
 pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) -> Result<Told, Failure> {
-    let disk = open_disk(disk)?;
+    attach_disk(zone, volume, &open_disk(disk)?, bytes)
+}
+
+fn attach_disk(zone: &Zone, volume: &str, disk: &Arc<Disk>, bytes: Option<u64>) -> Result<Told, Failure> {
     if zone.volumes().iter().all(|entry| entry.name != volume) {
-        check_new(zone, volume, &disk, bytes)?;
+        check_new(zone, volume, disk, bytes)?;
     }
     let (region, is_new) = volume_for(zone, volume, bytes)?;
-    let attached = ext::attach(&region, &disk).doing("attaching the disk");
-    if attached.is_err() && is_new {
-        drop(region);
-        zone.remove_volume(volume).doing("removing the volume made for it")?;
-        return Err(attached.map(drop).unwrap_err());
-    }
-    let in_use_bytes = attached?;
+    let in_use_bytes = match ext::attach(&region, disk).doing("attaching the disk") {
+        Err(failure) if is_new => return Err(take_back(zone, region, disk, failure)),
+        attached => attached?,
+    };
     let attachment = of(&region)?;
     let lacks = (!attachment.has_room_for_all()).then_some(Lacks {
         in_use_bytes,
@@ -48,6 +48,32 @@ pub(crate) fn attach(zone: &Zone, volume: &str, disk: &str, bytes: Option<u64>) 
         bytes_for_all: attachment.bytes_for_all,
     });
     Ok(Told { frame_bytes: attachment.frames * attachment.block_bytes, bytes: region.len(), lacks })
+}
+
+/// Removes the volume that was made for a disk which could not be attached. **Unless the disk has the mark, or may have it**: that goes there last, and
+/// from a disk that has it only this volume takes it away without losing anything.
+fn take_back(zone: &Zone, region: Region, disk: &Disk, failure: Failure) -> Failure {
+    let (path, name) = (zone.info().path, region.name().to_string());
+    let path = path.display();
+    let has = match ext::is_marked(disk) {
+        Ok(true) => "has",
+        Err(ext::Error::Disk(_)) => "may have",
+        // What is no ext has no mark.
+        Ok(false) | Err(_) => {
+            drop(region);
+            return match zone.remove_volume(&name) {
+                Ok(()) => failure,
+                Err(error) => failure
+                    .leaving(format!("volume '{name}', which was made for it, could not be removed: {error}"))
+                    .remedy(format!("amberfs zone remove-volume {path} {name}")),
+            };
+        }
+    };
+    failure
+        .leaving(format!("the disk {has} the mark of volume '{name}', which was made for it and stays"))
+        .remedy(format!(
+            "amberfs detach {path}:{name}, which makes it a plain disk again; if that says that there is no disk, attach it again"
+        ))
 }
 
 /// A volume is not made for what cannot be attached.
@@ -195,3 +221,6 @@ fn open_volume_with(
     });
     opened.doing("opening the volume with its disk")
 }
+
+#[cfg(test)]
+mod tests;
