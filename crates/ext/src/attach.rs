@@ -242,6 +242,7 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     let mut retired = 0;
     if let Some(old) = &old {
         area.follow(old);
+        // It may be damaged, and does not count any more.
         retired = old.retired(region);
     }
     area.disk_uuid = found.uuid;
@@ -257,7 +258,7 @@ pub fn attach_within(region: &Region, disk: &Arc<Disk>, room: Option<Room>) -> R
     // An empty log and an empty table first: the state makes them count.
     let frames = Frames::empty(region.clone(), area.clone(), disk.clone());
     area.clear_log(region).ignore();
-    area.retire(region, retired + 2, frames.checkpoint()).ignore();
+    area.retire(region, home::retired_behind(retired), frames.checkpoint()).ignore();
     area.state = State::Attached;
     area.write(region).ignore();
     let store = Store::new(disk.clone(), found.block, found.inode_bytes, Options::default().cache_bytes);

@@ -27,7 +27,7 @@ pub use area::Room;
 pub(crate) use area::{Area, LEFT_PART, State, bytes_for_all, check_bytes, check_name};
 pub(crate) use frames::Frames;
 use log::Log;
-pub(crate) use log::{FoundLog, Item, LogItem, Logged, Transaction};
+pub(crate) use log::{FoundLog, Item, LogItem, Logged, Transaction, retired_behind};
 
 /// What a checkpoint needs of who knows files.
 pub(crate) trait Above {

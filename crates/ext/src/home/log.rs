@@ -47,6 +47,8 @@ struct RawHalf {
 const HEADER: u64 = 64;
 /// More records, or epochs, than there can ever be.
 const NUMBERS: u64 = 1 << 62;
+/// The newest epoch that is retired where none was begun.
+const FIRST_RETIRED: u64 = 2;
 const _: () = assert!(size_of::<RawHalf>() as u64 == HEADER);
 
 #[repr(C)]
@@ -163,6 +165,11 @@ pub(crate) struct Log {
     /// Where in the half it begins.
     at: u64,
     buffer: Vec<u8>,
+}
+
+/// The epoch that is retired in an area whose log is emptied for a disk, by the one that was before.
+pub(crate) fn retired_behind(before: u64) -> u64 {
+    Some(before).filter(|before| *before < NUMBERS).unwrap_or(0) + FIRST_RETIRED
 }
 
 impl Log {

@@ -24,6 +24,10 @@ const SEARCHED_MAX: u64 = 4 << 20;
 /// Bytes of what looks like records there whose checksums are tried, in all: who can write to NVM makes no mount last for ever.
 const TRIED_MAX: u64 = 64 << 20;
 
+/// The newest epoch that is retired is no further ahead of the newest that was begun: a mount that is cut short before it begins one brings it two further,
+/// and so many of them do not come one behind the other.
+const AHEAD_MAX: u64 = 1024;
+
 /// The records that are not retired, in their order.
 pub(crate) struct FoundLog<'a> {
     region: &'a Region,
@@ -52,7 +56,8 @@ struct Run {
 impl<'a> FoundLog<'a> {
     /// Finds what there is. Nothing is changed.
     pub(crate) fn of(region: &'a Region, area: &'a Area) -> FoundLog<'a> {
-        let first = area.retired(region).min(NUMBERS) + 1;
+        let retired = area.retired(region);
+        let first = retired.min(NUMBERS) + 1;
         let mut log = FoundLog {
             region,
             area,
@@ -65,11 +70,19 @@ impl<'a> FoundLog<'a> {
         };
         let begun = [first, first + 1].map(|epoch| RawHalf::at(region, area, epoch));
         let latest = begun.iter().flatten().map(|raw| raw.epoch.get()).max();
-        if let Some(later) = latest.filter(|latest| *latest > first + 1) {
-            log.last_epoch = later;
-            let retired = first - 1;
-            log.damage
-                .push(format!("its newest epoch that is emptied is {retired}, and epoch {later} was begun"));
+        let says = |begun: String| format!("its newest epoch that is emptied is {retired}, and {begun}");
+        let damage = match latest {
+            Some(later) if later > first + 1 => Some(format!("epoch {later} was begun")),
+            Some(latest) if retired >= NUMBERS || latest + AHEAD_MAX < retired => {
+                Some(format!("epoch {latest} the newest begun"))
+            }
+            None if retired >= NUMBERS => Some("none was begun".into()),
+            _ => None,
+        };
+        if let Some(damage) = damage {
+            // It cannot be known what is emptied. Who goes on begins the epoch behind that.
+            log.last_epoch = latest.unwrap_or(FIRST_RETIRED);
+            log.damage.push(says(damage));
             return log;
         }
         let headers = [0, 1].map(|n| begun[n].filter(|raw| raw.epoch.get() == first + n as u64));

@@ -1,8 +1,10 @@
 //! What is written to the log is found again, and what is damaged told.
 
 use super::*;
+use crate::options::Options;
 use crate::support::Image;
 use crate::support::attached::{Attached, mount};
+use crate::volume::Volume;
 use nvm::{OpenOptions, VolumeKind, Zone};
 
 /// Of the disk.
@@ -281,6 +283,50 @@ fn a_retired_epoch_that_counts_again_is_told_if_two_are_behind_it() {
     let (found, _, damage) = numbers(&region, &area);
     assert!(found.is_empty() && damage.unwrap().contains("is 0, and epoch 3 was begun"));
     assert_eq!(FoundLog::of(&region, &area).last_epoch(), 3);
+}
+
+/// No epoch is so far.
+fn turn_up(region: &Region) {
+    let area = Area::read(region).unwrap().unwrap();
+    area.retire(region, u64::MAX, region.fence(nvm::Flushed::none())).ignore();
+}
+
+/// The log seemed empty: what was synced was lost without a word.
+#[test]
+fn a_retired_epoch_that_cannot_be_was_believed() {
+    for (retired, is_told) in [(1026, false), (1027, true), (1 << 62, true), (u64::MAX, true)] {
+        let (region, area, _) = written(1);
+        area.retire(&region, retired, region.fence(nvm::Flushed::none())).ignore();
+        let log = FoundLog::of(&region, &area);
+        let damage = log.damage().unwrap_or_default();
+        let expected = format!("its newest epoch that is emptied is {retired}, and epoch 2 the newest begun");
+        assert_eq!(damage, if is_told { expected } else { String::new() });
+        assert_eq!(log.last_epoch(), if is_told { 2 } else { 1028 });
+    }
+    let zone = Zone::anonymous(64 << 20, &OpenOptions::default()).unwrap();
+    let (region, area) = attached(&zone);
+    area.retire(&region, u64::MAX, region.fence(nvm::Flushed::none())).ignore();
+    let log = FoundLog::of(&region, &area);
+    assert!(log.damage().unwrap().contains("and none was begun"), "{:?}", log.damage());
+    // Who goes on has a number that counts; and so has who attaches a disk.
+    let Attached { zone, memory, volume } = Attached::new();
+    drop(volume);
+    let region = zone.volume("disk").unwrap();
+    let disk = || Arc::new(disk::Disk::over("disk".into(), memory.clone()));
+    turn_up(&region);
+    let refused = Volume::mount(&region, disk(), &Options::default()).map(drop);
+    assert!(matches!(refused, Err(crate::Error::LogDamaged { .. })), "{refused:?}");
+    let past_damage = Options { past_damage: true, ..Options::default() };
+    drop(Volume::mount(&region, disk(), &past_damage).unwrap());
+    mount(&zone, &memory).detach().unwrap();
+    let Attached { zone, memory, volume } = Attached::new();
+    volume.detach().unwrap();
+    drop(volume);
+    let region = zone.volume("disk").unwrap();
+    turn_up(&region);
+    let disk = Arc::new(disk::Disk::over("disk".into(), memory.clone()));
+    crate::attach(&region, &disk).unwrap();
+    mount(&zone, &memory).detach().unwrap();
 }
 
 #[test]
