@@ -25,7 +25,7 @@ use crate::workload::{Id, Workload};
 /// Names the mark that follows the opening of the volume.
 pub(crate) const OPENED: &str = "opened";
 /// Names the mark that follows each operation.
-pub(crate) const RETURNED: &str = "returned";
+const RETURNED: &str = "returned";
 /// Every so many workloads all of memory is compared with what it should be.
 const COMPARE_EVERY: u64 = 16;
 /// Bytes beyond those of an operation that a volume may want to be free: for its own nodes, and to stay able to free others.
@@ -133,6 +133,8 @@ pub(crate) struct Life {
 /// Which trees a crash may leave while an operation runs, and when it has returned.
 #[derive(Clone)]
 struct Ranges {
+    /// Before the operation, what it leaves in between, and behind it.
+    made: RangeInclusive<usize>,
     during: RangeInclusive<usize>,
     after: RangeInclusive<usize>,
     synced_during: SyncedFiles,
@@ -143,7 +145,7 @@ struct Ranges {
 
 impl Life {
     /// The trees that may be left at each moment, from when `first` operations had returned.
-    pub(crate) fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Allowed> + '_ {
+    fn allowed_from(&self, first: usize) -> impl FnMut(Moment<'_>) -> Option<Allowed> + '_ {
         let mut returned = 0;
         move |moment| {
             let allowed = self.allowed.get(returned)?;
@@ -161,6 +163,19 @@ impl Life {
                     Allowed::Lagging(Lagging::new(history.clone(), trees, synced.clone()))
                 }
             })
+        }
+    }
+
+    /// The trees that may be left if an operation is cut short, and whatever had returned is durable after all, or that as well.
+    pub(crate) fn allowed_within(&self, operation: usize) -> Allowed {
+        let Ranges { made, during, beside_during, synced_during, .. } = &self.allowed[operation];
+        let trees = *during.start()..=*made.end();
+        match &self.history {
+            None => self.with_beside(&trees, beside_during).into(),
+            Some(history) => {
+                let trees = *trees.start()..trees.end() + 1;
+                Allowed::Lagging(Lagging::new(history.clone(), trees, synced_during.clone()))
+            }
         }
     }
 
@@ -430,7 +445,9 @@ impl Stage {
             low = *after.start();
             let beside_last = theirs.ground.besides.len().saturating_sub(1);
             let (beside_during, beside_after) = (beside..=beside_last, beside_last..=beside_last);
-            let ranges = Ranges { during, after, synced_during, synced_after, beside_during, beside_after };
+            let made = before..=last;
+            let ranges =
+                Ranges { made, during, after, synced_during, synced_after, beside_during, beside_after };
             life.allowed.push(ranges);
         }
         life.history = history.map(Rc::new);

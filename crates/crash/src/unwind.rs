@@ -3,7 +3,8 @@
 //! An operation that unwinds, wherever, leaves the volume as it was or as the operation leaves it; or the volume takes no changes any
 //! more, and whoever opens it next finds one of the two. It can be read, synced and closed, and none of that panics.
 //!
-//! Each operation of scenes with one volume is done as often as it has stores, flushes and fences, and panics right before each of them once.
+//! Each operation of scenes with one volume is done as often as it has reads, stores, flushes and fences, and panics right before each of them
+//! once.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -13,7 +14,7 @@ use vfs::Time;
 
 use crate::ground::Ground;
 use crate::judge::guarded;
-use crate::lab::{Lab, Life, Moment, RETURNED, Stage, WorkloadError, clock};
+use crate::lab::{Lab, Stage, WorkloadError, clock};
 use crate::lag::Allowed;
 use crate::operation::{Actor, Operation};
 use crate::running::Running;
@@ -69,7 +70,7 @@ impl Lab {
             if matches!(operations[index], Operation::RollBack(_) | Operation::CloneClosed(_)) {
                 continue;
             }
-            let allowed = allowed_at(&life, index);
+            let allowed = life.allowed_within(index);
             for event in 1.. {
                 let found = stage.panic_at(&operations[..=index], event, &allowed);
                 Time::stop(None);
@@ -88,13 +89,6 @@ impl Lab {
         }
         Ok(unwound)
     }
-}
-
-/// The trees that may be left if the operation with this number is cut short.
-fn allowed_at(life: &Life, index: usize) -> Allowed {
-    let mut allowed = life.allowed_from(0);
-    (0..index).for_each(|_| drop(allowed(Moment::Mark(RETURNED))));
-    allowed(Moment::Fence).expect("a workload's operation")
 }
 
 impl Stage {
@@ -118,12 +112,15 @@ impl Stage {
         Time::stop(Some(clock(number)));
         arena.zone.start_recording(RecordingOptions::default());
         arena.zone.set_gate(Some(count_down));
+        arena.zone.set_read_gate(Some(count_down));
         LEFT.set(event);
-        let unwound = catch_unwind(AssertUnwindSafe(|| drop(actor.perform(number, last)))).is_err();
-        LEFT.set(0);
+        // Somebody on the way may have made an error of the panic.
+        let _unwound = catch_unwind(AssertUnwindSafe(|| drop(actor.perform(number, last))));
+        let has_panicked = LEFT.replace(0) == 0;
         arena.zone.set_gate(None);
+        arena.zone.set_read_gate(None);
         arena.zone.stop_recording();
-        if !unwound {
+        if !has_panicked {
             actor.ground.abandon();
             return Ok(None);
         }

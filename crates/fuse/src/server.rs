@@ -97,8 +97,9 @@ impl Server {
             Err(_) => {
                 if !self.panicked.swap(true, Ordering::Relaxed) {
                     tracing::error!(
-                        "{}: a request made the volume panic and failed with EIO; the mount goes on, but save \
-                         your data and report this. Further panics are not logged",
+                        "{}: a request made the volume panic and failed with EIO; a volume that was in the middle of a \
+                         change takes no others: save what you need, mount it again, and report this. Further \
+                         panics are not logged",
                         request.name()
                     );
                 }

@@ -1,6 +1,7 @@
 //! Threads that write.
 
 use std::io::{self, IoSlice};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -38,7 +39,7 @@ impl Pool {
                 loop {
                     let job = waiting.lock().recv();
                     let Ok((slot, at, buffer)) = job else { break };
-                    let result = device.write(at, &[IoSlice::new(&buffer)], false);
+                    let result = write(&*device, at, &buffer);
                     if finished.send((slot, buffer, result)).is_err() {
                         break;
                     }
@@ -53,6 +54,12 @@ impl Pool {
     }
 }
 
+/// Writes; a panic is an error like any other: somebody waits for the answer.
+fn write(device: &dyn Device, at: u64, buffer: &Buffer) -> io::Result<()> {
+    let write = || device.write(at, &[IoSlice::new(buffer)], false);
+    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| Err(io::Error::other("writing to it panicked")))
+}
+
 impl Carrier for Pool {
     fn start(&mut self, slot: usize, at: u64, buffer: Buffer) {
         let job = (slot, at, buffer);
@@ -62,7 +69,7 @@ impl Carrier for Pool {
         };
         // The device needs none, or the system had no thread for us.
         if let Some((slot, at, buffer)) = refused {
-            let result = self.device.write(at, &[IoSlice::new(&buffer)], false);
+            let result = write(&*self.device, at, &buffer);
             self.own.push((slot, buffer, result));
         }
     }
