@@ -123,6 +123,10 @@ class Crate:
         return found
 
 
+# Crates whose modules are drawn.
+DRAWN = ("native", "ext", "cli")
+
+
 class Drawing:
     """The layers of a crate's modules as docs/design.md has them, from the top."""
 
@@ -130,6 +134,7 @@ class Drawing:
         self.layers = []
         begin = text.find(f"Within `{crate}`")
         if begin < 0:
+            assert crate not in DRAWN, f"docs/design.md does not draw {crate}"
             return
         _, lines, rest = text[begin:].split("```", 2)
         for line in lines.strip("\n").splitlines():
@@ -200,7 +205,8 @@ def main():
                     for target in sorted(set(graph[module]) & set(circle)):
                         print(f"  {module[-1]} -> {target[-1]}: {', '.join(sorted(graph[module][target]))}")
     if not status:
-        print(f"layers: {len(names)} crates, no circles, as drawn")
+        drawn = sum(name in DRAWN for name in names)
+        print(f"layers: {len(names)} crates, no circles; {drawn} as drawn")
     return status
 
 

@@ -204,16 +204,16 @@ impl Server {
         }
     }
 
-    /// All that is served; nothing more is from now on.
-    fn last_served(&self) -> Vec<Arc<Served>> {
+    /// All that is served, by volume; nothing more is from now on.
+    fn last_served(&self) -> BTreeMap<String, Arc<Served>> {
         let mut state = self.lock();
         state.is_ending = true;
-        state.served.values().cloned().collect()
+        state.served.clone()
     }
 
     /// Unmounts all, lazily where files are open.
     fn end_mounts(&self) {
-        for served in self.last_served() {
+        for served in self.last_served().values() {
             if let Err(error) = served.unmount(false) {
                 let lazily = served.unmount(true).is_ok();
                 let now = match lazily {
@@ -225,17 +225,19 @@ impl Server {
         }
     }
 
-    /// Unmounts all and closes it, whatever files are open. The exit code: whether all could be closed.
+    /// Unmounts all and closes it, whatever files are open. The exit code: whether all could be closed, also what was before.
     fn end_at_once(&self) -> u8 {
-        let mut code = 0;
-        for served in self.last_served() {
+        for (volume, served) in self.last_served() {
             let _it_may_be_unmounted = served.unmount(true);
             if let Err(failure) = served.close() {
-                tell(format_args!("amberfs: {failure}"));
-                code = exit::MOUNT_SYSTEM;
+                tell(format_args!("amberfs: volume '{volume}': {failure}"));
+                self.lock().failures.insert(volume, failure);
             }
         }
-        code
+        // Of those whose mount has ended, somebody is about to say what came of it.
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, |state| !state.ending.is_empty());
+        if state.failures.is_empty() { 0 } else { exit::MOUNT_SYSTEM }
     }
 
     /// Answers a command.

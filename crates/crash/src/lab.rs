@@ -166,11 +166,12 @@ impl Life {
         }
     }
 
-    /// The trees that may be left if an operation is cut short, and whatever had returned is durable after all, or that as well.
-    pub(crate) fn allowed_within(&self, operation: usize) -> Allowed {
+    /// The trees that may be left if an operation is cut short: `closed`, if all that had returned is durable; else that may be lost, as far as
+    /// the promise allows it.
+    pub(crate) fn allowed_within(&self, operation: usize, closed: bool) -> Allowed {
         let Ranges { made, during, beside_during, synced_during, .. } = &self.allowed[operation];
-        let trees = *during.start()..=*made.end();
-        match &self.history {
+        let trees = if closed { *made.start() } else { *during.start() }..=*made.end();
+        match self.history.as_ref().filter(|_| !closed) {
             None => self.with_beside(&trees, beside_during).into(),
             Some(history) => {
                 let trees = *trees.start()..trees.end() + 1;

@@ -29,6 +29,17 @@ impl Running {
         Running::in_region(subject, promise, &arena.region, arena.beside.clone())
     }
 
+    /// The same, of a volume that goes about everything as if others always wanted the same.
+    pub(crate) fn open_crowded(
+        subject: &'static dyn Subject,
+        promise: Promise,
+        arena: &Arena,
+    ) -> std::result::Result<Running, String> {
+        let mounted = Some(subject.open_crowded(&arena.region, promise)?);
+        let (region, beside) = (arena.region.clone(), arena.beside.clone());
+        Ok(Running { subject, promise, region, beside, mounted, checkpoints: 0 })
+    }
+
     /// Opens the volume in `region`.
     pub(crate) fn in_region(
         subject: &'static dyn Subject,

@@ -14,7 +14,7 @@ use vfs::Time;
 
 use crate::ground::Ground;
 use crate::judge::guarded;
-use crate::lab::{Lab, Stage, WorkloadError, clock};
+use crate::lab::{Lab, Life, Stage, WorkloadError, clock};
 use crate::lag::Allowed;
 use crate::operation::{Actor, Operation};
 use crate::running::Running;
@@ -57,8 +57,9 @@ fn count_down() {
 }
 
 impl Lab {
-    /// Has each operation of a workload that is explored panic before each of its events.
-    pub fn unwind(&mut self, workload: &Workload) -> Result<Unwound, WorkloadError> {
+    /// Has each operation of a workload that is explored panic before each of its events; if `crowded`, of a volume that goes about everything as if
+    /// somebody else were there.
+    pub fn unwind(&mut self, workload: &Workload, crowded: bool) -> Result<Unwound, WorkloadError> {
         if workload.scene.beside().is_some() {
             return Ok(Unwound::default());
         }
@@ -70,9 +71,8 @@ impl Lab {
             if matches!(operations[index], Operation::RollBack(_) | Operation::CloneClosed(_)) {
                 continue;
             }
-            let allowed = life.allowed_within(index);
             for event in 1.. {
-                let found = stage.panic_at(&operations[..=index], event, &allowed);
+                let found = stage.panic_at(&life, &operations[..=index], event, crowded);
                 Time::stop(None);
                 stage.judge.arena.put_back(stage.base);
                 let what = match found.map_err(WorkloadError::Volume)? {
@@ -95,14 +95,16 @@ impl Stage {
     /// Does all of `operations`, the last of which panics before one of its events; `None` if it has not so many. What is then wrong.
     fn panic_at(
         &mut self,
+        life: &Life,
         operations: &[&Operation],
         event: usize,
-        allowed: &Allowed,
+        crowded: bool,
     ) -> Result<Option<Result<(), String>>, String> {
         let (subject, promise, first) = (self.judge.subject, self.judge.promise, self.first_number());
         let arena = self.judge.arena.clone();
         Time::stop(Some(clock(first)));
-        let mut actor = Actor::new(Running::open(subject, promise, &arena)?);
+        let open = if crowded { Running::open_crowded } else { Running::open };
+        let mut actor = Actor::new(open(subject, promise, &arena)?);
         let (last, before) = operations.split_last().expect("one that panics");
         for (index, operation) in before.iter().enumerate() {
             Time::stop(Some(clock(first + index)));
@@ -127,8 +129,8 @@ impl Stage {
         // It may refuse to do any of this, but not panic.
         let _tree = guarded(|| Ok(Tree::of(actor.ground.file_system())))?;
         let _synced = guarded(|| Ok(actor.ground.checkpoint()))?;
-        let _closed = guarded(|| Ok(actor.ground.close()))?;
-        Ok(Some(self.look_again(allowed)))
+        let closed = guarded(|| Ok(actor.ground.close()))?;
+        Ok(Some(self.look_again(&life.allowed_within(before.len(), closed.is_ok()))))
     }
 
     /// Opens what was left, and looks what it is.

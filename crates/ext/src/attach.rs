@@ -158,6 +158,15 @@ pub fn is_marked(disk: &Disk) -> Result<bool, Error> {
     Ok(mark::read(disk)?.is_some())
 }
 
+/// Whether nothing of a mark is on a disk. A superblock of which one sector is newer than the other may have half of one.
+///
+/// # Errors
+/// A disk that cannot be read, or has no ext.
+pub fn is_plain(disk: &Disk) -> Result<bool, Error> {
+    let raw = superblock::load(disk)?;
+    Ok(raw.mark().is_none() && raw.is_intact())
+}
+
 /// Takes the mark from a disk whose NVM is lost. What was only there is lost with it: the metadata changed since the disk was attached, and
 /// synced writes that had not been drained. Run e2fsck on it then.
 pub fn force_from_disk(disk: &Disk) -> Result<bool, Error> {

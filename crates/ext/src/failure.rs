@@ -9,7 +9,7 @@
 //!   volume **fails** before the lock is let go of that kept others from seeing it.
 //!
 //! Of a volume that has failed nothing is changed any more, in NVM or on the disk: no operation begins, none that has run is committed, no half of the log is
-//! retired, no block is given out, nothing is sent to the disk. Whoever wants that is told. What it has can be read. What was committed is in NVM, where the next mount finds it, as
+//! retired, no block is given out, nobody begins to write to the disk (who has begun goes on: to blocks that are given to nobody else). Whoever wants that is told. What it has can be read. What was committed is in NVM, where the next mount finds it, as
 //! behind a power cut.
 
 use std::sync::OnceLock;

@@ -116,7 +116,8 @@ impl Home {
 
     /// Makes all transactions up to `number` durable. Called without any lock of the volume.
     pub(crate) fn commit(&self, above: &dyn Above, number: u64) -> Result<()> {
-        // A second checkpoint is for a transaction that began to wait behind the first.
+        // One checkpoint is for a transaction before it that waits, a second for its own, which began to wait behind that. Then both halves and all
+        // frames have been free, and what still finds no room never will.
         for _ in 0..3 {
             let epoch = {
                 let committing = &mut *self.committing.lock();

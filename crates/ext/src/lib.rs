@@ -4,28 +4,7 @@
 //! it becomes an index, a length or a depth unverified. `docs/format-ext.md` says what is supported, `docs/design.md` why things
 //! are as they are.
 //!
-//! Layers, each using those below it:
-//!
-//! ```text
-//! file_system, check                   the FileSystem trait; everything against everything
-//! fetch                                what is in NVM before it is asked for
-//! damage                               that the superblock says what operations found damaged
-//! background, commit                   who makes durable what has run, and when
-//! namespace, rename, attributes,       operations on names and inodes; what goes with its last name
-//!   orphans
-//! reading, write, resize, allocate,    contents of open files
-//!   copy, sync, opening
-//! write_out, logging (writer,          pages on their way to the disk, or to the log
-//!   unwritten)
-//! volume (options, work, files, pages, dropped, handles)
-//!                                      an open file system: what DRAM has of files, and what is asked of who writes them
-//! directory, data, xattr (acl, hash)   names, contents, attributes
-//! journal                              what a crash left
-//! map (extents, indirect)              from a file's blocks to the disk's
-//! core (alloc, inode, bitmap, group)   what is where, and what is free
-//! store (clean)                        metadata blocks; blocks of files as the disk has them
-//! superblock, mark, features, checksum, mmp, error, failure, stranger
-//! ```
+//! Which module uses which is drawn in `docs/design.md`, section 10.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -96,7 +75,7 @@ extern crate self as ext;
 pub use crate::core::Damage;
 pub use attach::{
     AtRest, Attachment, at_rest, attach, attach_within, attachment, check_attachable, force_from_disk,
-    is_marked, log_damage,
+    is_marked, is_plain, log_damage,
 };
 pub use background::Background;
 pub use check::{Report, check, check_volume};

@@ -15,6 +15,7 @@ use vfs::{Error, Result};
 
 use crate::core::Core;
 use crate::error::io;
+use crate::failure::Whole;
 use crate::volume::Volume;
 
 /// Bytes of a request.
@@ -30,6 +31,8 @@ pub(crate) struct Writer<'a> {
     places: Vec<(u64, usize)>,
     bytes: Vec<u8>,
     written: Written,
+    /// Nobody knows what is in flight still if a panic ends it.
+    whole: Option<Whole<'a>>,
 }
 
 /// What came of it. Durable behind a flush.
@@ -52,7 +55,8 @@ impl Volume {
         self.core.space.begin_writing();
         let since = self.disk().since();
         let written = Written::nothing(since);
-        Ok(Writer { volume: self, queue, places: Vec::new(), bytes: Vec::new(), written })
+        let whole = Some(self.failure().whole("what was on its way to the disk"));
+        Ok(Writer { volume: self, queue, places: Vec::new(), bytes: Vec::new(), written, whole })
     }
 
     /// Makes durable what was written. Without the queue, so that who writes next can share the flush.
@@ -170,10 +174,8 @@ impl Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        // Nobody knows what is in flight still: before what became free meanwhile is given out.
-        if std::thread::panicking() {
-            self.volume.failure().fail("what was on its way to the disk");
-        }
+        // Before the queue is let go of, and before what became free meanwhile is given out.
+        drop(self.whole.take());
         self.volume.core.space.end_writing();
     }
 }

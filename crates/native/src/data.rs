@@ -8,6 +8,8 @@
 
 mod part;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use parking_lot::RwLockReadGuard;
 use smallvec::SmallVec;
 use vfs::{Caller, Error, Handle, OpenFlags, Result, rules};
@@ -243,7 +245,7 @@ impl Core {
             rest = others;
         }
         operation.begin_beside()?;
-        let mut change = || {
+        let change = || {
             operation.log_at_once(&Item::Hot { ino, hot: &hot })?;
             let mut index = index;
             for (at, run) in &places {
@@ -253,7 +255,12 @@ impl Core {
             }
             Ok(())
         };
-        match change() {
+        // Also if it unwinds: pointers may lead to places that nobody has filled.
+        let changed = catch_unwind(AssertUnwindSafe(change)).unwrap_or_else(|panic| {
+            operation.give_up_beside(&places);
+            resume_unwind(panic)
+        });
+        match changed {
             Ok(()) => operation.commit_beside(lock, 0, &places).map(drop),
             Err(error) => {
                 operation.give_up_beside(&places);

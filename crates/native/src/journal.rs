@@ -22,7 +22,7 @@ use crate::alone::Alone;
 use crate::checksum;
 use crate::fault::{self, Fault, planted};
 use crate::geometry::{BLOCK, Geometry, LANES, Medium, NUMBERS, VERSIONS};
-use crate::lanes::{Lane, Place};
+use crate::lanes::{Lane, LogPlace};
 use crate::record::{ALIGN, BESIDE, CHECKS_DATA, LANE_SHIFT, TURN_SHIFT, Transaction};
 
 /// Begins each half.
@@ -224,13 +224,13 @@ impl Journal {
 
     /// Takes back what lanes have of a half without transactions. The caller holds all lanes.
     pub(crate) fn rewind(&self, lanes: &mut [MutexGuard<'_, Lane>]) {
-        lanes.iter_mut().for_each(|lane| lane.place = Place::default());
+        lanes.iter_mut().for_each(|lane| lane.place = LogPlace::default());
         self.taken.store(0, Relaxed);
     }
 
     /// Makes room at `place` for a transaction of up to `bytes`; false if a checkpoint must make room first. The second
     /// answer: whether more than half of the half is now taken, and was not before.
-    pub(crate) fn reserve(&self, place: &mut Place, bytes: usize) -> (bool, bool) {
+    pub(crate) fn reserve(&self, place: &mut LogPlace, bytes: usize) -> (bool, bool) {
         let bytes = bytes.next_multiple_of(ALIGN) as u64;
         if place.end - place.at >= bytes || self.durability == Durability::Snapshot {
             return (true, false);
@@ -239,7 +239,7 @@ impl Journal {
     }
 
     #[cold]
-    fn take_chunks(&self, place: &mut Place, count: u64) -> (bool, bool) {
+    fn take_chunks(&self, place: &mut LogPlace, count: u64) -> (bool, bool) {
         let chunks = self.chunks();
         let take = |taken: u64| (taken + count <= chunks).then_some(taken + count);
         let Ok(first) = self.taken.fetch_update(Relaxed, Relaxed, take) else { return (false, false) };
@@ -247,17 +247,22 @@ impl Journal {
         let at = self.medium.geometry.log_at(self.half.load(Relaxed) as usize);
         let start = at + (first * self.chunk).max(HALF_HEADER);
         let end = at + (first + count) * self.chunk;
-        *place =
-            Place { start, at: start, end, salt_crc: salted_with(self.salt.load(Relaxed)), in_place: false };
+        *place = LogPlace {
+            start,
+            at: start,
+            end,
+            salt_crc: salted_with(self.salt.load(Relaxed)),
+            in_place: false,
+        };
         (true, first * 2 <= chunks && (first + count) * 2 > chunks)
     }
 
     /// Nothing more is written to `place`.
-    fn leave(&self, place: &mut Place) {
+    fn leave(&self, place: &mut LogPlace) {
         if place.in_place && !planted(Fault::InPlaceForgotten) {
             self.in_place.lock().push(place.start..place.at);
         }
-        *place = Place::default();
+        *place = LogPlace::default();
     }
 
     /// Whether data that a transaction maps may become durable with it, by one fence.

@@ -21,7 +21,7 @@ pub(crate) struct Lane {
     /// Which lane it is: in the header of each of its transactions.
     pub(crate) number: u8,
     /// Where its transactions go.
-    pub(crate) place: Place,
+    pub(crate) place: LogPlace,
     /// Those it has committed in the running half of the log, as far as 16 bits tell.
     pub(crate) turn: u16,
     /// Blocks that its operations may take without asking.
@@ -30,7 +30,7 @@ pub(crate) struct Lane {
 
 /// Where a lane's records go: part of the running half. Byte addresses.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct LogPlace {
     pub(crate) start: u64,
     pub(crate) at: u64,
     pub(crate) end: u64,
@@ -56,7 +56,7 @@ pub fn number_this_thread(number: usize) {
 
 impl Lanes {
     pub(crate) fn new() -> Lanes {
-        let lane = |number| Lane { number, place: Place::default(), turn: 0, stock: Stock::default() };
+        let lane = |number| Lane { number, place: LogPlace::default(), turn: 0, stock: Stock::default() };
         Lanes((0..LANES as u8).map(|number| Alone::new(Mutex::new(lane(number)))).collect())
     }
 

@@ -23,14 +23,14 @@ pub(crate) struct Newest {
     pub(crate) tree: Tree,
 }
 
-/// Where snapshots are, and the checkpoint that is newer than all of them.
-pub(crate) struct Place<'a> {
+/// Removes snapshots: where they are, and the checkpoint that is newer than all of them.
+pub(crate) struct Remover<'a> {
     pub(crate) medium: &'a Medium,
     pub(crate) allocator: &'a Allocator,
     pub(crate) newest: &'a Newest,
 }
 
-impl Place<'_> {
+impl Remover<'_> {
     /// The tree behind a snapshot's: that of the next one, or the newest, if that is the next.
     fn next(&self, kept: &Kept, record: &Record) -> vfs::Result<Tree> {
         match kept.after(record.version) {

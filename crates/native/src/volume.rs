@@ -256,6 +256,8 @@ impl Drop for Volume {
 fn checkpoint_loop(core: &Core, interval: Duration) {
     let next = || Instant::now().checked_add(interval);
     let mut due = next();
+    // Nobody else makes checkpoints, or tells that none are made any more.
+    let _unwinding = core.watch_over();
     loop {
         let task = core.pressure.wait(due);
         if core.closed.load(Ordering::Relaxed) {

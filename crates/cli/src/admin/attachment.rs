@@ -55,11 +55,11 @@ fn attach_disk(zone: &Zone, volume: &str, disk: &Arc<Disk>, bytes: Option<u64>) 
 fn take_back(zone: &Zone, region: Region, disk: &Disk, failure: Failure) -> Failure {
     let (path, name) = (zone.info().path, region.name().to_string());
     let path = path.display();
-    let has = match ext::is_marked(disk) {
-        Ok(true) => "has",
-        Err(ext::Error::Disk(_)) => "may have",
+    let has = match (ext::is_marked(disk), ext::is_plain(disk)) {
+        (Ok(true), _) => "has",
+        (Ok(false), Ok(false)) | (Err(ext::Error::Disk(_)), _) | (_, Err(ext::Error::Disk(_))) => "may have",
         // What is no ext has no mark.
-        Ok(false) | Err(_) => {
+        _ => {
             drop(region);
             return match zone.remove_volume(&name) {
                 Ok(()) => failure,

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -96,14 +97,29 @@ impl Stream {
     }
 }
 
+/// Threads of this process that resolve names, left to themselves or not; and how many there may be.
+static RESOLVERS: AtomicUsize = AtomicUsize::new(0);
+const RESOLVERS_MAX: usize = 16;
+
 /// The addresses of a host. A resolver that reaches no name server takes as long as it likes, and cannot be interrupted: it is left to
 /// itself then.
 fn addresses_of(host: &str, port: u16, until: Option<Instant>) -> io::Result<Vec<SocketAddr>> {
     let host = (host.to_owned(), port);
     let resolve = move || -> io::Result<Vec<SocketAddr>> { Ok(host.to_socket_addrs()?.collect()) };
     let Some(patience) = left(until)? else { return resolve() };
+    if RESOLVERS.fetch_add(1, Ordering::Relaxed) >= RESOLVERS_MAX {
+        RESOLVERS.fetch_sub(1, Ordering::Relaxed);
+        return Err(io::Error::other("names of hosts have been asked for, and nobody answers"));
+    }
     let (found, finds) = channel();
-    std::thread::Builder::new().name("resolver".into()).spawn(move || found.send(resolve()))?;
+    let resolver = move || {
+        let _nobody_may_wait = found.send(resolve());
+        RESOLVERS.fetch_sub(1, Ordering::Relaxed);
+    };
+    if let Err(error) = std::thread::Builder::new().name("resolver".into()).spawn(resolver) {
+        RESOLVERS.fetch_sub(1, Ordering::Relaxed);
+        return Err(error);
+    }
     finds.recv_timeout(patience).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 

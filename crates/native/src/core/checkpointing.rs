@@ -14,7 +14,7 @@ use crate::core::{Core, LAST_VERSION, Publisher};
 use crate::fault::{self, Fault, planted};
 use crate::kept::Record;
 use crate::nat::Dirty;
-use crate::removal::{Newest, Place};
+use crate::removal::{Newest, Remover};
 use crate::sit;
 use crate::superblock::Left;
 
@@ -122,6 +122,7 @@ impl Core {
     ) -> Result<Option<Ended>> {
         let nodes = &self.nodes;
         let mut lanes = self.lanes.all();
+        let _unwinding = self.watch_over();
         // A checkpoint that failed, or an operation that was applied by halves, is not to be published over.
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
@@ -209,11 +210,12 @@ impl Core {
         let touched = std::mem::take(&mut moved.touched);
         let list = |frozen: &mut Frozen, tree, block| {
             let newest = Newest { version: facts.version, block, tree };
-            let place = Place { medium, allocator: &nodes.allocator, newest: &newest };
+            let remover = Remover { medium, allocator: &nodes.allocator, newest: &newest };
             let mut kept = self.snapshots.write();
             moved.records.drain(..).for_each(|record| kept.put(record));
             drop(moved.for_list.take()); // it is about to be used
-            let (list, listed) = place.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
+            let (list, listed) =
+                remover.update(&mut kept, frozen, keep, self.options.removal_steps.max(1))?;
             Ok((list, moved.flushed.take().unwrap_or_else(Flushed::none).and(listed)))
         };
         let changes = Changes { base, nodes: &dirty, touched: &touched, in_place: &in_place };

@@ -38,6 +38,8 @@ const CHECKED_MAX: usize = 8 << 10;
 /// A change in the making.
 pub(crate) struct Operation<'a> {
     pub(crate) core: &'a Core,
+    /// Let go of before the lane.
+    _unwinding: Unwinding<'a>,
     pub(crate) budget: Budget<'a>,
     lane: MutexGuard<'a, Lane>,
     /// Taken before data is streamed that is to become durable with the transaction.
@@ -53,7 +55,6 @@ pub(crate) struct Operation<'a> {
     is_half_done: bool,
     /// Its transaction was committed, or is being: nothing is added to it any more.
     is_ended: bool,
-    _unwinding: Unwinding<'a>,
 }
 
 impl Core {
@@ -67,6 +68,7 @@ impl Core {
         let mut relieved = false;
         loop {
             let mut lane = self.lanes.enter();
+            let unwinding = self.watch_over();
             self.check_open(urgency)?;
             if !relieved && self.is_crowded(1) {
                 drop(lane);
@@ -87,6 +89,7 @@ impl Core {
             if let Some(budget) = self.nodes.allocator.reserve_from(&mut lane.stock, blocks, urgency) {
                 return Ok(Operation {
                     core: self,
+                    _unwinding: unwinding,
                     lane,
                     budget,
                     number: None,
@@ -97,7 +100,6 @@ impl Core {
                     made: None,
                     is_half_done: false,
                     is_ended: false,
-                    _unwinding: self.watch_over(),
                 });
             }
             drop(lane);
@@ -321,8 +323,8 @@ impl<'a> Operation<'a> {
         data: &[(u64, &[u8])],
     ) -> Result<Settling<'a>> {
         let core = self.core;
-        let _unwinding = core.watch_over();
         let settling = lock.give_way();
+        let _unwinding = core.watch_over();
         let number = self.number.take().unwrap_or_else(|| core.journal.number());
         data.iter().for_each(|(at, bytes)| self.stream(*at, bytes));
         let data = match self.streamed.take() {

@@ -94,6 +94,7 @@ impl Core {
         let version = self.nodes.version();
         if has_some {
             let _nobody = self.lanes.all();
+            let _unwinding = self.watch_over();
             nodes.retain(|(nid, block)| nat.mark_sealed(*nid, *block, version));
         }
         let mut sent = Flushed::none();

@@ -25,6 +25,8 @@ enum Fails {
     Marked,
     /// It has the mark, and nobody sees that.
     Gone,
+    /// It has the sector with the checksum of the mark, and not the one with the mark.
+    Torn,
 }
 
 impl Failing {
@@ -43,15 +45,22 @@ impl Device for Failing {
     }
 
     fn write(&self, at: u64, from: &[IoSlice<'_>], durable: bool) -> std::io::Result<()> {
-        self.memory.write(at, from, durable)
+        let before = self.memory.image();
+        self.memory.write(at, from, durable)?;
+        if self.fails == Fails::Torn && self.is_marked() {
+            // Of the superblock's two sectors the first, with the feature, is as before, and the second has the new checksum.
+            self.memory.write(1024, &[IoSlice::new(&before[1024..1536])], false)?;
+            return Err(Error::from_raw_os_error(5));
+        }
+        Ok(())
     }
 
     fn flush(&self) -> std::io::Result<()> {
         match self.fails {
-            Fails::Marked | Fails::Gone if !self.is_marked() => return self.memory.flush(),
+            Fails::Marked | Fails::Gone | Fails::Torn if !self.is_marked() => return self.memory.flush(),
             Fails::Gone => self.memory.vanish(true),
             Fails::InUse => *self.held.lock() = self.zone.volume("disk").ok(),
-            Fails::AtOnce | Fails::Marked => {}
+            Fails::AtOnce | Fails::Marked | Fails::Torn => {}
         }
         Err(Error::from_raw_os_error(5))
     }
@@ -65,7 +74,7 @@ fn the_volume_of_a_disk_that_has_the_mark_was_removed_when_attaching_failed() {
     let made = Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image.path()).status();
     assert!(made.expect("mke2fs, of e2fsprogs").success());
     let bytes = std::fs::read(image.path()).unwrap();
-    for fails in [Fails::AtOnce, Fails::InUse, Fails::Marked, Fails::Gone] {
+    for fails in [Fails::AtOnce, Fails::InUse, Fails::Marked, Fails::Gone, Fails::Torn] {
         let zone = Zone::anonymous(24 << 20, &ZoneOptions::default()).unwrap();
         let (memory, held) = (Memory::new(bytes.clone(), false), Mutex::default());
         let failing = Arc::new(Failing { memory, fails, zone: zone.clone(), held });
@@ -76,7 +85,7 @@ fn the_volume_of_a_disk_that_has_the_mark_was_removed_when_attaching_failed() {
             Fails::AtOnce => &[],
             Fails::InUse => &["could not be removed", "is open", "remove-volume"],
             Fails::Marked => &["has the mark of volume 'disk'", "amberfs detach"],
-            Fails::Gone => &["may have the mark of volume 'disk'", "amberfs detach"],
+            Fails::Gone | Fails::Torn => &["may have the mark of volume 'disk'", "amberfs detach"],
         };
         words.iter().for_each(|word| assert!(said.contains(word), "{word}: {said}"));
         assert_eq!(zone.volumes().is_empty(), fails == Fails::AtOnce, "{said}");

@@ -25,8 +25,8 @@ const SEARCHED_MAX: u64 = 4 << 20;
 const TRIED_MAX: u64 = 64 << 20;
 
 /// The newest epoch that is retired is no further ahead of the newest that was begun: a mount that is cut short before it begins one brings it two further,
-/// and so many of them do not come one behind the other.
-const AHEAD_MAX: u64 = 1024;
+/// and so many of them do not come one behind the other, though something that tries again each time may be at work.
+const AHEAD_MAX: u64 = 1 << 16;
 
 /// The records that are not retired, in their order.
 pub(crate) struct FoundLog<'a> {
