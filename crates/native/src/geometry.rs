@@ -8,7 +8,7 @@ use crate::error::{Error, corrupt};
 pub(crate) const BLOCK: u64 = nvm::BLOCK;
 /// Versions of checkpoints are below this: what is above it in 32 bits is free for use in DRAM.
 pub(crate) const VERSIONS: u32 = 1 << 31;
-/// Transactions, mounts and writes of a root have numbers below this: one more of each in a nanosecond would take a century.
+/// Transactions and writes of a root have numbers below this, mounts below twice as much: one more of each in a nanosecond would take a century.
 pub(crate) const NUMBERS: u64 = 1 << 62;
 /// Blocks of a segment.
 pub(crate) const SEGMENT_BLOCKS: u64 = nvm::SEGMENT / nvm::BLOCK;

@@ -270,7 +270,7 @@ impl Core {
         }
         let dir = number(dir)?;
         let mut operation = self.begin(NAMES_BLOCKS, NAMES_LOG + ACL_LOG, Urgency::Ordinary)?;
-        let _lock = self.locks.write(dir);
+        let lock = self.locks.write(dir);
         let parent = self.inode(dir)?;
         if parent.kind() != FileKind::Directory {
             return Err(Error::NotDirectory);
@@ -283,7 +283,7 @@ impl Core {
         let handle = self.handles.open(ino, flags)?;
         let linkable = !flags.intersects(OpenFlags::EXCLUSIVE | OpenFlags::UNLINKABLE);
         self.handles.set_linkable(ino, linkable);
-        let _orphans = self.orphans.lock();
+        let orphans = self.orphans.lock();
         let entered = match self.log_orphan(&mut operation, ino) {
             Ok(()) => operation.commit(),
             Err(error) => Err(error), // its number goes back behind its handle
@@ -292,7 +292,9 @@ impl Core {
             self.handles.close(handle)?;
             return Err(error);
         }
-        Ok(Created { attr: self.inode(ino)?.attr(), handle, new: true })
+        let attr = self.inode(ino).map(|inode| inode.attr());
+        drop((orphans, lock, operation));
+        Ok(Created { attr: self.or_release(handle, attr)?, handle, new: true })
     }
 
     pub(crate) fn open(&self, caller: &Caller, ino: Ino, flags: OpenFlags) -> Result<Handle> {

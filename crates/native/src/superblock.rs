@@ -271,7 +271,9 @@ impl Root {
 
     fn is_intact(&self) -> bool {
         checksum::of(&self.as_bytes()[4..]) == self.crc.get()
-            && self.sequence.get().max(self.mounts.get()) < NUMBERS
+            && self.sequence.get() < NUMBERS
+            // A clone begins to count anywhere below that.
+            && self.mounts.get() < 2 * NUMBERS
     }
 
     /// The newest intact slot.
